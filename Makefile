@@ -315,7 +315,7 @@ bench-cilium: ## bench, also with Cilium's own server and allocator
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
 
-# Not part of "make ci": needs etcd and a kube-apiserver (test/benchbridge/README.md), and 20 minutes.
+# Not part of "make ci": needs etcd and a kube-apiserver (test/benchbridge/README.md), and 25 minutes.
 .PHONY: bench-bridge
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
 	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test

@@ -49,6 +49,8 @@ type observation struct {
 	// pool is the number of entries of the pool, free of those that can be allocated, suspended of
 	// those with an owner, and handshakes the number of entries of release-ips.
 	pool, free, suspended, handshakes int
+	// size is its size in bytes.
+	size int
 }
 
 // newAgent creates the CiliumNode of a name with a spec.ipam, and returns its agent.
@@ -169,7 +171,8 @@ func (a *agent) observe(object *unstructured.Unstructured) {
 		}
 		answered = true
 	}
-	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release)}
+	text, _ := object.MarshalJSON()
+	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release), size: len(text)}
 	for ip, entry := range pool {
 		if owner := ownerOf(entry); owner != "" {
 			now.suspended++

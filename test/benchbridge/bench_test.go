@@ -127,7 +127,7 @@ func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) [
 	return selected
 }
 
-// TestBench runs the cases, first with the operator, if there is one, and then with the bridges.
+// TestBench runs the cases, first with the operator, if there is one, and then with bridges.
 //
 //evidence:reference/bridge-performance the figures of this page
 func TestBench(t *testing.T) {
@@ -139,7 +139,9 @@ func TestBench(t *testing.T) {
 			b.measure(t, operator)
 		})
 	}
-	t.Run(string(bridges), func(t *testing.T) { b.measure(t, bridges) })
+	for _, s := range []supplier{sharedRange, ownRange} {
+		t.Run(string(s), func(t *testing.T) { b.measure(t, s) })
+	}
 }
 
 // finish prints the table, and writes it into the page if one is named and every case ran.

@@ -18,6 +18,7 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	awaitIdle(t, nodes)
 	n := nodes[0]
 
+	before := n.agent.last()
 	begin := time.Now()
 	pods := b.kubelet.create(t, n, "burst", count)
 	all := waitUntil(t, limit, func() bool { return len(starts(pods)) == count })
@@ -44,7 +45,12 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	}
 	published := "not within " + limit.String()
 	var publishedAfter time.Duration
-	if at := n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= count+agentAddresses }); !at.IsZero() {
+	enough := func(o observation) bool { return o.pool >= count+agentAddresses }
+	at := n.agent.firstSeen(begin, enough)
+	if enough(before) {
+		at = begin
+	}
+	if !at.IsZero() {
 		publishedAfter = max(at.Sub(bound), time.Millisecond)
 		published = seconds(publishedAfter)
 	}
@@ -54,7 +60,8 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 		{name, "the last pod has its address, since it was bound", last, "<= " + goal.String(), verdict(all && maximum(started) <= goal)},
 		{name, "addresses for all are published, since the last was bound", published, "<= " + goal.String(), verdict(publishedAfter > 0 && publishedAfter <= goal)},
 		{name, "failed ADDs; later than a second after the pod was bound", fmt.Sprintf("%d; %d", failed, late), "none later", verdict(late == 0)},
-		{name, "writes, GETs", fmt.Sprintf("%d, %d", c.writes, c.gets), "", ""},
+		{name, "writes, GETs", fmt.Sprintf("%d, %d", c.writes, c.gets), "own range 0 writes", verdict(s != ownRange || c.writes == 0)},
+		{name, "size of the CiliumNode: before, with all pods", fmt.Sprintf("%d, %d bytes", before.size, n.agent.last().size), "", ""},
 	}
 }
 
@@ -122,21 +129,26 @@ func releaseOf(t *testing.T, b *bench, n *node, name string, begins func()) []ro
 
 // slowPlugin starts a bridge whose plugin needs 2 s for a call.
 func slowPlugin(t *testing.T, b *bench, s supplier) []row {
-	const preAllocate, limit = 32, 2 * time.Minute
-	n := b.newNode(t, s.prefix("slow"), 0, nodeOptions{updateRate: defaultUpdateRate, pluginDelay: 2 * time.Second, releaseDelay: defaultReleaseDelay})
-	begin := time.Now()
-	n.startBridge(t, b, fmt.Sprintf("--pre-allocate=%d", preAllocate))
-	waitUntil(t, limit, func() bool { return n.agent.last().pool >= agentAddresses+preAllocate })
+	const preAllocate, limit = 32, 3 * time.Minute
+	n := b.newNode(t, s.prefix("slow"), 0, s.options(nodeOptions{updateRate: defaultUpdateRate, pluginDelay: 2 * time.Second, releaseDelay: defaultReleaseDelay}))
+	begin, free := time.Now(), preAllocate
+	if s == ownRange {
+		free = n.free()
+		n.startBridge(t, b)
+	} else {
+		n.startBridge(t, b, fmt.Sprintf("--pre-allocate=%d", preAllocate))
+	}
+	waitUntil(t, limit, func() bool { return n.agent.last().pool >= agentAddresses+free })
 
-	enough, name := n.plugin.acquiredAt(agentAddresses), fmt.Sprintf("fresh node, plugin needs 2s per call, pre-allocate %d", preAllocate)
+	enough, name := n.plugin.acquiredAt(agentAddresses), fmt.Sprintf("fresh node, plugin needs 2s per call, pre-allocate %d (own range: auto)", preAllocate)
 	first, full := "not within "+limit.String(), "not within "+limit.String()
 	var after time.Duration
 	if at := n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses }); !at.IsZero() {
 		after = at.Sub(enough)
 		first = fmt.Sprintf("%s (%s after the start)", seconds(after), seconds(at.Sub(begin)))
 	}
-	if at := n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses+preAllocate }); !at.IsZero() {
-		full = seconds(at.Sub(begin)) + " after the start"
+	if at := n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses+free }); !at.IsZero() {
+		full = fmt.Sprintf("%s after the start, %d addresses", seconds(at.Sub(begin)), agentAddresses+free)
 	}
 	return []row{
 		{name, "first publication, after the third address was acquired", first, "<= 3s", verdict(after > 0 && after <= 3*time.Second)},

@@ -2,6 +2,7 @@ package benchbridge
 
 import (
 	"cmp"
+	"slices"
 	"testing"
 	"time"
 )
@@ -11,9 +12,9 @@ type benchCase struct {
 	name string
 	// waits is set if the case mostly waits: it runs simultaneously with the others that do.
 	waits bool
-	// operator is set if cilium-operator's logic can do the same.
-	operator bool
-	measure  func(*testing.T, *bench, supplier) []row
+	// of are the suppliers that it measures.
+	of      []supplier
+	measure func(*testing.T, *bench, supplier) []row
 }
 
 const (
@@ -33,19 +34,22 @@ func cases() []benchCase {
 	churnWith := func(watermark int) func(*testing.T, *bench, supplier) []row {
 		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
 	}
+	all, either := []supplier{ownRange, sharedRange, operator}, []supplier{ownRange, sharedRange}
+	// In a range of the node's own there is no excess, and an outage leaves nothing to publish.
+	shared, excesses := []supplier{sharedRange}, []supplier{sharedRange, operator}
 	return []benchCase{
-		{"burst 1s", false, true, burstAt(time.Second)},
-		{"burst 15s", true, true, burstAt(defaultUpdateRate)},
-		{"excess", true, true, excess},
-		{"pods end", true, true, podsEnd},
-		{"slow plugin", true, false, slowPlugin},
-		{"pod again", true, false, podAgain},
-		{"fresh", false, false, freshNodes},
-		{"outage", false, false, outageOf(0)},
-		{"outage of many", false, false, outageOf(manyNodes)},
-		{"exhausted", true, false, exhausted},
-		{"churn", false, true, churnWith(0)},
-		{"churn with the watermark", false, true, churnWith(recommendedWatermark)},
+		{"burst 1s", false, all, burstAt(time.Second)},
+		{"burst 15s", true, all, burstAt(defaultUpdateRate)},
+		{"excess", true, excesses, excess},
+		{"pods end", true, excesses, podsEnd},
+		{"slow plugin", true, either, slowPlugin},
+		{"pod again", true, either, podAgain},
+		{"fresh", false, either, freshNodes},
+		{"outage", false, shared, outageOf(0)},
+		{"outage of many", false, shared, outageOf(manyNodes)},
+		{"exhausted", true, shared, exhausted},
+		{"churn", false, all, churnWith(0)},
+		{"churn with the watermark", false, excesses, churnWith(recommendedWatermark)},
 	}
 }
 
@@ -53,7 +57,7 @@ func cases() []benchCase {
 func (b *bench) measure(t *testing.T, s supplier) {
 	run := func(t *testing.T, waits bool) {
 		for i, c := range cases() {
-			if c.waits != waits || s == operator && !c.operator {
+			if c.waits != waits || !slices.Contains(c.of, s) {
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {

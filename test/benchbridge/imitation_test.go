@@ -89,16 +89,17 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestReport checks that a figure of the operator stands next to the bridge's.
+// TestReport checks that the figures of the suppliers stand next to each other.
 func TestReport(t *testing.T) {
 	r := &report{Machine: "machine"}
-	r.add(bridges, 2, []row{{"excess", "writes", "1", "<= 2", verdict(true)}})
-	r.add(bridges, 0, []row{{"burst", "failed", "5", "0", verdict(false)}})
+	r.add(sharedRange, 2, []row{{"excess", "writes", "1", "<= 2", verdict(true)}})
+	r.add(sharedRange, 0, []row{{"burst", "failed", "5", "0", verdict(false)}})
+	r.add(ownRange, 0, []row{{"burst", "failed", "0", "0", verdict(true)}})
 	r.add(operator, 2, []row{{"excess", "writes", "7", "<= 2", verdict(false)}})
 	const want = "machine.\n\n" +
-		"| case | measurement | bridge | cilium-operator | target | reached |\n|---|---|---|---|---|---|\n" +
-		"| burst | failed | 5 |  | 0 | **no** |\n" +
-		"| excess | writes | 1 | 7 | <= 2 | yes |\n"
+		"| case | measurement | bridge, own range | bridge, shared range | cilium-operator | target | reached |\n|---|---|---|---|---|---|---|\n" +
+		"| burst | failed | 0 | 5 |  | 0 | yes |\n" +
+		"| excess | writes |  | 1 | 7 | <= 2 | yes |\n"
 	if got := r.markdown(); got != want {
 		t.Errorf("the report is\n%s\nwant\n%s", got, want)
 	}

@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -30,6 +34,8 @@ type nodeOptions struct {
 	bridge []string
 	// ipam is spec.ipam of the new CiliumNode.
 	ipam map[string]any
+	// ownRange gives the node a range of its own, and a Node that can have allocatablePods.
+	ownRange bool
 	// withoutBridge leaves the pool to the operator.
 	withoutBridge bool
 }
@@ -53,10 +59,28 @@ func (b *bench) newNode(t *testing.T, prefix string, n int, o nodeOptions) *node
 	}
 	node := &node{name: name, options: o, socket: filepath.Join(b.dir, name+".sock")}
 	first := netip.AddrFrom4([4]byte{10, byte(n), 0, 10})
-	node.plugin = servePlugin(t, name, node.socket, first, o.pluginDelay)
+	store := "remote"
+	if o.ownRange {
+		store = "node"
+		b.createNode(t, name)
+	}
+	node.plugin = servePlugin(t, name, node.socket, store, first, o.pluginDelay)
 	node.agent = newAgent(t, b.objects.Resource(ciliumNodes()), name, o.updateRate, o.ipam)
 	go func() { _ = node.agent.run(t.Context(), b.objects) }() // ends with the test
 	return node
+}
+
+// allocatablePods is how many pods a Node can have: the kubelet's default.
+const allocatablePods = 110
+
+// createNode creates a Node.
+func (b *bench) createNode(t *testing.T, name string) {
+	t.Helper()
+	_, err := b.typed.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(allocatablePods, resource.DecimalSI)}},
+	}, metav1.CreateOptions{})
+	harness.Must(t, err)
 }
 
 // newNodes starts nodes with their bridges, all simultaneously.
@@ -101,11 +125,19 @@ func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observat
 	})
 }
 
+// free is how many addresses are free in the full pool of an idle node.
+func (n *node) free() int {
+	if n.options.ownRange {
+		return allocatablePods
+	}
+	return freeAddresses
+}
+
 // awaitIdle waits until each agent has started, its addresses are reported and the pool is full.
 func awaitIdle(t *testing.T, nodes []*node) {
 	t.Helper()
 	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
-		return n.agent.used() >= agentAddresses && o.free >= freeAddresses && o.suspended == 0
+		return n.agent.used() >= agentAddresses && o.free >= n.free() && o.suspended == 0
 	})
 }
 

@@ -34,7 +34,8 @@ const maxCalls = 4
 // plugin imitates the plugin and the sidecar's engine: an IPv4 range in memory. The HTTP API in front
 // of it is the sidecar's.
 type plugin struct {
-	node  string
+	node, store string
+
 	first netip.Addr
 	delay time.Duration
 	calls chan struct{}
@@ -46,12 +47,12 @@ type plugin struct {
 	acquired []time.Time
 }
 
-// servePlugin serves an imitated sidecar at a socket until the test ends. Its first address is first,
-// each call takes delay.
-func servePlugin(t *testing.T, node, socket string, first netip.Addr, delay time.Duration) *plugin {
+// servePlugin serves an imitated sidecar at a socket until the test ends. store is that of the
+// plugin's profile. Its first address is first, each call takes delay.
+func servePlugin(t *testing.T, node, socket, store string, first netip.Addr, delay time.Duration) *plugin {
 	t.Helper()
 	p := &plugin{
-		node: node, first: first, delay: delay, capacity: 1 << 16, calls: make(chan struct{}, maxCalls),
+		node: node, store: store, first: first, delay: delay, capacity: 1 << 16, calls: make(chan struct{}, maxCalls),
 		held: map[string]engine.Attachment{}, taken: map[netip.Addr]bool{},
 	}
 	log := logrus.New()
@@ -186,7 +187,7 @@ func (p *plugin) Record(_, owner string) (record.Record, bool) {
 func (p *plugin) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{
 		Version: "imitated", NodeName: p.node, Ready: true,
-		Pools: []*models.PoolStatus{}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
+		Pools: []*models.PoolStatus{{Pool: "default", ProfileFacts: map[string]any{"store": p.store}}}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
 	}
 }
 

@@ -36,7 +36,7 @@ func (r *report) add(s supplier, n int, rows []row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rows == nil {
-		r.rows = map[supplier]map[int][]row{bridges: {}, operator: {}}
+		r.rows = map[supplier]map[int][]row{ownRange: {}, sharedRange: {}, operator: {}}
 	}
 	r.rows[s][n] = rows
 }
@@ -45,26 +45,35 @@ func (r *report) add(s supplier, n int, rows []row) {
 func (r *report) complete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.rows[bridges]) == len(cases())
+	return len(r.rows[sharedRange]) == len(cases())
 }
 
-// markdown returns the report as a table. A measurement of the operator stands next to the bridge's.
+// markdown returns the report as a table. The measurements of the suppliers stand next to each other;
+// the target is that of the bridge, of its own range where that was measured.
 func (r *report) markdown() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
-	b.WriteString("| case | measurement | bridge | cilium-operator | target | reached |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| case | measurement | bridge, own range | bridge, shared range | cilium-operator | target | reached |\n|---|---|---|---|---|---|---|\n")
 	for n := range cases() {
-		for i, own := range r.rows[bridges][n] {
-			theirs := ""
-			if of := r.rows[operator][n]; i < len(of) {
-				theirs = of[i].Value
+		own, shared, theirs := r.rows[ownRange][n], r.rows[sharedRange][n], r.rows[operator][n]
+		for i, of := range shared {
+			if i < len(own) {
+				of.Target, of.Reached = own[i].Target, own[i].Reached
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", own.Case, own.What, own.Value, theirs, own.Target, own.Reached)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", of.Case, of.What, value(own, i), value(shared, i), value(theirs, i), of.Target, of.Reached)
 		}
 	}
 	return b.String()
+}
+
+// value returns the value of a row, empty if there is none.
+func value(rows []row, i int) string {
+	if i >= len(rows) {
+		return ""
+	}
+	return rows[i].Value
 }
 
 // write replaces the table of the page.

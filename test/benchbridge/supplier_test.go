@@ -17,30 +17,39 @@ import (
 type supplier string
 
 const (
-	// bridges: a bridge on each node.
-	bridges supplier = "bridge"
+	// ownRange: a bridge on each node, with a plugin whose range is the node's own.
+	ownRange supplier = "own range"
+	// sharedRange: a bridge on each node, with a plugin for the whole cluster.
+	sharedRange supplier = "shared range"
 	// operator: one process with cilium-operator's allocation logic, which takes the CiliumNodes whose
 	// names begin with operatorPrefix.
 	operator supplier = "cilium-operator"
 )
 
-const operatorPrefix = "operator-"
+const (
+	operatorPrefix = "operator-"
+	ownPrefix      = "own-"
+)
 
 // defaultReleaseDelay is the default of --excess-ip-release-delay.
 const defaultReleaseDelay = 3 * time.Minute
 
 // prefix returns the prefix of the names of a case's nodes.
 func (s supplier) prefix(name string) string {
-	if s == operator {
+	switch s {
+	case operator:
 		return operatorPrefix + name
+	case ownRange:
+		return ownPrefix + name
+	default:
+		return name
 	}
-	return name
 }
 
 // options returns the options of a node that this supplier serves. The operator reads its settings from
 // the CiliumNode.
 func (s supplier) options(o nodeOptions) nodeOptions {
-	if s == bridges {
+	if o.ownRange = s == ownRange; s != operator {
 		o.ipam = nil
 		return o
 	}
@@ -53,7 +62,7 @@ func (s supplier) options(o nodeOptions) nodeOptions {
 // setPreAllocate changes the number of free addresses of a node.
 func (s supplier) setPreAllocate(t *testing.T, b *bench, n *node, preAllocate int) {
 	t.Helper()
-	if s == bridges {
+	if s != operator {
 		n.killBridge()
 		n.startBridge(t, b, fmt.Sprintf("--pre-allocate=%d", preAllocate))
 		return
