@@ -60,6 +60,7 @@ func TestRBAC(t *testing.T) {
 	t.Parallel() // it waits for an Event of a real bridge, which takes conditions.EventDelay
 	f, rights := newFixture(t, false), grantedRights(t)
 	f.server.Allow(func(r apiserver.Permission) bool { return rights[r] })
+	f.server.NoStreams() // otherwise nothing is listed
 	f.addNode(1)
 	p := f.serve(t, 4, "--min-allocate=4") // with auto it reads the Node, too
 	f.addPods(t, 5)

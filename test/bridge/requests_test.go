@@ -88,8 +88,8 @@ func TestWithoutPods(t *testing.T) {
 			f.server.Allow(func(r apiserver.Permission) bool { return rights[r] && r.Resource != "pods" })
 			f.serve(t, 4, append(smallFlags(), flags...)...)
 			f.addPods(t, 8)
-			if requested := f.server.Requested(); len(flags) > 0 && requested[apiserver.Permission{Resource: "pods", Verb: "list"}] {
-				t.Error("pods are listed although --watch-pods=false")
+			if requested := f.server.Requested(); len(flags) > 0 && requested[apiserver.Permission{Resource: "pods", Verb: "watch"}] {
+				t.Error("pods are watched although --watch-pods=false")
 			}
 		})
 	}

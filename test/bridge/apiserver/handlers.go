@@ -31,17 +31,35 @@ func selects(r *http.Request, object Object) bool {
 	return fields[field] == want
 }
 
-// watch sends the changes since a version, and the later ones as they happen.
+// watch sends the changes since a version, or all objects and the later changes (sendInitialEvents), as they
+// happen.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
-	if r.URL.Query().Get("sendInitialEvents") != "" {
-		// As a server without this feature: the client lists instead.
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	all := r.URL.Query().Get("sendInitialEvents") == "true"
+	s.mu.Lock()
+	refuse := all && s.noStreams
+	s.mu.Unlock()
+	if refuse {
 		fail(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch")
 		return
 	}
-	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	lines := json.NewEncoder(w)
+	if all {
+		s.mu.Lock()
+		initial := s.selected(r, resource)
+		since = s.version
+		s.mu.Unlock()
+		for _, object := range initial {
+			_ = lines.Encode(change{Type: "ADDED", Object: object}) // a client that has left is noticed below
+		}
+		kind := listKinds()[resource]
+		_ = lines.Encode(change{Type: "BOOKMARK", Object: Object{
+			"apiVersion": kind[0], "kind": strings.TrimSuffix(kind[1], "List"),
+			"metadata": Object{"resourceVersion": strconv.Itoa(since), "annotations": Object{"k8s.io/initial-events-end": "true"}},
+		}})
+	}
 	for {
 		s.mu.Lock()
 		changes, next := s.changes, s.changed

@@ -47,6 +47,14 @@ func (s *Server) NoCiliumNodes() {
 	s.noCRD = true
 }
 
+// NoStreams makes the server refuse watches that request all objects, as Kubernetes before 1.34 does: clients
+// send a list first.
+func (s *Server) NoStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noStreams = true
+}
+
 // list sends a page of the objects of a resource: limit of them, from the one that the token names.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, resource string) {
 	query := r.URL.Query()
@@ -75,12 +83,16 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, resource string) {
 		items = items[:limit]
 		meta["continue"] = strconv.Itoa(offset + limit)
 	}
-	kinds := map[string][2]string{"ciliumnodes": {"cilium.io/v2", "CiliumNodeList"}, "nodes": {"v1", "NodeList"}, "pods": {"v1", "PodList"}}
-	kind := kinds[resource]
+	kind := listKinds()[resource]
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
 		kind = [2]string{"meta.k8s.io/v1", "PartialObjectMetadataList"}
 	}
 	answer(w, http.StatusOK, Object{"apiVersion": kind[0], "kind": kind[1], "metadata": meta, "items": items})
+}
+
+// listKinds returns API version and kind of the list of each resource.
+func listKinds() map[string][2]string {
+	return map[string][2]string{"ciliumnodes": {"cilium.io/v2", "CiliumNodeList"}, "nodes": {"v1", "NodeList"}, "pods": {"v1", "PodList"}}
 }
 
 // selected returns the objects of a resource that the selectors of a request match, in order.

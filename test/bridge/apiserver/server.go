@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // nodesPath is the path of the CiliumNodes.
@@ -39,9 +41,13 @@ type Server struct {
 	// expire is the number of further pages that are refused because their list has expired.
 	expire int
 	// noCRD reports whether the CRD of CiliumNodes is missing.
-	noCRD  bool
-	writes int
-	reads  int
+	noCRD bool
+	// noStreams is set by NoStreams.
+	noStreams bool
+	// requests are the requests that were answered.
+	requests []Request
+	writes   int
+	reads    int
 }
 
 // change is one line of a watch.
@@ -59,11 +65,29 @@ type Event struct{ Reason, Message, Kind, Name string }
 // Permission is one verb on one resource, as in a rule of RBAC.
 type Permission struct{ Group, Resource, Verb string }
 
+// Request is a request with the user agent of its client.
+type Request struct {
+	Permission
+	Agent string
+	At    time.Time
+}
+
 // Start runs a server until the test ends. It permits every request.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return start(t, nil)
+}
+
+// start runs a server that accepts the connections of a listener, nil for those of a TCP address.
+func start(t testing.TB, l net.Listener) *Server {
+	t.Helper()
 	s := &Server{objects: map[string]Object{}, changed: make(chan struct{}), requested: map[Permission]bool{}, allowed: func(Permission) bool { return true }}
-	s.http = httptest.NewServer(s)
+	s.http = httptest.NewUnstartedServer(s)
+	if l != nil {
+		_ = s.http.Listener.Close()
+		s.http.Listener = l
+	}
+	s.http.Start()
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
 		s.http.Close()
@@ -134,6 +158,13 @@ func (s *Server) Counts() (reads, writes int) {
 	return s.reads, s.writes
 }
 
+// Requests returns the requests that were answered so far.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
 func clone[K comparable, V any](m map[K]V) map[K]V {
 	out := make(map[K]V, len(m))
 	for k, v := range m {
@@ -147,6 +178,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	need, name := permissionOf(r)
 	s.mu.Lock()
 	s.requested[need] = true
+	if !s.down {
+		s.requests = append(s.requests, Request{need, r.UserAgent(), time.Now()})
+	}
 	allowed, down := s.allowed(need), s.down
 	s.mu.Unlock()
 	switch {
