@@ -103,7 +103,8 @@ func (a *application) publish(ctx context.Context, s snapshot) {
 	o, _ := a.node.Observed()
 	s.observed.Pool, s.observed.Used, s.observed.Handshakes = o.Pool, o.Used, o.Handshakes
 	s.observed.Slots = append(s.observed.Slots, a.acquired...)
-	a.write(ctx, targetSpec, slices.DeleteFunc(a.controller.plan(s).Pool, func(x planner.Action) bool { return x.Kind != planner.Publish }))
+	plan := planner.New(s.observed, a.controller.state.remembered(s.observed, s.settings), s.settings)
+	a.write(ctx, targetSpec, slices.DeleteFunc(plan.Pool, func(x planner.Action) bool { return x.Kind != planner.Publish }))
 }
 
 func publishes(batch []planner.Action) bool {
@@ -138,49 +139,54 @@ func (a *application) send(ctx context.Context, batch []planner.Action) {
 	a.controller.logStep(done)
 }
 
+// execute sends the requests of an action, one for each address, until one fails, and reports whether all
+// succeeded. After a failure that is not a refusal nothing is sent.
 func (a *application) execute(ctx context.Context, x planner.Action) bool {
+	c, refusals, ips := a.controller, a.controller.state.refusals[x.Kind], x.IPs
 	if x.Kind == planner.Acquire {
-		return a.request(ctx, x, anyAddress)
+		ips = []netip.Addr{anyAddress}
 	}
-	return !slices.ContainsFunc(x.IPs, func(ip netip.Addr) bool { return !a.request(ctx, x, ip) })
-}
-
-// request sends the request for one address, unless another one has just failed, and reports whether it
-// succeeded.
-func (a *application) request(ctx context.Context, x planner.Action, ip netip.Addr) bool {
-	c, refusals := a.controller, a.controller.state.refusals[x.Kind]
-	a.mu.Lock()
-	skip := a.err != nil || x.Kind == planner.Acquire && (refusals.of[ip].active() || !time.Now().Before(a.acquireUntil))
-	a.mu.Unlock()
-	if skip {
-		return false
-	}
-	var slot planner.Slot
-	var err error
-	switch x.Kind {
-	case planner.Acquire:
-		start := time.Now()
-		slot, err = c.allocator.acquire(ctx, x.Slot)
-		c.metrics.acquire.Observe(time.Since(start).Seconds())
-	case planner.Restore:
-		err = c.allocator.restore(ctx, x.Slot, ip, x.Also)
-	default:
-		err = c.allocator.release(ctx, ip)
-	}
-	c.metrics.progressed.set(time.Now())
-	c.metrics.countRequest(x.Kind, err)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
+	for _, ip := range ips {
+		a.mu.Lock()
+		skip := a.err != nil || x.Kind == planner.Acquire && (refusals.of[ip].active() || !time.Now().Before(a.acquireUntil))
+		a.mu.Unlock()
+		if skip {
+			return false
+		}
+		var slot planner.Slot
+		var err error
+		switch x.Kind {
+		case planner.Acquire:
+			start := time.Now()
+			slot, err = c.allocator.acquire(ctx, x.Slot)
+			c.metrics.acquire.Observe(time.Since(start).Seconds())
+		case planner.Restore:
+			err = c.allocator.restore(ctx, x.Slot, ip, x.Also)
+		default:
+			err = c.allocator.release(ctx, ip)
+		}
+		c.metrics.progressed.set(time.Now())
+		c.metrics.countRequest(x.Kind, err)
+		a.mu.Lock()
+		if err != nil {
+			a.fail(x, ip, err)
+			a.mu.Unlock()
+			return false
+		}
 		refusals.end(ip)
 		if x.Kind == planner.Acquire {
 			a.acquired = append(a.acquired, slot)
 		}
-		return true
+		a.mu.Unlock()
 	}
+	return true
+}
+
+// fail records that the request for one address of an action has failed.
+func (a *application) fail(x planner.Action, ip netip.Addr, err error) {
 	if refused := (*failure)(nil); errors.As(err, &refused) && refused.refused {
-		refusals.add(ip, refused)
-		log := c.log.WithFields(logrus.Fields{"slot": x.Slot, "action": x.Kind}).WithError(err)
+		a.controller.state.refusals[x.Kind].add(ip, refused)
+		log := a.controller.log.WithFields(logrus.Fields{"slot": x.Slot, "action": x.Kind}).WithError(err)
 		if x.Kind == planner.Acquire {
 			log.Debug("No address")
 		} else {
@@ -192,7 +198,6 @@ func (a *application) request(ctx context.Context, x planner.Action, ip netip.Ad
 	for _, ip := range x.IPs {
 		a.refused[ip] = true
 	}
-	return false
 }
 
 // target is the part of the CiliumNode that a write changes.
@@ -212,33 +217,7 @@ type patch struct {
 	entries map[string]any
 }
 
-func newPatch(version string, to target, actions []planner.Action) patch {
-	p := patch{version: version, target: to, entries: map[string]any{}}
-	for _, a := range actions {
-		for _, ip := range a.IPs {
-			p.entries[ip.String()] = entryValue(a)
-		}
-	}
-	return p
-}
-
-func entryValue(a planner.Action) any {
-	switch a.Kind {
-	case planner.Publish:
-		// null removes the owner that suspends an entry.
-		return map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
-	case planner.Suspend:
-		e := planner.EntryOf(a.Slot, true)
-		return map[string]any{"resource": e.Resource, "owner": e.Owner}
-	case planner.MarkForRelease:
-		return planner.MarkedForRelease
-	case planner.MarkReleased:
-		return planner.Released
-	default: // Withdraw and Unmark
-		return nil
-	}
-}
-
+// subresource returns the arguments of a Patch.
 func (p patch) subresource() []string {
 	if p.target == targetStatus {
 		return []string{"status"}
@@ -246,12 +225,25 @@ func (p patch) subresource() []string {
 	return nil
 }
 
-// body returns the JSON object of the patch. The API server responds with a conflict if the CiliumNode
-// has another version.
-func (p patch) body() map[string]any {
-	field := map[target]string{targetSpec: "pool", targetStatus: "release-ips"}[p.target]
-	return map[string]any{
-		"metadata":       map[string]any{"resourceVersion": p.version},
-		string(p.target): map[string]any{"ipam": map[string]any{field: p.entries}},
+func newPatch(version string, to target, actions []planner.Action) patch {
+	p := patch{version: version, target: to, entries: map[string]any{}}
+	for _, a := range actions {
+		var value any // Withdraw and Unmark
+		switch a.Kind {
+		case planner.Publish:
+			// null removes the owner that suspends an entry.
+			value = map[string]any{"resource": planner.EntryOf(a.Slot, false).Resource, "owner": nil}
+		case planner.Suspend:
+			e := planner.EntryOf(a.Slot, true)
+			value = map[string]any{"resource": e.Resource, "owner": e.Owner}
+		case planner.MarkForRelease:
+			value = planner.MarkedForRelease
+		case planner.MarkReleased:
+			value = planner.Released
+		}
+		for _, ip := range a.IPs {
+			p.entries[ip.String()] = value
+		}
 	}
+	return p
 }

@@ -90,15 +90,29 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 		loop:      kube.NewLoop(),
 	}
 	m.cause = c.problems.String
-	node := watchNode(ctx, nodes, o.NodeName, m, c.wake)
+	// When the API server responds again, nothing is waited for.
+	node := newWatchedNode(nodes, o.NodeName, m, func(all bool) {
+		if all {
+			c.loop.Retry()
+		}
+		c.wake()
+	})
 	c.node = node
+	go node.watch.Run(ctx)
 	if o.PreAllocate == 0 { // auto
 		if c.allocatablePods, err = allocatablePods(config, o.NodeName, m); err != nil {
 			return nil, err
 		}
 	}
-	if o.WatchPods {
-		c.pods, err = watchPods(ctx, config, o.NodeName, m, node.watcher, c.wake)
+	if !o.WatchPods {
+		return c, nil
 	}
-	return c, err
+	pods, err := newPodWatch(config, o.NodeName, m, c.wake)
+	if err != nil {
+		return nil, err
+	}
+	pods.After = node.watch.Connected
+	c.pods = func() nodePods { return newNodePods(pods.List()) }
+	go pods.Run(ctx)
+	return c, nil
 }

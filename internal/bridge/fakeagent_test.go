@@ -117,3 +117,12 @@ func (f *fixture) changePods(by int) {
 
 // slowest returns the longest wait for an address.
 func (a *fakeAgent) slowest() time.Duration { return slices.Max(a.started) }
+
+// sleep sleeps until a delay has passed or wake has a value.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	select {
+	case <-wake:
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

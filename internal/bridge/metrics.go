@@ -78,7 +78,7 @@ func newMetrics() *metrics {
 		handshakes: byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled),
 		acquisitions: byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
 			outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused),
-		apiErrors: byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "patch", "watch"),
+		apiErrors: byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "list", "patch", "watch"),
 		conflicts: with.NewCounter(prometheus.CounterOpts{Name: prefix + "conflicts_total", Help: "Writes that the API server refused because the CiliumNode had changed."}),
 		reconcileErrors: byLabel("reconcile_errors_total", "reason", "Failed reconciliations.",
 			reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,

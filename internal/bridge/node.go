@@ -22,8 +22,7 @@ type watchedNode struct {
 	resource dynamic.ResourceInterface
 	name     string
 	metrics  *metrics
-	store    *kube.Store[*ciliumnode.Node]
-	watcher  *watcher
+	watch    *kube.Watch[metav1.ObjectMetaAccessor]
 }
 
 // allocatablePods returns a function that reads how many pods the Node of a name can have.
@@ -44,21 +43,33 @@ func allocatablePods(config *rest.Config, name string, m *metrics) (func(context
 	}, nil
 }
 
-// watchNode watches the CiliumNode of a name until ctx ends. wake is called after each change.
-func watchNode(ctx context.Context, client dynamic.Interface, name string, m *metrics, wake func()) watchedNode {
-	w := watchedNode{resource: client.Resource(ciliumnode.Resource()), name: name, metrics: m, watcher: newWatcher(m, resourceNodes)}
-	w.store = kube.NewStore(func(o *unstructured.Unstructured) (*ciliumnode.Node, bool) {
-		n, err := ciliumnode.Parse(o)
-		return n, err == nil && o.GetName() == name // otherwise the controller reads it and reports the error
-	}, func(bool) { wake() })
-	source := kube.ListWatch(w.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
-	go w.watcher.run(ctx, source, &unstructured.Unstructured{}, w.store)
+// newWatchedNode returns the CiliumNode of a name. changed is called after each change of it.
+func newWatchedNode(client dynamic.Interface, name string, m *metrics, changed func(all bool)) watchedNode {
+	w := watchedNode{resource: client.Resource(ciliumnode.Resource()), name: name, metrics: m}
+	w.watch = kube.NewWatch(w.resource, fields.OneTermEqualSelector(metav1.ObjectNameField, name), func(o *unstructured.Unstructured) metav1.ObjectMetaAccessor {
+		if n, err := ciliumnode.Parse(o); err == nil {
+			return n
+		}
+		return &metav1.ObjectMeta{Name: o.GetName()} // the controller reads it and reports the error
+	})
+	state := measure(w.watch, m, resourceNodes)
+	w.watch.Changed = func(all bool) {
+		state()
+		changed(all)
+	}
 	return w
 }
 
+// cached returns the CiliumNode of the watch, nil for none, and whether the watch works.
 func (w watchedNode) cached() (n *ciliumnode.Node, watching bool) {
-	n, _ = w.store.One()
-	return n, w.watcher.connected()
+	watching = w.watch.Connected()
+	all, _ := w.watch.List()
+	for _, o := range all {
+		if is, ok := o.(*ciliumnode.Node); ok && is.Metadata.Name == w.name {
+			n = is
+		}
+	}
+	return n, watching
 }
 
 func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
@@ -90,7 +101,11 @@ func (w watchedNode) checkWriteAccess(ctx context.Context) error {
 func (w watchedNode) patch(ctx context.Context, p patch) (*ciliumnode.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
 	defer cancel()
-	body, err := json.Marshal(p.body())
+	field := map[target]string{targetSpec: "pool", targetStatus: "release-ips"}[p.target]
+	body, err := json.Marshal(map[string]any{
+		"metadata":       map[string]any{"resourceVersion": p.version},
+		string(p.target): map[string]any{"ipam": map[string]any{field: p.entries}},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
@@ -24,8 +25,6 @@ const (
 	resync = 30 * time.Second
 	// coalesce is how long the bridge waits for further events after one: pods come in bursts.
 	coalesce = 100 * time.Millisecond
-	// maxConflicts is how many conflicts in a row are retried without delay.
-	maxConflicts = 5
 	// recheck is the interval of the checks of the sidecar's node and plugin, and of the node's pods.
 	recheck = 10 * time.Minute
 )
@@ -66,10 +65,12 @@ type controller struct {
 	problems        *nodeevents.Problems
 	metrics         *metrics
 	// newest is the CiliumNode that the last read or write returned, taken is when; lastRead is when it
-	// was last read from the API server.
+	// was last requested from the API server.
 	newest          *ciliumnode.Node
 	taken, lastRead time.Time
-	// mustRead is set after a conflict or a failure: the cached CiliumNode may be outdated.
+	// unavailable is the last failure if the API server caused it, until a CiliumNode is taken.
+	unavailable error
+	// mustRead is set after a conflict: the cached CiliumNode is outdated.
 	mustRead bool
 	// releasing reports whether a release was in progress at the last observation.
 	releasing bool
@@ -86,22 +87,48 @@ type controller struct {
 
 func (c *controller) run(ctx context.Context) {
 	defer c.problems.Stop()
-	c.loop.Run(ctx, func() (time.Duration, bool) { return c.next(ctx) })
+	c.loop.Run(ctx, func() (time.Duration, bool) { return c.reconcile(ctx) })
 }
 
 // wake makes the bridge reconcile after coalesce.
 func (c *controller) wake() { c.loop.Wake(coalesce) }
 
-// next reconciles, and returns when to do that again at the latest, and whether it has failed. If a
-// problem should be checked before its Event, every request that waits for the end of its delay is
-// repeated.
-func (c *controller) next(ctx context.Context) (again time.Duration, failed bool) {
+// reconcile observes and executes until nothing is left to do. It returns when to do that again at the
+// latest, and whether it has failed. If a problem should be checked before its Event, every request that
+// waits for the end of its delay is repeated.
+func (c *controller) reconcile(ctx context.Context) (again time.Duration, failed bool) {
 	if !c.check.IsZero() && !time.Now().Before(c.check) {
 		c.state.repeatRequests()
 	}
-	err := c.reconcile(ctx)
-	var e *failure
-	if failed = err != nil && (!errors.As(err, &e) || !e.terminal()); !failed {
+	var err error
+	for executed := map[string]bool{}; err == nil; {
+		var plan string
+		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			plan, err = c.step(ctx)
+			if apierrors.IsConflict(err) {
+				c.metrics.conflicts.Inc()
+				c.mustRead = true
+			}
+			return err
+		})
+		if err == nil && plan == "" {
+			break
+		}
+		if err == nil && executed[plan] {
+			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", plan))
+		}
+		executed[plan] = true
+	}
+	switch e := (*failure)(nil); {
+	case ctx.Err() != nil:
+		return 0, false
+	case err == nil:
+		c.problems.Succeed()
+	default:
+		c.recordFailure(err)
+		failed = !errors.As(err, &e) || !e.terminal()
+	}
+	if !failed {
 		again = c.state.untilNextExpiry(resync)
 	}
 	if c.check = c.problems.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
@@ -110,44 +137,17 @@ func (c *controller) next(ctx context.Context) (again time.Duration, failed bool
 	return again, failed
 }
 
-// reconcile observes and executes until nothing is left to do.
-func (c *controller) reconcile(ctx context.Context) error {
-	executed, conflicts := map[string]bool{}, 0
-	for {
-		plan, err := c.reconcileOnce(ctx)
-		actions := plan.Actions()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case apierrors.IsConflict(err):
-			c.metrics.conflicts.Inc()
-			c.mustRead = true
-			if conflicts++; conflicts <= maxConflicts {
-				continue
-			}
-			err = fail(reasonAPIUnavailable, fmt.Errorf("%d conflicts in a row: %w", conflicts, err))
-		case err == nil && len(actions) == 0:
-			c.problems.Succeed()
-			return nil
-		case err == nil && executed[fmt.Sprint(actions)]:
-			err = fail(reasonNoProgress, fmt.Errorf("executed before without effect: %v", actions))
-		case err == nil:
-			executed[fmt.Sprint(actions)], conflicts = true, 0
-			continue
-		}
-		c.recordFailure(err)
-		return err
-	}
-}
-
 // recordFailure counts an error and sets its problem. If the API server may have been unavailable,
 // every drain starts again: the agent could not write its used addresses.
 func (c *controller) recordFailure(err error) {
+	if apierrors.IsConflict(err) {
+		err = fail(reasonAPIUnavailable, fmt.Errorf("conflicts in a row: %w", err))
+	}
 	var e *failure
 	if errors.As(err, &e) && e.ofSidecar() {
 		c.checkedUntil = time.Time{}
 	} else {
-		c.mustRead = true
+		c.unavailable = err
 		c.state.resetDrain()
 		c.metrics.silent.set(time.Time{})
 	}
@@ -165,11 +165,12 @@ func (c *controller) recordFailure(err error) {
 	c.problems.Fail(e.reason, e.err.Error())
 }
 
-func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
+// step observes and executes one plan, and returns its actions; empty for none.
+func (c *controller) step(ctx context.Context) (plan string, err error) {
 	c.metrics.progressed.set(time.Now())
 	s, err := c.observe(ctx)
 	if err != nil {
-		return s.plan, err
+		return "", err
 	}
 	c.metrics.observed.set(time.Now())
 	c.state.planned(s.plan)
@@ -181,63 +182,59 @@ func (c *controller) reconcileOnce(ctx context.Context) (planner.Plan, error) {
 	c.metrics.silent.set(c.state.silentSince())
 	c.metrics.observe(s.observed)
 	c.problems.Observe(s.problems(c.state))
+	actions := s.plan.Actions()
+	if len(actions) == 0 {
+		return "", nil
+	}
 	if !c.writable && len(s.plan.Acquire) > 0 {
 		// Without the right the slot would be held forever and never published.
 		if err := c.node.checkWriteAccess(ctx); err != nil {
-			return s.plan, apiError(err)
+			return "", apiError(err)
 		}
 		c.writable = true
 	}
-	return s.plan, c.apply(ctx, s)
+	return fmt.Sprint(actions), c.apply(ctx, s)
 }
 
-// observe returns a snapshot. The CiliumNode is the newest one that needs no request; an outdated one
-// is harmless, because every write has its version. A plan that withdraws or releases is made from a
-// fresh one.
-func (c *controller) observe(ctx context.Context) (snapshot, error) {
-	s, fresh, err := c.observeOnce(ctx)
-	if err == nil && !fresh && s.plan.Irreversible() {
-		c.mustRead = true
-		s, _, err = c.observeOnce(ctx)
+// observe returns a snapshot. It takes the CiliumNode, the newest one that needs no request, and then
+// lists the slots, in this order. A slot that was listed before, and that another bridge or gc withdrew
+// and released in between, would look like a held one that is not published yet. A withdrawal after the
+// CiliumNode was taken changes it, and the write of this snapshot's plan is a conflict: every write has
+// its version. A plan that withdraws or releases is made from a CiliumNode that was just read.
+func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
+	for ; ; c.mustRead = true {
+		var fresh bool
+		s = snapshot{}
+		if s.node, fresh, err = c.takeNode(ctx); err != nil {
+			return s, err
+		}
+		if mode := s.node.OtherMode(); mode != "" { // another component allocates its addresses
+			return s, fail(reasonWrongMode, fmt.Errorf("CiliumNode %s has %s; expected one of ipam mode crd. Nothing was written. "+
+				"Set ipam.mode=crd in Cilium; to remove the fields of an earlier mode, delete the CiliumNode once and restart the agent", s.node.Metadata.Name, mode))
+		}
+		s.observed, s.malformed = s.node.Observed()
+		c.state.observe(s.node.Metadata.UID, s.observed)
+		if !time.Now().Before(c.checkedUntil) {
+			if err := c.checkSidecar(ctx); err != nil {
+				return s, err
+			}
+		}
+		if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
+			return s, err
+		}
+		s.settings, s.allocatableErr = s.node.Settings(c.settings), c.allocatableErr
+		c.state.observePods(&s.observed, c.pods())
+		s.plan = planner.New(s.observed, c.state.remembered(s.observed, s.settings), s.settings)
+		c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
+		if fresh || !s.plan.Irreversible() {
+			return s, nil
+		}
 	}
-	return s, err
-}
-
-// observeOnce takes the CiliumNode and then lists the slots, in this order. A slot that was listed
-// before, and that another bridge or gc withdrew and released in between, would look like a held one
-// that is not published yet. A withdrawal after the CiliumNode was taken changes it, and the write of
-// this snapshot's plan is a conflict. fresh reports whether the CiliumNode was read.
-func (c *controller) observeOnce(ctx context.Context) (s snapshot, fresh bool, err error) {
-	n, fresh, err := c.takeNode(ctx)
-	if err != nil {
-		return s, fresh, err
-	}
-	if mode := n.OtherMode(); mode != "" { // another component allocates its addresses
-		return s, fresh, fail(reasonWrongMode, fmt.Errorf("CiliumNode %s has %s; expected one of ipam mode crd. Nothing was written. "+
-			"Set ipam.mode=crd in Cilium; to remove the fields of an earlier mode, delete the CiliumNode once and restart the agent", n.Metadata.Name, mode))
-	}
-	s.node = n
-	s.observed, s.malformed = n.Observed()
-	c.state.observe(n.Metadata.UID, s.observed)
-	if err := c.checkSidecar(ctx); err != nil {
-		return s, fresh, err
-	}
-	if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
-		return s, fresh, err
-	}
-	s.settings, s.allocatableErr = n.Settings(c.settings), c.allocatableErr
-	c.state.observePods(&s.observed, c.pods())
-	s.plan = c.plan(s)
-	c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
-	return s, fresh, nil
 }
 
 // checkSidecar checks from time to time, because a status request costs a plugin call, that the sidecar
 // serves this node, and whether the range of its plugin is the node's own.
 func (c *controller) checkSidecar(ctx context.Context) error {
-	if time.Now().Before(c.checkedUntil) {
-		return nil
-	}
 	store, err := c.allocator.checkNode(ctx)
 	if err != nil {
 		return err
@@ -263,29 +260,29 @@ func (c *controller) checkSidecar(ctx context.Context) error {
 	return nil
 }
 
-func (c *controller) plan(s snapshot) planner.Plan {
-	return planner.New(s.observed, c.state.remembered(s.observed, s.settings), s.settings)
-}
-
 // takeNode returns the CiliumNode, and whether it was just read. It is never older than the one before.
+// While the API server is down, the watch shows when it responds again.
 func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bool, err error) {
 	cached, watching := c.node.cached()
+	lately := time.Since(c.lastRead) < resync
+	if c.unavailable != nil && !watching && lately {
+		return nil, false, c.unavailable
+	}
 	// While a release is in progress the reads show that the API server is available to the agent.
-	due := (!watching || c.releasing) && time.Since(c.lastRead) >= resync
+	due := (!watching || c.releasing) && !lately
 	// A watch is late by less than resync. After etcd was restored, versions are older.
 	late := cached != nil && c.newest != nil && isNewer(c.newest, cached) && time.Since(c.taken) >= resync
-	if cached != nil && !c.mustRead && !due && !late {
-		if c.newest != nil && !isNewer(cached, c.newest) {
-			return c.newest, false, nil
+	if n = cached; n == nil || c.mustRead || due || late {
+		c.lastRead = time.Now()
+		if n, err = c.node.get(ctx); err != nil {
+			return nil, false, apiError(err)
 		}
-		return cached, false, nil
+		c.newest, c.taken, c.mustRead, fresh = n, time.Now(), false, true
+	} else if c.newest != nil && !isNewer(n, c.newest) {
+		n = c.newest
 	}
-	n, err = c.node.get(ctx)
-	if err != nil {
-		return nil, false, apiError(err)
-	}
-	c.newest, c.taken, c.lastRead, c.mustRead = n, time.Now(), time.Now(), false
-	return n, true, nil
+	c.unavailable = nil
+	return n, fresh, nil
 }
 
 // isNewer reports whether a has a later version than b.

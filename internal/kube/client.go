@@ -3,10 +3,10 @@ package kube
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -68,22 +68,11 @@ func Protobuf(c *rest.Config) *rest.Config {
 	return c
 }
 
-const (
-	// MaxRetryDelay limits the delay after a failure. With full jitter 100 nodes whose API server is down
-	// send 20 requests per second.
-	MaxRetryDelay = 10 * time.Second
-	minRetryDelay = 100 * time.Millisecond
-)
+// MaxRetryDelay limits the delay after a failure.
+const MaxRetryDelay = 12 * time.Second
 
-// Retry is the sequence of the delays after failures in a row. The zero value is ready for use.
-type Retry struct{ limit time.Duration }
-
-// Next returns a random delay (full jitter, so that nodes do not retry simultaneously) between 100 ms
-// and a limit that doubles with each call, from 1 s to MaxRetryDelay.
-func (r *Retry) Next() time.Duration {
-	r.limit = min(max(2*r.limit, time.Second), MaxRetryDelay)
-	return minRetryDelay + rand.N(r.limit-minRetryDelay)
+// Backoff returns the delays after failures in a row: random, so that nodes do not retry simultaneously,
+// and growing to between half of MaxRetryDelay and that.
+func Backoff() wait.Backoff {
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: MaxRetryDelay / 2}
 }
-
-// Reset begins the sequence again, after a success.
-func (r *Retry) Reset() { r.limit = 0 }

@@ -60,14 +60,11 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
-	var r Retry
-	for range 2 {
-		for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, MaxRetryDelay, MaxRetryDelay} {
-			if got := r.Next(); got < minRetryDelay || got >= limit {
-				t.Errorf("delay %d is %s; want at least %s and less than %s", i, got, minRetryDelay, limit)
-			}
+func TestBackoff(t *testing.T) {
+	b := Backoff()
+	for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, MaxRetryDelay, MaxRetryDelay} {
+		if got := b.Step(); got < limit/2 || got >= limit {
+			t.Errorf("delay %d is %s; want at least half of %s, and less than that", i, got, limit)
 		}
-		r.Reset()
 	}
 }

@@ -60,7 +60,7 @@ func TestLoop(t *testing.T) {
 		a.set(0, true)
 		time.Sleep(time.Minute)
 		before := len(a.seconds())
-		if before < 9 || before > 33 {
+		if before < 7 || before > 20 {
 			t.Errorf("%d attempts in a minute after a failure", before-3)
 		}
 		for range 1000 {
@@ -69,6 +69,17 @@ func TestLoop(t *testing.T) {
 		}
 		if n := len(a.seconds()) - before; n > 0 {
 			t.Errorf("changes end the delay after a failure %d times", n)
+		}
+		a.set(0, false)
+		for n := range 2 { // the first one ends the delay, and its success the next one's
+			if n == 0 {
+				l.Retry()
+			} else {
+				l.Wake(0)
+			}
+			if after := len(a.seconds()) - before; after != n+1 {
+				t.Errorf("%d reconciliations after the end of the failure; want %d", after, n+1)
+			}
 		}
 		cancel()
 		<-ended

@@ -2,16 +2,26 @@ package kube
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"math/rand/v2"
 	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// watchTimeout is the least time after which the API server ends a watch. One that it does not end
+	// is silent, and ends RequestLimit later.
+	watchTimeout = 75 * time.Second
+	// Requests of one watch per second, and in a burst: the reflector repeats some without delay.
+	watchRate, watchBurst = 0.2, 5
 )
 
 // Lister lists and watches the objects of one resource, as a typed client (L is its list) or a dynamic
@@ -21,97 +31,188 @@ type Lister[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// ListWatch returns a source for a reflector: the objects of a client that a selector selects. Dynamic
-// and fake clients have no REST client for cache.NewListWatchFromClient.
-func ListWatch[L runtime.Object](client Lister[L], selector fields.Selector) *cache.ListWatch {
-	selected := selector.String()
-	return &cache.ListWatch{
+// Watch keeps a part T of each object of one resource that a selector selects. client-go's reflector
+// streams their initial state and the changes, and continues a watch that has ended.
+type Watch[T any] struct {
+	// Changed is called after each change. all reports whether the API server has sent all objects.
+	Changed func(all bool)
+	// Requested is called after each request (list or watch).
+	Requested func(verb string, err error)
+	// After reports whether another watch works, nil for none. After a failed request this one waits for
+	// it: while the API server is down, one of them retries.
+	After func() bool
+
+	transform cache.TransformFunc
+	reflector *cache.Reflector
+	objects   cache.Store
+	limiter   flowcontrol.RateLimiter
+
+	// initial reports whether the last watch has requested the initial state.
+	initial bool
+
+	mu sync.Mutex
+	// err is the error of the last request.
+	err error
+	// listed reports whether all objects were received, connected whether no request has failed since.
+	listed, connected bool
+}
+
+// NewWatch returns a watch of the objects O of a client. part returns their used part, with the metadata.
+func NewWatch[L runtime.Object, O, T any](client Lister[L], selector fields.Selector, part func(O) T) *Watch[T] {
+	w := &Watch[T]{
+		Changed: func(bool) {}, Requested: func(string, error) {}, limiter: flowcontrol.NewTokenBucketRateLimiter(watchRate, watchBurst),
+		transform: func(object any) (any, error) {
+			if o, ok := object.(O); ok {
+				return part(o), nil
+			}
+			return object, nil // a part
+		},
+	}
+	w.objects = cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.WithTransformer(w.transform))
+	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selected
-			return client.List(ctx, o)
+			o.FieldSelector = selector.String()
+			return w.list(ctx, func(ctx context.Context) (runtime.Object, error) { return client.List(ctx, o) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selected
-			return client.Watch(ctx, o)
+			o.FieldSelector = selector.String()
+			return w.watch(ctx, o, client.Watch)
 		},
 	}
+	backoff := Backoff()
+	w.reflector = cache.NewReflectorWithOptions(source, nil, store[T]{w.objects, w}, cache.ReflectorOptions{Name: selector.String(), Backoff: &backoff})
+	return w
 }
 
-// Store keeps a part of each object that a reflector reads. It implements cache.ReflectorStore.
-type Store[T any] struct {
-	part    func(object any) (uid types.UID, part T, keep bool)
-	changed func(number bool)
+// Run watches until ctx ends.
+func (w *Watch[T]) Run(ctx context.Context) { w.reflector.RunWithContext(ctx) }
 
-	mu     sync.Mutex
-	listed bool
-	parts  map[types.UID]T
-}
-
-// NewStore returns an empty store. part returns the part of an object to keep, false for none. changed is
-// called after each change, and reports whether it was the first list or has changed the number of parts.
-func NewStore[O metav1.Object, T any](part func(O) (T, bool), changed func(number bool)) *Store[T] {
-	return &Store[T]{parts: map[types.UID]T{}, changed: changed, part: func(object any) (uid types.UID, kept T, keep bool) {
-		if o, ok := object.(O); ok {
-			uid = o.GetUID()
-			kept, keep = part(o)
+// List returns the objects, and whether they were ever received.
+func (w *Watch[T]) List() (objects []T, listed bool) {
+	w.mu.Lock()
+	listed = w.listed
+	w.mu.Unlock()
+	for _, object := range w.objects.List() {
+		if o, ok := object.(T); ok {
+			objects = append(objects, o)
 		}
-		return uid, kept, keep
-	}}
-}
-
-// All returns the parts, and whether the objects were listed.
-func (s *Store[T]) All() (parts []T, listed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.parts)), s.listed
-}
-
-// One returns the part of the only object, the zero value for none, and whether the objects were listed.
-func (s *Store[T]) One() (part T, listed bool) {
-	parts, listed := s.All()
-	if len(parts) > 0 {
-		part = parts[0]
 	}
-	return part, listed
+	return objects, listed
 }
 
-func (s *Store[T]) Add(object any) error {
-	uid, part, keep := s.part(object)
-	s.change(func() {
-		delete(s.parts, uid)
-		if keep {
-			s.parts[uid] = part
-		}
+// Connected reports whether the objects were received, and no request has failed since.
+func (w *Watch[T]) Connected() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.connected
+}
+
+// Err returns the error of the last request.
+func (w *Watch[T]) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *Watch[T]) list(ctx context.Context, send func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
+	// The reflector sends a list after each failed watch for the initial state. It helps only if the API
+	// server has no such watches.
+	if err := w.Err(); err != nil && w.initial {
+		return nil, err
+	}
+	w.wait(ctx)
+	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
+	defer cancel()
+	list, err := send(ctx)
+	w.done("list", err)
+	return list, err
+}
+
+func (w *Watch[T]) watch(ctx context.Context, o metav1.ListOptions, send func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
+	w.initial = o.SendInitialEvents != nil
+	if !w.initial && !w.Connected() {
+		// A restarted API server no longer has the version, and would refuse it with this error.
+		return nil, apierrors.NewResourceExpired("a request has failed since")
+	}
+	w.wait(ctx)
+	timeout := watchTimeout + rand.N(20*time.Second)
+	seconds := int64(timeout.Seconds())
+	o.TimeoutSeconds = &seconds
+	ctx, cancel := context.WithCancel(ctx)
+	silence := time.AfterFunc(timeout+RequestLimit, func() {
+		w.done("watch", context.DeadlineExceeded)
+		cancel()
 	})
-	return nil
-}
-
-func (s *Store[T]) Update(object any) error { return s.Add(object) }
-
-func (s *Store[T]) Delete(object any) error {
-	uid, _, _ := s.part(object)
-	s.change(func() { delete(s.parts, uid) })
-	return nil
-}
-
-func (s *Store[T]) Replace(objects []any, _ string) error {
-	parts := map[types.UID]T{}
-	for _, object := range objects {
-		if uid, part, keep := s.part(object); keep {
-			parts[uid] = part
-		}
+	end := func() {
+		silence.Stop()
+		cancel()
 	}
-	s.change(func() { s.parts, s.listed = parts, true })
-	return nil
+	stream, err := send(ctx, o)
+	if w.initial && apierrors.IsInvalid(err) {
+		w.done("watch", nil) // the API server has no such watches; the reflector sends a list
+	} else {
+		w.done("watch", err)
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return ended{stream, end}, nil
 }
 
-func (s *Store[T]) Resync() error { return nil }
+// ended is a watch with a function that is called at its end.
+type ended struct {
+	watch.Interface
+	end func()
+}
 
-func (s *Store[T]) change(change func()) {
-	s.mu.Lock()
-	before, listed := len(s.parts), s.listed
-	change()
-	number := len(s.parts) != before || s.listed != listed
-	s.mu.Unlock()
-	s.changed(number)
+func (e ended) Stop() {
+	e.end()
+	e.Interface.Stop()
+}
+
+// wait delays a request that follows others too soon, or that another watch should send first.
+func (w *Watch[T]) wait(ctx context.Context) {
+	if w.After != nil && w.Err() != nil {
+		// It ends with an error if ctx has ended; so does the request.
+		_ = wait.PollUntilContextCancel(ctx, wait.Jitter(MaxRetryDelay/2, 1), true, func(context.Context) (bool, error) { return w.After(), nil })
+	}
+	_ = w.limiter.Wait(ctx)
+}
+
+func (w *Watch[T]) done(verb string, err error) {
+	w.mu.Lock()
+	w.err = err
+	w.connected = w.connected && err == nil
+	w.mu.Unlock()
+	w.Requested(verb, err)
+}
+
+// store is the reflector's access to the objects.
+type store[T any] struct {
+	cache.Store
+	w *Watch[T]
+}
+
+// Transformer makes the reflector keep only parts of the objects while it receives all of them.
+func (s store[T]) Transformer() cache.TransformFunc { return s.w.transform }
+
+func (s store[T]) Add(object any) error { return s.changed(s.Store.Add(object)) }
+
+func (s store[T]) Update(object any) error { return s.changed(s.Store.Update(object)) }
+
+func (s store[T]) Delete(object any) error { return s.changed(s.Store.Delete(object)) }
+
+func (s store[T]) Replace(objects []any, version string) error {
+	err := s.Store.Replace(objects, version)
+	s.w.mu.Lock()
+	s.w.listed, s.w.connected = true, true
+	s.w.mu.Unlock()
+	s.w.Changed(true)
+	return err
+}
+
+func (s store[T]) changed(err error) error {
+	s.w.Changed(false)
+	return err
 }

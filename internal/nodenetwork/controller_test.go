@@ -105,7 +105,7 @@ func TestNodeRecreated(t *testing.T) {
 	})
 }
 
-// A list of the API server's cache that is older than the Node changes nothing.
+// A Node of the API server's cache that is older than the Node changes nothing.
 //
 //evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestStaleList(t *testing.T) {
@@ -113,10 +113,7 @@ func TestStaleList(t *testing.T) {
 		f.create(t, "2", "10.244.2.0/24")
 		defer f.start(t)()
 		f.wantFile(t, second)
-		store := f.node.store
-		if err := store.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}}}, ""); err != nil {
-			t.Fatal(err)
-		}
+		f.stream.Modify(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: "1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}}})
 		advance(time.Minute)
 		f.wantFile(t, second)
 		f.wantReady(t, "")
@@ -194,8 +191,8 @@ func TestAPIServerDown(t *testing.T) {
 		advance(time.Hour)
 		f.wantReady(t, reasonAPIUnavailable)
 		f.wantFile(t, first)
-		if got := testutil.ToFloat64(f.status.apiErrors.WithLabelValues("list")); got == 0 {
-			t.Error("no failed LIST is counted")
+		if got := testutil.ToFloat64(f.status.apiErrors.WithLabelValues("watch")); got == 0 {
+			t.Error("no failed watch is counted")
 		}
 		f.failRequests(nil, "get", "list", "watch")
 		advance(2 * time.Minute)

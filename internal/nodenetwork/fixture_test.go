@@ -56,6 +56,8 @@ type fixture struct {
 	failing map[string]error
 	// hanging is the duration of a GET.
 	hanging time.Duration
+	// stream is the last watch.
+	stream *watch.RaceFreeFakeWatcher
 }
 
 // Event implements nodeevents.Recorder.
@@ -103,7 +105,7 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 	f.node = newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake, f.status.apiFailed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { f.node.run(ctx) })
+	running.Go(func() { f.node.watch.Run(ctx) })
 	running.Go(func() { f.run(ctx) })
 	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake).RunUnwatched(ctx) })
 	synctest.Wait()
@@ -129,13 +131,30 @@ func (n nodes) Get(ctx context.Context, name string, o metav1.GetOptions) (*core
 	return n.NodeInterface.Get(ctx, name, o)
 }
 
-// Watch fails after a second, in which the controller observes the LIST before it.
+// Watch fails after a second, in which the controller observes the state before it. It sends the initial
+// state, which the fake client does not.
 func (n nodes) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := n.f.failure("watch"); err != nil {
 		time.Sleep(time.Second)
 		return nil, err
 	}
-	return n.NodeInterface.Watch(ctx, o)
+	all, err := n.NodeInterface.List(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := n.NodeInterface.Watch(ctx, o)
+	if err != nil || o.SendInitialEvents == nil {
+		return changes, err
+	}
+	stream := changes.(*watch.RaceFreeFakeWatcher)
+	for _, n := range all.Items {
+		stream.Add(&n)
+	}
+	stream.Action(watch.Bookmark, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	n.f.stream = stream
+	return stream, nil
 }
 
 func (f *fixture) failure(verb string) error {

@@ -64,7 +64,7 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
 	group.Go(func() error {
-		c.node.run(ctx)
+		c.node.watch.Run(ctx)
 		return nil
 	})
 	// Its interval also repairs a file that another process has changed.

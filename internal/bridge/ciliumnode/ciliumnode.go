@@ -51,6 +51,9 @@ type Node struct {
 	} `json:"status"`
 }
 
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (n *Node) GetObjectMeta() metav1.Object { return &n.Metadata }
+
 func Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 }
