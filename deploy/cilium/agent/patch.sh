@@ -1,13 +1,13 @@
 #!/bin/bash
 # patch.sh SOURCE OUT: copies SOURCE, the sources of a release of Cilium, such as a directory of
-# Go's module cache, to OUT and applies the patch of the release's line to the copy. Needs git.
+# Go's module cache, to OUT and applies the patches of the release's line to the copy. Needs git.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 release=v$(cat "$1/VERSION")
 line=${release%.*}
 [ -f "$here/$line.patch" ] ||
   { echo "no patch for Cilium $release; there are: $(cd "$here" && echo v?.??.patch)" >&2; exit 1; }
-patches=("$here/$line.patch")
+patches=("$here/$line.patch" "$here/chart.patch")
 if grep -q '^	IPV4 ' "$1/api/v1/models/address_pair.go"; then
   patches+=("$here/$line-models.patch")
 fi

@@ -56,7 +56,7 @@ func TestPatchApplies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			source := touchedFiles(t, ciliumDir(t, c.module), patches+c.line+".patch")
+			source := touchedFiles(t, ciliumDir(t, c.module), patches+c.line+".patch", patches+"chart.patch")
 			field := "IPV4"
 			if text := read(t, filepath.Join(source, models)); c.renamed || !strings.Contains(text, "IPV4 string") {
 				field = "IPv4"
@@ -75,8 +75,15 @@ func TestPatchApplies(t *testing.T) {
 					t.Errorf("%s is not patched", f)
 				}
 			}
-			if !strings.Contains(read(t, filepath.Join(patched, "Documentation/cmdref/cilium-agent.md")), "--"+socketOption) {
-				t.Errorf("the command reference lacks --%s", socketOption)
+			for file, want := range map[string]string{
+				"Documentation/cmdref/cilium-agent.md":                      "--" + socketOption,
+				"Documentation/network/concepts/ipam/index.rst":             "delegated-plugin",
+				"install/kubernetes/cilium/templates/cilium-configmap.yaml": socketOption + ": {{ .Values.ipam.delegatedIPAMSocket | quote }}",
+				"install/kubernetes/cilium/values.schema.json":              `"delegatedIPAMSocket": {`,
+			} {
+				if !strings.Contains(read(t, filepath.Join(patched, file)), want) {
+					t.Errorf("%s lacks %s", file, want)
+				}
 			}
 		})
 	}
@@ -106,12 +113,14 @@ func ciliumDir(t *testing.T, module string) string {
 // changedFile matches the line of a patch with the path of a file that it changes or adds.
 var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`)
 
-// touchedFiles copies the files that a patch and patch.sh read, which is faster than copying all.
-func touchedFiles(t *testing.T, source, patch string) string {
+// touchedFiles copies the files that patches and patch.sh read, which is faster than copying all.
+func touchedFiles(t *testing.T, source string, series ...string) string {
 	t.Helper()
 	files := []string{"VERSION", models}
-	for _, m := range changedFile.FindAllStringSubmatch(read(t, patch), -1) {
-		files = append(files, m[1])
+	for _, patch := range series {
+		for _, m := range changedFile.FindAllStringSubmatch(read(t, patch), -1) {
+			files = append(files, m[1])
+		}
 	}
 	dir := t.TempDir()
 	for _, f := range files {
