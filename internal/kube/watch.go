@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -47,8 +48,9 @@ type Watch[T any] struct {
 	objects   cache.Store
 	limiter   flowcontrol.RateLimiter
 
-	// initial reports whether the last watch has requested the initial state.
-	initial bool
+	// initial reports whether the last watch has requested all objects, unsupported whether the API server
+	// or its etcd cannot send them in a watch.
+	initial, unsupported bool
 
 	mu sync.Mutex
 	// err is the error of the last request.
@@ -115,8 +117,8 @@ func (w *Watch[T]) Err() error {
 }
 
 func (w *Watch[T]) list(ctx context.Context, send func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
-	// The reflector sends a list after each failed watch for the initial state. It helps only if the API
-	// server has no such watches.
+	// The reflector sends a list after each failed watch for all objects. It helps only if the API server has
+	// no such watches.
 	if err := w.Err(); err != nil && w.initial {
 		return nil, err
 	}
@@ -124,13 +126,17 @@ func (w *Watch[T]) list(ctx context.Context, send func(context.Context) (runtime
 	ctx, cancel := context.WithTimeout(ctx, RequestLimit)
 	defer cancel()
 	list, err := send(ctx)
+	w.unsupported = w.unsupported || w.initial && err == nil
 	w.done("list", err)
 	return list, err
 }
 
 func (w *Watch[T]) watch(ctx context.Context, o metav1.ListOptions, send func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	w.initial = o.SendInitialEvents != nil
-	if !w.initial && !w.Connected() {
+	all := o.SendInitialEvents != nil
+	switch w.initial = all && !w.unsupported; {
+	case all && w.unsupported:
+		return nil, errUnsupported
+	case !all && !w.Connected():
 		// A restarted API server no longer has the version, and would refuse it with this error.
 		return nil, apierrors.NewResourceExpired("a request has failed since")
 	}
@@ -148,8 +154,8 @@ func (w *Watch[T]) watch(ctx context.Context, o metav1.ListOptions, send func(co
 		cancel()
 	}
 	stream, err := send(ctx, o)
-	if w.initial && apierrors.IsInvalid(err) {
-		w.done("watch", nil) // the API server has no such watches; the reflector sends a list
+	if all && apierrors.IsInvalid(err) {
+		w.done("watch", nil) // the API server has no such watches
 	} else {
 		w.done("watch", err)
 	}
@@ -159,6 +165,8 @@ func (w *Watch[T]) watch(ctx context.Context, o metav1.ListOptions, send func(co
 	}
 	return ended{stream, end}, nil
 }
+
+var errUnsupported = errors.New("the API server does not send all objects in a watch")
 
 // ended is a watch with a function that is called at its end.
 type ended struct {

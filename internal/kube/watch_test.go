@@ -30,8 +30,10 @@ func TestMain(m *testing.M) {
 // server is an API server with one pod. It implements Lister.
 type server struct {
 	mu sync.Mutex
-	// err is the result of every request, refused that of a watch for the initial state.
+	// err is the result of every request, refused that of a watch for all objects; with refusedEvent its
+	// first event is an error.
 	err, refused error
+	refusedEvent bool
 	// expired is a server that ends each watch with 410: when it opens, or with an event.
 	expired, expiredEvent bool
 	// silent is one whose watches have neither further events nor an end; hangs is one that does not
@@ -102,6 +104,8 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	stream := watch.NewRaceFreeFake()
 	s.stream = stream
 	switch {
+	case s.refusedEvent && o.SendInitialEvents != nil:
+		stream.Error(&metav1.Status{Status: metav1.StatusFailure, Message: "the required storage feature is disabled"})
 	case s.expiredEvent:
 		status := apierrors.NewResourceExpired("too old resource version").Status()
 		stream.Error(&status)
@@ -156,12 +160,19 @@ func wantPods(t *testing.T, w *Watch[*metav1.ObjectMeta], want int) {
 	}
 }
 
-// A watch is one request, of an API server without streams of the initial state three.
+// A watch is one request. If the API server cannot send all objects in a watch it is three, and two after
+// that was noticed.
 func TestWatch(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
-	for name, s := range map[string]*server{"stream": {}, "list": {refused: invalid}} {
+	for name, tt := range map[string]struct {
+		server       *server
+		first, later int
+	}{
+		"supported": {&server{}, 1, 1}, "old API server": {&server{refused: invalid}, 3, 2}, "old etcd": {&server{refusedEvent: true}, 3, 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				s := tt.server
 				w := newTestWatch(s)
 				changes, full := 0, 0
 				w.Changed = func(all bool) {
@@ -172,8 +183,8 @@ func TestWatch(t *testing.T) {
 				}
 				simulate(t, func(t *testing.T) {
 					wantPods(t, w, 1)
-					if want := map[bool]int{true: 3, false: 1}[s.refused != nil]; s.count() != want {
-						t.Errorf("%d requests; want %d", s.count(), want)
+					if s.count() != tt.first {
+						t.Errorf("%d requests; want %d", s.count(), tt.first)
 					}
 					more := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "2"}}
 					s.stream.Add(more)
@@ -191,6 +202,15 @@ func TestWatch(t *testing.T) {
 					// 3600 s / 85 s.
 					if n := s.count() - before; n > 50 || full != 1 {
 						t.Errorf("%d requests in an hour, all objects received %d times; want about 42 and 1", n, full)
+					}
+					s.fail(apierrors.NewServiceUnavailable("down"))
+					advance(time.Minute)
+					s.fail(nil)
+					before = s.count()
+					advance(MaxRetryDelay)
+					wantPods(t, w, 1)
+					if n := s.count() - before; n != tt.later {
+						t.Errorf("%d requests after an outage; want %d", n, tt.later)
 					}
 				}, w)
 			})
