@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
@@ -80,6 +81,7 @@ func (a *application) write(ctx context.Context, to target, batch []planner.Acti
 	n, err := c.node.patch(ctx, newPatch(a.node.Metadata.ResourceVersion, to, batch))
 	if err != nil {
 		a.writeErr = apiError(err)
+		c.writable = c.writable && !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
 		return
 	}
 	a.node, c.newest, c.taken = n, n, time.Now()

@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -33,12 +35,23 @@ func TestWriteAccess(t *testing.T) {
 		}
 		f.update(func() { f.dryRunErr, f.writeErr = nil, nil })
 		waitForPool(t, f)
+		// A refused read is not a refused write.
+		f.update(func() { f.apiErr, f.watchDown = forbidden, true })
+		advance(time.Minute)
+		dryRuns := f.count(&f.dryRuns)
+		f.update(func() { f.apiErr, f.watchDown = nil, false })
+		f.setUsed(ip(1), ip(2), ip(3), ip(4)) // so that a slot is missing
+		advance(time.Minute)
+		if n := f.count(&f.dryRuns) - dryRuns; n > 0 {
+			t.Errorf("the right is checked %d times after a refused read", n)
+		}
 		// The right is withdrawn.
 		f.update(func() { f.dryRunErr, f.writeErr = forbidden, forbidden })
-		f.setUsed(ip(1), ip(2), ip(3), ip(4))
+		f.setUsed(ip(1), ip(2), ip(3), ip(4), ip(5), ip(6))
 		advance(time.Minute)
 		f.update(func() {
-			delete(f.held, 4) // the slot that was acquired before the refusal; so one is missing again
+			// Those that were acquired before the refusal; so slots are missing again.
+			maps.DeleteFunc(f.held, func(slot int, _ netip.Addr) bool { return slot >= 6 })
 			f.acquires = 0
 		})
 		advance(time.Hour)

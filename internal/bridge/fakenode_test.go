@@ -38,8 +38,8 @@ type fakeNode struct {
 	agentSilent bool
 	// apiLatency is the duration of a request.
 	apiLatency time.Duration
-	// gets and patches count the requests.
-	gets, patches int
+	// gets, patches and dryRuns count the requests.
+	gets, patches, dryRuns int
 }
 
 // create creates the CiliumNode, or another one of its name.
@@ -117,6 +117,7 @@ func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {
 func (f *fixture) checkWriteAccess(context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.dryRuns++
 	return cmp.Or(f.apiErr, f.dryRunErr)
 }
 

@@ -77,8 +77,8 @@ type controller struct {
 	// checkedUntil is until when the sidecar counts as one of this node. After one of its failures it
 	// may be another.
 	checkedUntil time.Time
-	// writable reports whether the CiliumNode may be written. After a refusal the right may have been
-	// revoked.
+	// writable reports whether the CiliumNode may be written. After a refused write the right may have
+	// been revoked. A refused read is not enough: an API server that starts refuses all requests at first.
 	writable bool
 	loop     *kube.Loop
 	// check is when problems should be checked again before their Events, zero for none.
@@ -156,10 +156,7 @@ func (c *controller) recordFailure(err error) {
 		return
 	}
 	c.metrics.reconcileErrors.WithLabelValues(e.reason).Inc()
-	switch e.reason {
-	case reasonNotPermitted:
-		c.writable = false
-	case reasonNodeMissing:
+	if e.reason == reasonNodeMissing {
 		c.metrics.observe(planner.Observed{}) // its pool is deleted with it
 	}
 	c.problems.Fail(e.reason, e.err.Error())
