@@ -33,7 +33,7 @@ IMAGE_ARCHES   := amd64 arm64
 IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(arch)/%))
 
 MODULE    := github.com/delegated-ipam/delegated-ipam
-MODULES   := . test/agent/cilium-cni test/external test/programs tools tools/plugins tools/plugins-v1.4 \
+MODULES   := . test/agent/cilium-cni test/allocator test/external test/programs tools tools/plugins tools/plugins-v1.4 \
   tools/plugins-whereabouts tools/plugins-whereabouts-v0.9
 GENERATED := api/models server client
 
@@ -163,6 +163,10 @@ test-deploy: plugins test-binaries ## render both charts, the manifests and the 
 .PHONY: test-observe
 test-observe: ## test the dashboard and each alert with Prometheus' parsers and rule engine
 	cd test/external && go test $(NOCACHE) ./observe
+
+.PHONY: test-allocator
+test-allocator: ## run the planner of the bridge with Cilium's allocator in random order; the first build takes minutes
+	go test -C test/allocator $(NOCACHE) ./...
 
 .PHONY: test-tools
 test-tools: ## run the tests of tools/
@@ -351,7 +355,7 @@ screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge ## run sidecars a
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
+checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-allocator test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code
@@ -362,6 +366,7 @@ lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	$(TOOLS)/golangci-lint run --allow-parallel-runners --build-tags failpoints ./internal/failpoint
 	cd test/external && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
+	cd test/allocator && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: lint-workflows

@@ -31,6 +31,7 @@ var (
 // targets has the directories whose tests "make test" leaves out, and what runs them.
 var targets = map[string]string{
 	"test/agent":            "agent-test",
+	"test/allocator":        "test-allocator",
 	"test/audit":            "audit-test",
 	"test/benchbridge":      "bench-bridge",
 	"test/clients":          "client-test",
