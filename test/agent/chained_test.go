@@ -188,7 +188,7 @@ func TestChained(t *testing.T) {
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
 	tb.restartAgent(t)
-	if err := cluster.Eventually(t.Context(), m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
+	if err := cluster.Eventually(t.Context(), 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
 		t.Errorf("at the end: %v", err)
 	}
 	if now := tb.mustChained(t, tracker); !slices.Equal(now, own) {
@@ -303,7 +303,7 @@ func TestChainedStock(t *testing.T) {
 
 // A node with pods changes from the stock agent, which has another range for itself, to the sidecar.
 //
-//evidence:install/chained running pods stay reachable in a migration from a stock agent
+//evidence:install/chained running pods stay reachable in a migration from a stock agent, and back; then pods alone have leases
 func TestChainedMigration(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, "10.42.1.0/26")
@@ -315,7 +315,7 @@ func TestChainedMigration(t *testing.T) {
 		p := &pod{name: name}
 		must(t, tb.addPod(t.Context(), p))
 		tracker.added(p)
-		cluster.MustEventually(t, "all pods to be reachable", m.grace, func() error { return m.checkPods(t.Context(), tracker.runningPods()) })
+		cluster.MustEventually(t, "all pods to be reachable", 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) })
 	}
 	start("old-1")
 	start("old-2")
@@ -327,4 +327,17 @@ func TestChainedMigration(t *testing.T) {
 	tb.waitHealthy(t, tb.agent.MustStart(t))
 	start("new")
 	tb.mustChained(t, tracker)
+
+	// And back.
+	tb.agent.End(syscall.SIGTERM)
+	must(t, tb.kube.ciliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+	tb.waitHealthy(t, stock.MustStart(t))
+	start("newest")
+	tb.bridge.End(syscall.SIGTERM)
+	must(t, command(tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+sidecarSocket))
+	leased, err := tb.hostLocalLeases()
+	must(t, err)
+	if want := len(tracker.runningPods()); len(leased) != want {
+		t.Errorf("after the release host-local has %v; want the addresses of %d pods", leased, want)
+	}
 }
