@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -110,9 +111,11 @@ func (a *app) connect(boot, machine string) (err error) {
 		return fmt.Errorf("--owners: %w", err)
 	}
 	a.engine = engine.New(engine.Options{
-		Node: c.NodeName, BootID: boot, MachineID: machine, Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Exclude: c.ExcludeAddresses,
-		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6, Owners: owners, RetireOwners: c.RetireOwners,
-		VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
+		Options: protocol.Options{
+			Node: c.NodeName, BootID: boot, MachineID: machine, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
+			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
+		},
+		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
 

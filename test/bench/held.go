@@ -18,6 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
@@ -35,8 +36,9 @@ func heldEngine(others int) (*engine.Engine, error) {
 	log.SetOutput(io.Discard)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := engine.New(engine.Options{
-		Node: nodeName, Pools: []string{public.DefaultPool}, DefaultPool: public.DefaultPool, EnableIPv4: true, Owners: owners,
-		VerifyInterval: 24 * time.Hour, Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
+		Options: protocol.Options{Node: nodeName, EnableIPv4: true, VerifyInterval: 24 * time.Hour},
+		Pools:   []string{public.DefaultPool}, DefaultPool: public.DefaultPool, Owners: owners,
+		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
 	}, backend, backend)
 	e.Start(nil)
 	names := []string{owner}

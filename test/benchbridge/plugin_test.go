@@ -21,6 +21,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
@@ -115,7 +116,7 @@ func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.A
 		return a, nil
 	}
 	if p.taken[r.IP] {
-		return engine.Attachment{}, &engine.Error{Kind: engine.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
+		return engine.Attachment{}, &protocol.Error{Kind: protocol.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
 	}
 	return p.hold(r.Owner, r.Pool, r.IP), nil
 }
@@ -147,7 +148,7 @@ func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.A
 			return a, nil
 		}
 	}
-	return engine.Attachment{}, &engine.Error{Kind: engine.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+	return engine.Attachment{}, &protocol.Error{Kind: protocol.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
 }
 
 // All yields every attachment.

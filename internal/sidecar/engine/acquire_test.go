@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -45,13 +46,13 @@ func TestAcquire(t *testing.T) {
 	run(t, "no network configuration", func(t *testing.T) {
 		f := newFixture(t)
 		f.node.networkErr = errors.New("no CNI configuration in /etc/cni/net.d")
-		f.wantError(f.tryAllocate("router"), Failed, "router", "/etc/cni/net.d")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "/etc/cni/net.d")
 		f.wantSteps("")
 	})
 	run(t, "no plugin", func(t *testing.T) {
 		f := newFixture(t)
 		f.node.pluginErr = errors.New("no plugin in /opt/cni/bin")
-		f.wantError(f.tryAllocate("router"), Failed, "router", "/opt/cni/bin")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "/opt/cni/bin")
 		f.wantSteps("")
 	})
 	run(t, "container ID of another attachment", func(t *testing.T) {
@@ -59,18 +60,18 @@ func TestAcquire(t *testing.T) {
 		f.allocate("router")
 		f.node.networks["blue"] = "net"
 		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
-		f.wantError(err, Failed, "cilium-agent-router-", "blue", client.DefaultPool)
+		f.wantError(err, protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
 	})
 	run(t, "write of adding fails", func(t *testing.T) {
 		f := newFixture(t)
 		f.inject(always(writeFailed, "write adding"))
-		f.wantError(f.tryAllocate("router"), Failed, "journal", "no space left")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal", "no space left")
 		f.wantSteps("write adding, remove")
 	})
 	run(t, "write of held fails", func(t *testing.T) {
 		f := newFixture(t)
 		f.inject(always(writeFailed, "write held"))
-		f.wantError(f.tryAllocate("router"), Failed, "journal")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal")
 		f.wantSteps("write adding, DEL, ADD[], write held, write adding, DEL, remove")
 		f.wantStored(0)
 	})
@@ -117,7 +118,7 @@ func TestAcquireFailure(t *testing.T) {
 		f := newFixture(t)
 		for _, injected := range []fault{refused, errorAfter} {
 			f.inject(once("ADD", injected))
-			f.wantError(f.tryAllocate("router"), Failed, "router", "cilium-agent-router-")
+			f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "cilium-agent-router-")
 			f.wantSteps("write adding, DEL, ADD[], DEL, remove")
 			f.wantStored(0)
 		}
@@ -128,7 +129,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.inject(func(step string) fault {
 			return map[string]fault{"ADD": errorAfter, "DEL": notStarted}[step]
 		})
-		f.wantError(f.tryAllocate("router"), Failed, "retried")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "retried")
 		if l := f.List(); len(l) != 1 || l[0].State != record.Adding {
 			t.Fatalf("list %+v; want one in state adding", l)
 		}
@@ -140,7 +141,7 @@ func TestAcquireFailure(t *testing.T) {
 	run(t, "timed-out ADD is kept while it may act", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }))
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		l := f.List()
 		if len(l) != 1 {
 			t.Fatalf("list %+v; want the attachment", l)
@@ -157,7 +158,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.setStored("a-pod", "10.0.0.1")
 		f.steps()
 		f.inject(nth(2, "DEL", refused))
-		f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1 is not available")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "10.0.0.1 is not available")
 		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.1 fd00::1], write adding, DEL, DEL")
 		f.allocate("router")
 		f.wantHeld("router", "fd00::1")
@@ -167,7 +168,7 @@ func TestAcquireFailure(t *testing.T) {
 		id := f.allocate("router").ContainerID
 		f.clearStore()
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		time.Sleep(100 * time.Second)
 		f.setStored(id, "10.0.0.77") // the ADD acts late
 		f.sleep(time.Hour)
@@ -260,7 +261,7 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.clearStore() // the plugin now allocates the same address again
 		f.steps()
-		f.wantError(f.tryAllocate("health"), Failed, "health", "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "health", "router", "10.0.0.1")
 		synctest.Wait()
 		f.wantStepsPrefix("write adding, DEL, ADD[], DEL, remove, CHECK")
 		f.wantHeld("router", "10.0.0.1")
@@ -275,9 +276,9 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.clearStore()
 		op := f.lock("router")
-		f.wantError(f.tryAllocate("health"), Failed, "router")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "router")
 		f.steps()
-		op.setVerified() // what the plugin said before the duplicate
+		op.publish(func(s *protocol.State) { s.Lost, s.Verified = false, time.Now() }) // what the plugin said before the duplicate
 		op.unlock()
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
@@ -287,7 +288,7 @@ func TestDuplicate(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))
 		f.allocate("router")
 		f.clearStore()
-		f.wantError(f.tryAllocate("health"), Failed, "every attachment", "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "every attachment", "router", "10.0.0.1")
 		synctest.Wait()
 		f.wantCounters(Counters{})
 		f.wantHeld("router", "10.0.0.1")
@@ -297,14 +298,14 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.node.networks[client.DefaultPool] = "net2"
 		f.clearStore() // one store per network, as host-local has
-		f.wantError(f.tryAllocate("health"), Failed, "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "router", "10.0.0.1")
 		f.wantOwners("router")
 	})
 	run(t, "not with a completed release", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(always(writeFailed, "remove"))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
 		f.wantCounters(Counters{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -52,7 +53,7 @@ func TestAdopt(t *testing.T) {
 			f := newFixture(t, storeReadable)
 			router, health := f.allocate("router"), f.allocate("health")
 			f.loseJournal()
-			f.wantError(f.tryRestore("router", ip), Failed, "holds [10.0.0.1 fd00::1], not "+ip)
+			f.wantError(f.tryRestore("router", ip), protocol.Failed, "holds [10.0.0.1 fd00::1], not "+ip)
 			f.wantSteps("lookup, write held")
 			for _, before := range []Attachment{router, health} {
 				if after := f.allocate(before.Owner); !sameAddresses(before.Result.Addresses, after.Result.Addresses) {
@@ -66,7 +67,7 @@ func TestAdopt(t *testing.T) {
 		f.allocate("router")
 		f.node.lookupErr = errors.New("in none of the ranges")
 		f.loseJournal()
-		f.wantError(f.tryRestore("router", "10.0.0.50"), Failed, "10.0.0.1", "in none of the ranges")
+		f.wantError(f.tryRestore("router", "10.0.0.50"), protocol.Failed, "10.0.0.1", "in none of the ranges")
 		f.wantSteps("lookup")
 		f.wantStored(1)
 	})
@@ -98,7 +99,7 @@ func TestAdopt(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.setStored(f.allocate("router").ContainerID, "fd00::1")
 		f.loseJournalWith(ipv6Disabled)
-		f.wantError(f.tryAllocate("router"), Failed, "holds [fd00::1]", "no address of [ipv4]", "release")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "holds [fd00::1]", "no address of [ipv4]", "release")
 		f.release("fd00::1")
 		f.wantNone()
 	})
@@ -108,8 +109,8 @@ func TestAdopt(t *testing.T) {
 		f.setStored(id, "10.0.0.1")
 		f.loseJournal()
 		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6})
-		f.wantError(err, Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
-		f.wantError(f.tryRestore("router", "fd00::1"), Failed, "holds [10.0.0.1], not fd00::1")
+		f.wantError(err, protocol.Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
+		f.wantError(f.tryRestore("router", "fd00::1"), protocol.Failed, "holds [10.0.0.1], not fd00::1")
 		f.wantSteps("lookup, write held")
 		f.releaseAll(f.allocateFamily("router", record.IPv4))
 		f.allocateFamily("router", record.IPv6)
@@ -127,7 +128,7 @@ func TestAdopt(t *testing.T) {
 		before := f.allocate("router")
 		f.loseJournal()
 		f.inject(once("write held", writeFailed))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		if after := f.allocate("router"); !sameAddresses(before.Result.Addresses, after.Result.Addresses) {
 			t.Errorf("router had %v and gets %v", before.Addrs(), after.Addrs())
 		}

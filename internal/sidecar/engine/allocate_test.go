@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -24,7 +25,7 @@ func TestAllocate(t *testing.T) {
 	run(t, "family without a range", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		err := f.tryAllocateWith(AllocateRequest{Owner: "health", Family: record.IPv6})
-		f.wantError(err, Failed, "health", "ipv6", "10.0.0.1")
+		f.wantError(err, protocol.Failed, "health", "ipv6", "10.0.0.1")
 		f.wantSteps("write adding, DEL, ADD[], DEL, remove")
 		f.wantNone()
 	})
@@ -34,7 +35,7 @@ func TestAllocate(t *testing.T) {
 		f.node.ipv6 = true
 		f.steps()
 		err := f.tryAllocateWith(AllocateRequest{Owner: "health", Family: record.IPv6})
-		f.wantError(err, Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
+		f.wantError(err, protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
 		f.wantSteps("CHECK")
 		f.release("10.0.0.1")
 		f.allocateFamily("health", record.IPv6)
@@ -51,7 +52,7 @@ func TestAllocate(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(always(writeUnknown, "write releasing"))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed, "journal")
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "journal")
 		f.inject(nil)
 		f.steps()
 		f.allocate("router")
@@ -69,7 +70,7 @@ func TestAllocate(t *testing.T) {
 	run(t, "generated owners", func(t *testing.T) {
 		f := newFixture(t)
 		a, b := f.allocate(""), f.allocate("")
-		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, generatedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
+		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, protocol.GeneratedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
 			t.Errorf("got %+v and %+v", a.Record, b.Record)
 		}
 	})
@@ -96,34 +97,34 @@ func TestRestore(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")
 		f.steps()
-		f.wantError(f.tryRestore("health", "10.0.0.1"), Exists, "router", "10.0.0.1")
+		f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Exists, "router", "10.0.0.1")
 		f.wantSteps("")
 	})
 	run(t, "owner holds another address", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")
 		f.steps()
-		f.wantError(f.tryRestore("router", "10.0.0.9"), Failed, "10.0.0.1", "10.0.0.9")
+		f.wantError(f.tryRestore("router", "10.0.0.9"), protocol.Failed, "10.0.0.1", "10.0.0.9")
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
 	run(t, "plugin refuses the address", func(t *testing.T) {
 		f := newFixture(t)
 		f.setStored("a-pod", "10.0.0.40")
-		f.wantError(f.tryRestore("router", "10.0.0.40"), Failed, "10.0.0.40")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40")
 		f.wantNoAttachment()
 		f.wantStored(1)
 	})
 	run(t, "plugin returns another address", func(t *testing.T) {
 		f := newFixture(t)
 		f.node.profile.Requests = nil
-		f.wantError(f.tryRestore("router", "10.0.0.40"), Failed, "10.0.0.40", "10.0.0.1")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.1")
 		f.wantNone()
 	})
 	run(t, "plugin returns an extra address", func(t *testing.T) {
 		f := newFixture(t)
 		f.node.extraAddr = "10.0.0.99"
-		f.wantError(f.tryRestore("router", "10.0.0.40"), Failed, "10.0.0.40", "10.0.0.99")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.99")
 		f.wantNone()
 	})
 	run(t, "CHECK and DEL request the same", func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestExpiration(t *testing.T) {
 		f.allocateExpiring("router")
 		f.clearStore()
 		f.inject(once("ADD", refused))
-		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Expire: true}), Failed)
+		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Expire: true}), protocol.Failed)
 		f.sleep(time.Hour)
 		f.wantNoAttachment()
 	})
@@ -288,13 +289,13 @@ func TestFromMemory(t *testing.T) {
 func setLost(f *fixture) {
 	op := f.lock("router")
 	defer op.unlock()
-	op.setLost(errKilled)
+	op.publish(func(s *protocol.State) { s.Lost, s.Verified = true, time.Time{} })
 }
 
 func setAdding(f *fixture) {
 	op := f.lock("router")
 	defer op.unlock()
-	r := op.entry.rec.Clone()
+	r := op.entry.Rec.Clone()
 	r.State = record.Adding
-	op.setRecord(r)
+	op.publish(func(s *protocol.State) { s.Rec = &r })
 }

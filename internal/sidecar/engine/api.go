@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -106,76 +106,16 @@ type Attachment struct {
 	LastError string
 }
 
-// Kind is a class of failure; package restapi maps it to a status code.
-type Kind string
-
-const (
-	Forbidden      Kind = "forbidden" // the owner is not among --owners
-	FamilyDisabled Kind = "family disabled"
-	UnknownPool    Kind = "unknown pool"
-	NotFound       Kind = "not found" // no attachment has the address
-	Exists         Kind = "exists"    // another owner has the address
-	Failed         Kind = "failed"    // plugin, journal or configuration failed
-	// Busy: the queue is full, the budget is spent, or the client left; retry after RetryAfter.
-	Busy     Kind = "busy"
-	Stopping Kind = "stopping"
-)
-
-// Error is a failed request. Its text names owner, pool, container ID and the plugin's own
-// message if they are known.
-type Error struct {
-	Kind Kind
-	// RetryAfter is the suggested wait before a retry; zero for none.
-	RetryAfter time.Duration
-	Err        error
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-
-func (e *Error) Unwrap() error { return e.Err }
-
-func newError(k Kind, format string, args ...any) *Error {
-	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
-}
-
-// holdsOthersError rejects the restore of an address that is not among the held ones.
-func (op *operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
-	return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
-}
-
-// excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
-// follows. No pod has such an owner, because names in Kubernetes have no colon.
-const excludedOwnerPrefix = "excluded:"
-
 // Excluded reports whether the attachment keeps an excluded address from being allocated.
-func (a Attachment) Excluded() bool { return keepsExcluded(a.Owner) }
-
-func keepsExcluded(owner string) bool { return strings.HasPrefix(owner, excludedOwnerPrefix) }
-
-// excludedRequestError rejects the restore of an excluded address.
-func (op *operation) excludedRequestError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op.entry.key, ip)
-}
-
-// outsideError rejects the restore of an address outside the ranges.
-func (op *operation) outsideError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op.entry.key, ip)
-}
-
-// generatedOwnerPrefix begins the owner of an attachment that was requested without one.
-const generatedOwnerPrefix = "anonymous/"
+func (a Attachment) Excluded() bool { return protocol.KeepsExcluded(a.Owner) }
 
 // retryAfter is the suggested wait before a retry where no better figure is known.
 const retryAfter = 5 * time.Second
 
 func familyDisabledError(what string, f record.Family) error {
-	return newError(FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
+	return newError(protocol.FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
 }
 
-func notFoundError(pool string, ip netip.Addr) error {
-	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
-}
-
-func stoppingError(k key) error {
-	return &Error{Kind: Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
+func stoppingError(k protocol.Key) error {
+	return &protocol.Error{Kind: protocol.Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
 }

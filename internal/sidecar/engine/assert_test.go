@@ -2,11 +2,13 @@ package engine
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -26,10 +28,10 @@ func (f *fixture) wantStepsPrefix(want string) {
 	}
 }
 
-// wantError fails unless err is an *Error of a kind whose text has the words.
-func (f *fixture) wantError(err error, kind Kind, words ...string) {
+// wantError fails unless err is an *protocol.Error of a kind whose text has the words.
+func (f *fixture) wantError(err error, kind protocol.Kind, words ...string) {
 	f.t.Helper()
-	var e *Error
+	var e *protocol.Error
 	if !errors.As(err, &e) || e.Kind != kind {
 		f.t.Fatalf("got %v; want an error of kind %q", err, kind)
 	}
@@ -128,3 +130,17 @@ func lastInvocationOf(r record.Record) call.Invocation {
 
 // lastID returns the container ID of a record's last ADD.
 func lastID(r record.Record) string { return lastInvocationOf(r).ContainerID }
+
+// sameAddresses compares two results regardless of order.
+func sameAddresses(a, b []call.Address) bool {
+	x, y := call.Addrs(a), call.Addrs(b)
+	slices.SortFunc(x, netip.Addr.Compare)
+	slices.SortFunc(y, netip.Addr.Compare)
+	return slices.Equal(x, y)
+}
+
+// canRequest reports whether an ADD with the invocation can request all the addresses.
+func canRequest(inv call.Invocation, ips []netip.Addr) bool {
+	_, err := inv.Convention(len(ips))
+	return err == nil && len(ips) > 0
+}

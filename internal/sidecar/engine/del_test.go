@@ -7,6 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // A DEL that acts late must not free what its owner gets next.
@@ -15,7 +16,7 @@ func TestLateDel(t *testing.T) {
 		f := newFixture(t, unknownPlugin)
 		f.allocate("router")
 		f.inject(once("DEL", timeoutLate))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed, "ended with an unknown outcome")
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "ended with an unknown outcome")
 		f.allocate("router")
 		f.wantGeneration("router", 1)
 		f.sleep(time.Hour)
@@ -35,7 +36,7 @@ func TestLateDel(t *testing.T) {
 		f := newFixture(t, unknownPlugin)
 		f.allocate("router")
 		f.inject(once("DEL", timeoutLate))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.sleep(10 * time.Second) // the second DEL succeeds
 		f.wantNoAttachment()
 		f.wantRecords(1)
@@ -72,7 +73,7 @@ func TestLateDel(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(once("DEL", timeoutBefore))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.allocate("router")
 		f.wantGeneration("router", 0)
 	})
@@ -127,7 +128,7 @@ func TestSingleUseIDs(t *testing.T) {
 	run(t, "an earlier one gets its DEL later", func(t *testing.T) {
 		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		var first string
 		for _, r := range f.node.records {
 			first = r.Invocations[0].ContainerID

@@ -7,6 +7,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // discard discards the router, and wants the commands of the leftovers.
@@ -28,7 +30,7 @@ func TestDiscard(t *testing.T) {
 	run(t, "the plugin refuses everything", func(t *testing.T) {
 		log, lines := test.NewNullLogger()
 		f := newFixture(t, needsPod, func(_ *fakeNode, o *Options) { o.Log = log })
-		f.wantError(f.tryAllocate("router"), Failed, "no pod")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
 		lines.Reset()
 		f.discard(del)
 		f.wantNoAttachment()
@@ -73,7 +75,7 @@ func TestDiscard(t *testing.T) {
 			return noFault
 		})
 		_, left, err := f.Discard(context.Background(), "", "router")
-		f.wantError(err, Failed, "could not be removed")
+		f.wantError(err, protocol.Failed, "could not be removed")
 		if len(left) > 0 || f.get("router").Owner == "" {
 			t.Errorf("got %+v and the attachment %+v; want it kept", left, f.get("router"))
 		}
@@ -82,7 +84,7 @@ func TestDiscard(t *testing.T) {
 		f := newFixture(t)
 		for _, pool := range []string{"", "other"} {
 			_, _, err := f.Discard(context.Background(), pool, "router")
-			f.wantError(err, NotFound, "router", "no attachment")
+			f.wantError(err, protocol.NotFound, "router", "no attachment")
 		}
 	})
 }

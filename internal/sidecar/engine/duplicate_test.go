@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -55,7 +56,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.allocate("health")
 		f.lose("health")
 		op := f.lock("health")
-		f.wantError(f.tryAllocate("ingress"), Failed, "has already")
+		f.wantError(f.tryAllocate("ingress"), protocol.Failed, "has already")
 		op.unlock()
 		synctest.Wait() // its verification
 		f.allocate("ingress")
@@ -64,22 +65,22 @@ func TestDuplicateOfLost(t *testing.T) {
 	})
 	run(t, "several", func(t *testing.T) {
 		f := newFixture(t, checkedPlugin)
-		for i := range maxRepeats {
+		for i := range protocol.MaxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))
 		}
 		f.clearStore()
 		f.restart()
 		f.sleep(time.Hour)
 		f.allocate("ingress")
-		f.wantAddrs("ingress", fmt.Sprint("10.0.0.", maxRepeats+1))
-		for i := range maxRepeats {
+		f.wantAddrs("ingress", fmt.Sprint("10.0.0.", protocol.MaxRepeats+1))
+		for i := range protocol.MaxRepeats {
 			f.wantAddrs(fmt.Sprint("pod-", i), fmt.Sprint("10.0.0.", i+1))
 		}
 		f.wantStoreAgrees()
 	})
 	run(t, "several, the plugin continues after its last address", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*maxRepeats, true })
-		for i := range maxRepeats {
+		f := newFixture(t, checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*protocol.MaxRepeats, true })
+		for i := range protocol.MaxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))
 		}
 		f.clearStore()
@@ -93,16 +94,16 @@ func TestDuplicateOfLost(t *testing.T) {
 		// DEL and ADD of ingress; and for each lost attachment in the way DEL, ADD and DEL, and the
 		// same when it is verified.
 		calls := strings.Count(steps, "ADD") + strings.Count(steps, "DEL")
-		if most := 2 + maxRepeats*(2+3+3); calls > most {
+		if most := 2 + protocol.MaxRepeats*(2+3+3); calls > most {
 			t.Errorf("%d plugin calls; want at most %d: %s", calls, most, steps)
 		}
-		for i := range maxRepeats {
+		for i := range protocol.MaxRepeats {
 			if a := f.get(fmt.Sprint("pod-", i)); !a.Holds(addr(fmt.Sprint("10.0.0.", i+1))) {
 				t.Errorf("pod-%d is %+v; want its address reserved", i, a.Record)
 			}
 		}
 		f.sleep(time.Hour)
-		f.wantStored(1 + maxRepeats - f.lost())
+		f.wantStored(1 + protocol.MaxRepeats - f.lost())
 	})
 	run(t, "one of its addresses is taken", func(t *testing.T) {
 		f := newFixture(t)

@@ -5,7 +5,6 @@ package engine
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -16,33 +15,21 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Options configure an Engine. A duration of zero disables what it times, except Budget.
 type Options struct {
-	// Node is the node's name, a part of each new container ID.
-	Node string
-	// BootID and MachineID identify this boot and this machine.
-	BootID, MachineID string
+	protocol.Options
 	// Pools are the names of the configured pools.
 	Pools []string
 	// DefaultPool is the name of the pool of a request without one.
 	DefaultPool string
-	// Exclude are the addresses that are not allocated. A bare address is a prefix of full length.
-	Exclude []netip.Prefix
-	// EnableIPv4 and EnableIPv6 enable the address families.
-	EnableIPv4, EnableIPv6 bool
 	// Owners are the owners that are served. RetireOwners releases the attachments of others
 	// at start.
 	Owners       ownermatch.Patterns
 	RetireOwners bool
-	// VerifyInterval is how long a successful verification is valid.
-	VerifyInterval time.Duration
-	// ReleaseDelay is the cooldown of a released attachment before its DEL.
-	ReleaseDelay time.Duration
-	// Expiration is the time within which an expiring allocation must be confirmed.
-	Expiration time.Duration
 	// Budget is the longest time that a request waits for its result. An operation begins no plugin
 	// call later than that after it got its plugin process.
 	Budget time.Duration
@@ -76,11 +63,11 @@ type Engine struct {
 	mu       sync.Mutex
 	stopping bool
 	wg       sync.WaitGroup
-	byOwner  map[key]*entry
+	byOwner  map[protocol.Key]*entry
 	sorted   []*entry // all of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
-	rejected map[key]error
+	rejected map[protocol.Key]error
 
 	// records has the record of each key, for readers without mu.
 	records sync.Map
@@ -104,7 +91,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		opts: o, journal: j, plugin: p,
 		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
 		ctx:        ctx, cancel: cancel,
-		pools: pools, byOwner: map[key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[key]error{},
+		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[protocol.Key]error{},
 	}
 }
 
@@ -118,7 +105,7 @@ func (e *Engine) Start(records []record.Record) {
 	for _, r := range records {
 		e.load(r)
 	}
-	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
+	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 	e.wg.Go(e.lookUpRounds)
 	for _, p := range e.pools {
 		// At most half of the plugin processes, so that requests always get one.
@@ -167,10 +154,10 @@ func (e *Engine) checkPool(pool string, held bool) error {
 	if held {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if i, _ := e.position(key{pool: pool}); i < len(e.sorted) && e.sorted[i].pool == pool {
+		if i, _ := e.position(protocol.Key{Pool: pool}); i < len(e.sorted) && e.sorted[i].Pool == pool {
 			return nil
 		}
 	}
 	slices.Sort(known)
-	return newError(UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+	return newError(protocol.UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 func TestStop(t *testing.T) {
@@ -16,11 +18,11 @@ func TestStop(t *testing.T) {
 		stopped := make(chan error)
 		go func() { stopped <- f.Stop(context.Background()) }()
 		synctest.Wait()
-		f.wantError(<-queued, Stopping)
+		f.wantError(<-queued, protocol.Stopping)
 		err := f.tryAllocate("new")
-		f.wantError(err, Stopping)
+		f.wantError(err, protocol.Stopping)
 		// A client must not take it for the refusal of a plugin.
-		if e := (&Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
+		if e := (&protocol.Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
 			t.Errorf("%v is not to be repeated later", err)
 		}
 		f.openGate()

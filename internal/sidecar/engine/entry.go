@@ -2,89 +2,65 @@ package engine
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// key identifies an attachment. A record is found by owner and pool, regardless of the
-// present names of node and network (docs/design/how-it-works.md, Identity).
-type key struct{ pool, owner string }
-
-func (k key) String() string { return fmt.Sprintf("owner %q in pool %q", k.owner, k.pool) }
-
-// entry is the state of one attachment in memory. Only the holder of its lock changes it, except
-// refs and verifyDue. What others read, such as All, is changed under Engine.mu: id, rec, verified,
-// lastUsed, lost, lastErr and failures.
+// entry is one attachment. Only the holder of its lock changes its state, under Engine.mu, because
+// others read it, such as All. refs and timer are guarded by Engine.mu.
 type entry struct {
-	key
+	protocol.Key
+	protocol.State
 	shared *pool
 	// lock is held by the one operation that works on the attachment. Its capacity is 1.
 	lock chan struct{}
 	refs int
-	id   string // container ID of generation 0; empty until it is needed; see idInUse
-
-	rec *record.Record // nil without a record; its states are in docs/design/how-it-works.md, States
-	// dirty: the last write failed, so the disk may have the old or the new record. Memory is
-	// not used for responses before a write has succeeded.
-	dirty    bool
-	verified time.Time
-	lastUsed time.Time
-	lost     bool
-	lastErr  string
-
-	// releaseAs is the action of a release that is due: ActionRetire, or ActionCleanup if its client
-	// got no response and the journal could not be written; empty for none.
-	releaseAs Action
 	// verifyDue: it must be verified, because the process started, because the plugin has returned its
 	// address to another owner, or because the plugin's store lacked it.
 	verifyDue atomic.Bool
-	// waitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner
-	// acquires it again.
-	waitsForOwner bool
-	// failures counts consecutive failures; the work is retried at retryAt.
-	failures int
-	retryAt  time.Time
-	timer    *time.Timer
+	lastUsed  time.Time
+	lastErr   string
+	timer     *time.Timer
+}
+
+func newEntry(k protocol.Key, s protocol.State, p *pool) *entry {
+	return &entry{Key: k, State: s, shared: p, lock: make(chan struct{}, 1)}
 }
 
 // holder returns the attachment that has an address in a pool, and its container ID.
-func (e *Engine) holder(pool string, ip netip.Addr) (k key, containerID string, ok bool) {
+func (e *Engine) holder(pool string, ip netip.Addr) (k protocol.Key, containerID string, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := e.index.holder(pool, ip)
 	if a == nil {
-		return key{}, "", false
+		return protocol.Key{}, "", false
 	}
-	return a.key, a.idInUse(), true
+	return a.Key, a.IDInUse(), true
 }
 
 // position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
-func (e *Engine) position(k key) (int, bool) {
-	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k key) int { return a.compare(k) })
-}
-
-func (k key) compare(o key) int {
-	return cmp.Or(cmp.Compare(k.pool, o.pool), cmp.Compare(k.owner, o.owner))
+func (e *Engine) position(k protocol.Key) (int, bool) {
+	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k protocol.Key) int { return a.Key.Compare(k) })
 }
 
 // listed reports whether the entry is an attachment; Engine.mu is held.
-func (a *entry) listed() bool { return a.rec != nil && a.rec.State != record.Tombstone }
+func (a *entry) listed() bool { return a.Rec != nil && a.Rec.State != record.Tombstone }
 
 // view returns the current view of the entry; Engine.mu is held.
 func (a *entry) view() Attachment {
 	return Attachment{
-		Record: *a.rec, Verified: a.verified, LastUsed: a.lastUsed,
-		Lost: a.lost, LastError: a.lastErr,
+		Record: *a.Rec, Verified: a.Verified, LastUsed: a.lastUsed,
+		Lost: a.Lost, LastError: a.lastErr,
 	}
 }
 
 // getOrCreate returns the entry of a key, with a reference that unref drops.
-func (e *Engine) getOrCreate(k key) (*entry, error) {
+func (e *Engine) getOrCreate(k protocol.Key) (*entry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopping {
@@ -93,7 +69,7 @@ func (e *Engine) getOrCreate(k key) (*entry, error) {
 	e.wg.Add(1)
 	a, ok := e.byOwner[k]
 	if !ok {
-		a = &entry{key: k, shared: e.pools[k.pool], lock: make(chan struct{}, 1)}
+		a = newEntry(k, protocol.State{}, e.pools[k.Pool])
 		e.byOwner[k] = a
 		i, _ := e.position(k)
 		e.sorted = slices.Insert(e.sorted, i, a)
@@ -108,33 +84,24 @@ func (e *Engine) unref(a *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a.refs--
-	if a.refs > 0 || a.rec != nil {
+	if a.refs > 0 || a.Rec != nil {
 		return
 	}
-	delete(e.byOwner, a.key)
-	i, _ := e.position(a.key)
+	delete(e.byOwner, a.Key)
+	i, _ := e.position(a.Key)
 	e.sorted = slices.Delete(e.sorted, i, i+1)
-	delete(e.byID, a.id)
-}
-
-// idInUse returns the container ID of the last ADD. It is a later generation than id if a DEL may still
-// act on the first one. It is empty before the first ADD.
-func (a *entry) idInUse() string {
-	if a.rec != nil {
-		return a.rec.IDInUse()
-	}
-	return a.id
+	delete(e.byID, a.ID)
 }
 
 // releasing reports whether the attachment is being released; Engine.mu is held. One that is being adopted
 // has addresses, but no record yet.
-func (a *entry) releasing() bool { return a.rec != nil && a.rec.State == record.Releasing }
+func (a *entry) releasing() bool { return a.Rec != nil && a.Rec.State == record.Releasing }
 
 // olderThan reports whether the record of an entry is older; one without a record is the younger.
 // Engine.mu is held.
 func (a *entry) olderThan(other *entry) bool {
-	if a.rec == nil || other.rec == nil {
-		return a.rec != nil
+	if a.Rec == nil || other.Rec == nil {
+		return a.Rec != nil
 	}
-	return cmp.Or(a.rec.Created.Compare(other.rec.Created), cmp.Compare(a.id, other.id)) < 0
+	return cmp.Or(a.Rec.Created.Compare(other.Rec.Created), cmp.Compare(a.ID, other.ID)) < 0
 }

@@ -4,27 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-)
-
-// Action is what was done to an attachment.
-type Action string
-
-// Actions of clients, then actions of the engine.
-const (
-	ActionAllocate Action = "allocate"
-	ActionRestore  Action = "restore"
-	ActionRelease  Action = "release"
-	ActionDiscard  Action = "discard" // the attachment was removed even if the plugin's DEL failed
-
-	ActionExpire    Action = "expire"    // an allocation was not confirmed in time
-	ActionRetire    Action = "retire"    // the owner is not among --owners any more (--retire-owners)
-	ActionReacquire Action = "reacquire" // an interrupted or lost acquisition was repeated
-	// ActionExclude: an excluded address that the plugin had returned was kept from allocation.
-	ActionExclude Action = "exclude"
-	// ActionCleanup: a released attachment, or one that was never returned to a client, was
-	// deleted from the plugin.
-	ActionCleanup Action = "cleanup"
 )
 
 // EventOutcome is how an action ended.
@@ -40,7 +21,7 @@ const (
 
 // Event is one completed action.
 type Event struct {
-	Action  Action
+	Action  protocol.Action
 	Outcome EventOutcome
 	Pool    string
 	// Families are the affected address families.
@@ -71,16 +52,16 @@ type nopObserver struct{}
 func (nopObserver) ActionDone(Event)               {}
 func (nopObserver) QueueWait(Queue, time.Duration) {}
 
-func (e *Engine) actionDone(a Action, pool string, families []record.Family, err error) {
+func (e *Engine) actionDone(a protocol.Action, pool string, families []record.Family, err error) {
 	e.opts.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
 }
 
 func outcomeOf(err error) EventOutcome {
-	var known *Error
+	var known *protocol.Error
 	switch {
 	case err == nil:
 		return OutcomeSuccess
-	case errors.As(err, &known) && known.Kind != Failed:
+	case errors.As(err, &known) && known.Kind != protocol.Failed:
 		return OutcomeRejected
 	default:
 		return OutcomeFailed
@@ -141,10 +122,10 @@ func (e *Engine) LastFailure() Failure {
 }
 
 // resolveFailure forgets the last failure if this attachment had it.
-func (e *Engine) resolveFailure(k key) {
+func (e *Engine) resolveFailure(k protocol.Key) {
 	e.statsMu.Lock()
 	defer e.statsMu.Unlock()
-	if k == (key{e.failure.Pool, e.failure.Owner}) {
+	if k == (protocol.Key{Pool: e.failure.Pool, Owner: e.failure.Owner}) {
 		e.failure = Failure{}
 	}
 }

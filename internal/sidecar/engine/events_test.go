@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -212,7 +213,7 @@ func TestWaits(t *testing.T) {
 			if c.leaves {
 				leave()
 			}
-			f.wantError(<-result, Busy)
+			f.wantError(<-result, protocol.Busy)
 			o.wantEvents(t, "allocate rejected default [ipv4]")
 			o.wantWaits(t, c.want)
 			close(f.node.addGate)

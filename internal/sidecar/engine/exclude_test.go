@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -75,7 +76,7 @@ func TestExclude(t *testing.T) {
 			f.allocate("router")
 			a := f.get("router")
 			for _, ip := range a.Addrs() {
-				if f.excludes(ip) {
+				if f.opts.Excludes(ip) {
 					t.Errorf("router holds %s, which is excluded", ip)
 				}
 			}
@@ -86,7 +87,7 @@ func TestExclude(t *testing.T) {
 	}
 	run(t, "bounded", func(t *testing.T) {
 		f := newFixture(t, exclude("10.0.0.0/24"))
-		f.wantError(f.tryAllocate("router"), Failed, "10.0.0.16", "is excluded (--exclude-addresses)", "15 results before it")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "10.0.0.16", "is excluded (--exclude-addresses)", "15 results before it")
 		f.sleep(time.Hour)
 		if a := f.get("router"); a.State != "" {
 			t.Errorf("router has %+v; want nothing", a.Record)
@@ -122,7 +123,7 @@ func TestExclude(t *testing.T) {
 	run(t, "its attachment is busy", func(t *testing.T) {
 		f := newFixture(t, exclude("10.0.0.1"))
 		op := f.lock(aside)
-		f.wantError(f.tryAllocate("router"), Failed, "is excluded")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "is excluded")
 		op.unlock()
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.2", "fd00::2")
@@ -155,9 +156,9 @@ func TestExclude(t *testing.T) {
 	run(t, "cannot be requested by its owner", func(t *testing.T) {
 		f := newFixture(t, exclude("10.0.0.1"))
 		f.allocate("router")
-		f.wantError(f.tryAllocate(aside), Forbidden, aside, "--exclude-addresses")
-		f.wantError(f.tryRestore(aside, "10.0.0.9"), Forbidden)
-		f.wantError(f.tryAllocate("excluded:"), Forbidden)
+		f.wantError(f.tryAllocate(aside), protocol.Forbidden, aside, "--exclude-addresses")
+		f.wantError(f.tryRestore(aside, "10.0.0.9"), protocol.Forbidden)
+		f.wantError(f.tryAllocate("excluded:"), protocol.Forbidden)
 		f.allocate("excluded/pod") // a pod of a namespace with this name
 	})
 }
@@ -165,10 +166,10 @@ func TestExclude(t *testing.T) {
 func TestExcludeRestore(t *testing.T) {
 	run(t, "refused", func(t *testing.T) {
 		f := newFixture(t, exclude("10.0.0.1"))
-		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1 is excluded (--exclude-addresses)")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1 is excluded (--exclude-addresses)")
 		f.wantSteps("")
 		f.allocate("router")
-		f.wantError(f.tryRestore("health", "10.0.0.1"), Failed, "is excluded")
+		f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Failed, "is excluded")
 	})
 	run(t, "not requested together with another", func(t *testing.T) {
 		f := newFixture(t, exclude("fd00::7"))
@@ -180,8 +181,8 @@ func TestExcludeRestore(t *testing.T) {
 		f := newFixture(t, exclude("fd00::1"))
 		f.restore("router", "10.0.0.7")
 		f.wantAddrs("router", "10.0.0.7", "fd00::1")
-		f.wantError(f.tryRestore("router", "fd00::1"), Failed, "is excluded")
-		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6}), Failed, "fd00::1", "is excluded", "release the attachment")
+		f.wantError(f.tryRestore("router", "fd00::1"), protocol.Failed, "is excluded")
+		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6}), protocol.Failed, "fd00::1", "is excluded", "release the attachment")
 		if a := f.allocate("router"); len(a.Claims) != 1 || !a.Claimed(record.IPv4) {
 			t.Errorf("the claims are %v; want IPv4 only", a.Claims)
 		}
@@ -211,13 +212,13 @@ func TestExcludeRestore(t *testing.T) {
 		f.allocate("router")
 		f.wantBoth("router", "10.0.0.1", "fd00::1")
 		f.loseJournalWith(exclude("10.0.0.2"))
-		f.wantError(f.tryRestore("router", "10.0.0.2"), Failed, "is excluded")
+		f.wantError(f.tryRestore("router", "10.0.0.2"), protocol.Failed, "is excluded")
 	})
 	run(t, "found in the store of another owner", func(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
 		f.loseJournalWith(exclude("10.0.0.1"))
-		f.wantError(f.tryRestore("health", "10.0.0.1"), Failed, "is excluded")
+		f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Failed, "is excluded")
 		f.wantNoAttachment()
 	})
 }
@@ -255,8 +256,8 @@ func TestExcludeLater(t *testing.T) {
 		f := newFixture(t)
 		f.allocateFamily("router", record.IPv6)
 		f.restart(later)
-		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "is excluded")
-		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv4}), Failed, "is excluded")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "is excluded")
+		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv4}), protocol.Failed, "is excluded")
 		f.allocateFamily("router", record.IPv6)
 	})
 	run(t, "in cooldown", func(t *testing.T) {
@@ -264,7 +265,7 @@ func TestExcludeLater(t *testing.T) {
 		f.allocate("router")
 		f.release("10.0.0.1", "fd00::1")
 		f.restart(later, releaseDelay(time.Hour))
-		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "is excluded")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "is excluded")
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.2", "fd00::2")
 		f.sleep(2 * time.Hour)
@@ -295,7 +296,7 @@ func TestExcludeKilled(t *testing.T) {
 					f.sleep(time.Hour)
 					f.allocate("router")
 					synctest.Wait()
-					if a := f.get("router"); f.excludes(a.Addrs()[0]) {
+					if a := f.get("router"); f.opts.Excludes(a.Addrs()[0]) {
 						t.Errorf("router has %v", a.Addrs())
 					}
 					f.wantStoreAgrees()

@@ -19,6 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -104,9 +105,9 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Node: "node1", BootID: "boot1", MachineID: "machine1", Pools: []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
-		EnableIPv4: true, EnableIPv6: true, Owners: owners,
-		Expiration: 10 * time.Minute, Budget: 80 * time.Second,
+		Options: protocol.Options{Node: "node1", BootID: "boot1", MachineID: "machine1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
+		Pools:   []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
+		Owners: owners, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, Log: silent,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -197,7 +198,7 @@ func (e *Engine) List() []Attachment { return slices.Collect(e.All()) }
 func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a, ok := e.byOwner[key{pool, owner}]
+	a, ok := e.byOwner[protocol.Key{Pool: pool, Owner: owner}]
 	if !ok || !a.listed() {
 		return Attachment{}, false
 	}
@@ -220,7 +221,7 @@ func (f *fixture) sleep(d time.Duration) {
 func (f *fixture) lock(owner string) *operation {
 	f.t.Helper()
 	synctest.Wait() // an operation may hold the lock a moment longer than its client waits
-	a, err := f.getOrCreate(key{client.DefaultPool, owner})
+	a, err := f.getOrCreate(protocol.Key{Pool: client.DefaultPool, Owner: owner})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -229,6 +230,13 @@ func (f *fixture) lock(owner string) *operation {
 		f.t.Fatalf("the entry of %s is locked", owner)
 	}
 	return op
+}
+
+// publish changes the state of an attachment.
+func (op *operation) publish(change func(*protocol.State)) {
+	s := op.entry.State
+	change(&s)
+	op.Publish(s)
 }
 
 // steps returns the journal writes and plugin calls since the last time, without container IDs.

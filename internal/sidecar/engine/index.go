@@ -24,7 +24,7 @@ type indexEntry struct {
 func (x index) conflict(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
 	for _, addr := range addresses {
 		for _, h := range x[addr.Addr()] {
-			if h.entry != a && (h.network == network || h.pool == a.pool) && !h.releasing() && (other == nil || h.olderThan(other)) {
+			if h.entry != a && (h.network == network || h.Pool == a.Pool) && !h.releasing() && (other == nil || h.olderThan(other)) {
 				other, taken = h.entry, addr.Addr()
 			}
 		}
@@ -37,7 +37,7 @@ func (x index) conflict(a *entry, network string, addresses []call.Address) (oth
 func (x index) holder(pool string, ip netip.Addr) *entry {
 	var found *entry
 	for _, h := range x[ip] {
-		if h.pool == pool && (found == nil || found.releasing()) {
+		if h.Pool == pool && (found == nil || found.releasing()) {
 			found = h.entry
 		}
 	}

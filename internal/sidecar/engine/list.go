@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -19,7 +20,7 @@ const listPage = 64
 func (e *Engine) All() iter.Seq[Attachment] {
 	return func(yield func(Attachment) bool) {
 		views := make([]Attachment, 0, listPage)
-		for last, more := (key{}), true; more; {
+		for last, more := (protocol.Key{}), true; more; {
 			views = views[:0]
 			last, more = e.page(last, func(a *entry) { views = append(views, a.view()) })
 			for _, v := range views {
@@ -34,14 +35,14 @@ func (e *Engine) All() iter.Seq[Attachment] {
 
 // each calls f with every attachment, under Engine.mu.
 func (e *Engine) each(f func(*entry)) {
-	for last, more := (key{}), true; more; {
+	for last, more := (protocol.Key{}), true; more; {
 		last, more = e.page(last, f)
 	}
 }
 
 // page calls f with the attachments among the next entries after a key, under Engine.mu. It
 // returns the key of the last entry, and whether there may be more.
-func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
+func (e *Engine) page(after protocol.Key, f func(*entry)) (last protocol.Key, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	from, found := e.position(after)
@@ -50,7 +51,7 @@ func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
 	}
 	page := e.sorted[from:min(from+listPage, len(e.sorted))]
 	for _, a := range page {
-		last = a.key
+		last = a.Key
 		if a.listed() {
 			f(a)
 		}
@@ -61,7 +62,7 @@ func (e *Engine) page(after key, f func(*entry)) (last key, more bool) {
 // Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
 // liveness probe needs it.
 func (e *Engine) Record(pool, owner string) (record.Record, bool) {
-	r, ok := e.records.Load(key{pool, owner})
+	r, ok := e.records.Load(protocol.Key{Pool: pool, Owner: owner})
 	if !ok {
 		return record.Record{}, false
 	}
@@ -96,26 +97,26 @@ func (e *Engine) Summaries() map[string]Summary {
 	for _, pool := range e.opts.Pools {
 		all[pool] = of(pool)
 	}
-	e.each(func(a *entry) { all[a.pool] = of(a.pool).with(a) })
+	e.each(func(a *entry) { all[a.Pool] = of(a.Pool).with(a) })
 	return all
 }
 
 // with adds one attachment; Engine.mu is held.
 func (s Summary) with(a *entry) Summary {
-	s.States[a.rec.State]++
-	for _, f := range a.rec.Claims {
-		if _, ok := a.rec.Address(f); ok {
+	s.States[a.Rec.State]++
+	for _, f := range a.Rec.Claims {
+		if _, ok := a.Rec.Address(f); ok {
 			s.Addresses[f]++
 		}
 	}
-	if a.lost {
+	if a.Lost {
 		s.Lost++
 	}
-	if keepsExcluded(a.owner) {
+	if protocol.KeepsExcluded(a.Owner) {
 		s.Excluded++
 	}
-	since := a.rec.Changed
-	if a.rec.State == record.Releasing && (s.PendingRelease.IsZero() || since.Before(s.PendingRelease)) {
+	since := a.Rec.Changed
+	if a.Rec.State == record.Releasing && (s.PendingRelease.IsZero() || since.Before(s.PendingRelease)) {
 		s.PendingRelease = since
 	}
 	return s
@@ -150,8 +151,8 @@ type PluginUse struct {
 func (e *Engine) Plugins() []PluginUse {
 	all := map[PluginUse]bool{}
 	e.each(func(a *entry) {
-		for _, c := range a.rec.Invocations {
-			all[PluginUse{Pool: a.pool, Plugin: c.Plugin, Binary: c.Binary}] = true
+		for _, c := range a.Rec.Invocations {
+			all[PluginUse{Pool: a.Pool, Plugin: c.Plugin, Binary: c.Binary}] = true
 		}
 	})
 	return slices.SortedFunc(maps.Keys(all), func(a, b PluginUse) int {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -175,7 +176,7 @@ func TestListAllocations(t *testing.T) {
 			owner := fmt.Sprintf("owner-%d", i)
 			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
 		}
-		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.compare(b.key) })
+		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 		return testing.AllocsPerRun(1, func() {
 			seen := 0
 			for range e.All() {
@@ -199,7 +200,7 @@ func TestSummaries(t *testing.T) {
 		f.release("fd00::2")
 		f.inject(always(refused, "DEL"))
 		released := time.Now()
-		f.wantError(f.tryRelease("10.0.0.2"), Failed)
+		f.wantError(f.tryRelease("10.0.0.2"), protocol.Failed)
 		got := f.Summaries()[client.DefaultPool]
 		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(released) {
 			t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
@@ -223,12 +224,12 @@ func TestPlugins(t *testing.T) {
 		for _, b := range binaries {
 			rec.Invocations = append(rec.Invocations, call.Invocation{Plugin: "host-local", Binary: b})
 		}
-		return &entry{key: key{pool, owner}, rec: rec}
+		return &entry{Key: protocol.Key{Pool: pool, Owner: owner}, State: protocol.State{Rec: rec}}
 	}
 	e := &Engine{sorted: []*entry{
 		entryWith("blue", "router", record.Adding, "/a/host-local"),
 		entryWith("default", "health", record.Releasing, "/b/host-local", "/a/host-local"),
-		{key: key{"default", "no record"}},
+		{Key: protocol.Key{Pool: "default", Owner: "no record"}},
 		entryWith("default", "router", record.Held, "/b/host-local"),
 		entryWith("default", "tombstone", record.Tombstone, "/c/host-local"),
 	}}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -115,7 +116,7 @@ func TestClockAhead(t *testing.T) {
 	run(t, "ADD and DEL that may act late", func(t *testing.T) {
 		f := newFixture(t, unknownPlugin)
 		f.inject(always(timeoutBefore, "ADD", "DEL"))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		clockWasAhead(f)
 		f.sleep(time.Hour)
 		f.wantRecords(0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // bareCode is the profile of a plugin whose CHECK was once believed by its code alone, as records of
@@ -50,7 +51,7 @@ func TestLossUnconfirmed(t *testing.T) {
 			f.allocate("health")
 			f.steps()
 			f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": injected}[step] })
-			f.wantError(f.tryAllocate("health"), Failed, "health", "10.0.0.1", "DEL", "kept")
+			f.wantError(f.tryAllocate("health"), protocol.Failed, "health", "10.0.0.1", "DEL", "kept")
 			f.wantSteps("CHECK, write held, DEL, write held")
 			f.wantHeld("health", "10.0.0.1")
 			acted := injected != outage && injected != notStarted
@@ -63,10 +64,10 @@ func TestLossUnconfirmed(t *testing.T) {
 				f.allocate("health")
 				f.wantSteps("CHECK")
 			} else { // the DEL may still act
-				f.wantError(f.tryAllocate("health"), Failed, "may still act")
+				f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act")
 				f.wantSteps("")
 				f.restart()
-				f.wantError(f.tryAllocate("health"), Failed, "may still act")
+				f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act")
 			}
 			f.sleep(time.Hour)
 			f.allocate("health")
@@ -88,7 +89,7 @@ func TestLossUnconfirmed(t *testing.T) {
 				f.node.kill(t, f.Engine)
 				f.inject(always(outage, "CHECK", "DEL", "ADD"))
 				f.start() // during the outage
-				f.wantError(f.tryAllocate("health"), Failed)
+				f.wantError(f.tryAllocate("health"), protocol.Failed)
 				f.sleep(time.Minute)
 				f.wantHeld("health", "10.0.0.1")
 				if !f.get("health").Lost {
@@ -120,7 +121,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		_ = f.tryAllocate("health")
 		f.sleep(lateCall / 2)
 		f.restart(checkedPlugin)
-		f.wantError(f.tryAllocate("health"), Failed, "may still act") // CHECK would succeed
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act") // CHECK would succeed
 		f.sleep(time.Hour)
 		f.allocate("health")
 		f.wantStoreAgrees()
@@ -146,7 +147,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.allocate("health")
 		f.release("10.0.0.1")
 		f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": outage}[step] })
-		f.wantError(f.tryAllocate("health"), Failed, "kept")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "kept")
 		f.inject(nil)
 		f.sleep(2 * time.Minute)
 		f.wantNone()
@@ -157,7 +158,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.inject(func(step string) fault {
 			return map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}[step]
 		})
-		f.wantError(f.tryAllocate("health"), Failed, "journal")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "journal")
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantHeld("health", "10.0.0.1")

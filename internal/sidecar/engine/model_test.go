@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -91,10 +92,10 @@ func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
 }
 
 func (m *model) released(ip netip.Addr, err error) {
-	known, _ := errors.AsType[*Error](err)
+	known, _ := errors.AsType[*protocol.Error](err)
 	for k, held := range m.held {
 		switch {
-		case held != ip || known != nil && known.Kind == NotFound:
+		case held != ip || known != nil && known.Kind == protocol.NotFound:
 		case err == nil:
 			delete(m.held, k)
 		default:
@@ -105,7 +106,7 @@ func (m *model) released(ip netip.Addr, err error) {
 
 // failed notes a failed request, unless it was rejected before it changed anything.
 func (m *model) failed(owner string, err error) {
-	if known, ok := errors.AsType[*Error](err); ok && (known.Kind == Exists || known.Kind == Forbidden) {
+	if known, ok := errors.AsType[*protocol.Error](err); ok && (known.Kind == protocol.Exists || known.Kind == protocol.Forbidden) {
 		return
 	}
 	m.uncertain[owner] = true

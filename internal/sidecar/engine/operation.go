@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -28,7 +29,8 @@ const (
 type operation struct {
 	engine *Engine
 	entry  *entry
-	action Action
+	// protocol decides what is done.
+	protocol protocol.Operation
 	// waitCtx ends when nothing waits for the result any more. It ends the waits for the
 	// entry's lock and for a plugin process, but never a plugin call.
 	waitCtx context.Context
@@ -44,12 +46,8 @@ type operation struct {
 	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.
 	calls    context.Context
 	endCalls context.CancelFunc
-	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
-	unconfirmed *record.Record
-	// freed reports that the plugin has just freed all addresses of the attachment, which is lost.
-	freed bool
-	// holders are attachments with an address that the plugin returned to this one, too.
-	holders []*entry
+	// doubted are attachments with an address that the plugin returned to this one, too.
+	doubted []*entry
 }
 
 // callCtx returns the context of a plugin call. No call begins after its end, so that an operation
@@ -59,14 +57,14 @@ func (op *operation) callCtx() context.Context {
 	return logging.WithRequestID(cmp.Or(op.calls, context.Background()), op.requestID)
 }
 
-func (op *operation) String() string { return op.entry.key.String() }
+func (op *operation) String() string { return op.entry.String() }
 
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
 
 // logger adds owner, pool and container ID to each line.
 func (e *Engine) logger(a *entry) logrus.FieldLogger {
-	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.owner, fieldPool: a.pool, fieldContainerID: a.idInUse()})
+	return e.opts.Log.WithFields(logrus.Fields{fieldOwner: a.Owner, fieldPool: a.Pool, fieldContainerID: a.IDInUse()})
 }
 
 func (op *operation) log() logrus.FieldLogger {
@@ -74,7 +72,7 @@ func (op *operation) log() logrus.FieldLogger {
 }
 
 func (op *operation) outcomeLogger(ips []netip.Addr) logrus.FieldLogger {
-	return op.log().WithFields(logrus.Fields{fieldAction: op.action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
+	return op.log().WithFields(logrus.Fields{fieldAction: op.protocol.Action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started)})
 }
 
 // logOutcome writes the line of work whose outcome no client receives.
@@ -86,59 +84,14 @@ func (op *operation) logOutcome(ips []netip.Addr, err error, success, failure st
 	op.outcomeLogger(ips).Info(success)
 }
 
-// setLost records that the plugin does not hold the attachment, and logs it once.
-func (op *operation) setLost(why error) {
-	op.engine.mu.Lock()
-	first := !op.entry.lost
-	op.entry.lost, op.entry.verified = true, time.Time{}
-	if first {
-		op.engine.count(func(c *Counters) { c.Lost++ })
-	}
-	op.engine.mu.Unlock()
-	if first {
-		op.outcomeLogger(op.addresses()).WithError(why).Error("Lost: the plugin does not hold the allocated addresses")
-	}
-}
-
-// setVerified records that the plugin holds the attachment.
-func (op *operation) setVerified() {
-	op.engine.mu.Lock()
-	reacquired := op.entry.lost
-	op.entry.lost, op.entry.verified = false, time.Now()
-	if reacquired {
-		op.engine.count(func(c *Counters) { c.Reacquired++ })
-	}
-	op.engine.mu.Unlock()
-	if reacquired || op.action == ActionReacquire {
-		op.outcomeLogger(op.addresses()).Info("Reacquired: the plugin holds the attachment again")
-	}
-}
-
 // describe returns the current view of the attachment; without a record it only identifies it.
 func (op *operation) describe() Attachment {
-	if op.entry.rec == nil {
-		return Attachment{Record: record.Record{Owner: op.entry.owner, Pool: op.entry.pool, ContainerID: op.entry.id}}
+	if op.entry.Rec == nil {
+		return Attachment{Record: record.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.ID}}
 	}
 	return op.entry.view()
 }
 
 func (op *operation) call(inv call.Invocation) call.Call {
-	return call.Call{Invocation: inv, Owner: op.entry.owner, Pool: op.entry.pool}
-}
-
-// lastInvocation returns the invocation of the last ADD.
-func (op *operation) lastInvocation() call.Invocation {
-	if len(op.entry.rec.Invocations) == 0 {
-		return call.Invocation{}
-	}
-	return op.entry.rec.Invocations[len(op.entry.rec.Invocations)-1]
-}
-
-// addresses returns the recorded addresses; none without a record.
-func (op *operation) addresses() []netip.Addr { return op.entry.rec.Addrs() }
-
-// recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
-func (op *operation) recentlyVerified() bool {
-	last := op.entry.verified
-	return !op.entry.verifyDue.Load() && op.entry.rec.BootID == op.engine.opts.BootID && !last.IsZero() && time.Since(last) < op.engine.opts.VerifyInterval
+	return call.Call{Invocation: inv, Owner: op.entry.Owner, Pool: op.entry.Pool}
 }

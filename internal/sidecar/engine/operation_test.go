@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -32,7 +33,7 @@ func TestClientLeaves(t *testing.T) {
 			gone, leave := context.WithCancel(context.Background())
 			leave()
 			_, err := f.Allocate(gone, AllocateRequest{Owner: "router", Family: family})
-			f.wantError(err, Busy, "disconnected")
+			f.wantError(err, protocol.Busy, "disconnected")
 			synctest.Wait()
 			f.wantSteps("")
 		})
@@ -41,7 +42,7 @@ func TestClientLeaves(t *testing.T) {
 		f := newFixture(t, gatedAdd)
 		result, leave := f.startAllocate(AllocateRequest{Owner: "router"})
 		leave()
-		f.wantError(<-result, Busy, "disconnected")
+		f.wantError(<-result, protocol.Busy, "disconnected")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
 	})
@@ -49,7 +50,7 @@ func TestClientLeaves(t *testing.T) {
 		f := newFixture(t, gatedAdd)
 		result, leave := f.startAllocate(AllocateRequest{})
 		leave()
-		f.wantError(<-result, Busy, "disconnected")
+		f.wantError(<-result, protocol.Busy, "disconnected")
 		f.openGate()
 		f.wantNone()
 	})
@@ -59,7 +60,7 @@ func TestClientLeaves(t *testing.T) {
 		f.startAllocate(AllocateRequest{Owner: "b"})
 		result, leave := f.startAllocate(AllocateRequest{Owner: "late"})
 		leave()
-		f.wantError(<-result, Busy, "disconnected")
+		f.wantError(<-result, protocol.Busy, "disconnected")
 		f.openGate()
 		f.openGate()
 		if _, ok := f.Lookup(client.DefaultPool, "late"); ok {
@@ -72,7 +73,7 @@ func TestClientLeaves(t *testing.T) {
 func TestBudget(t *testing.T) {
 	run(t, "late outcome is recorded", func(t *testing.T) {
 		f := newFixture(t, gatedAdd)
-		f.wantError(f.tryAllocate("router"), Busy, "1m20s", "recorded")
+		f.wantError(f.tryAllocate("router"), protocol.Busy, "1m20s", "recorded")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -74,11 +75,11 @@ func TestOutOfRange(t *testing.T) {
 			f.allocate("router")
 			f.steps()
 			outside(v4)(f.node, nil)
-			f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1", "outside the ranges")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1", "outside the ranges")
 			f.restore("router", "fd00::1") // of the other family
 			f.wantAddrs("router", "10.0.0.1", "fd00::1")
 			f.wantStoreAgrees()
-			f.wantError(f.tryRestore("health", "10.0.0.2"), Failed, "10.0.0.2", "outside the ranges")
+			f.wantError(f.tryRestore("health", "10.0.0.2"), protocol.Failed, "10.0.0.2", "outside the ranges")
 			f.wantOwners("router")
 		}
 	})
@@ -109,7 +110,7 @@ func TestOutOfRange(t *testing.T) {
 		f.allocate("router")
 		clear(f.node.records)
 		f.restart(storeReadable, outside(v4, v6))
-		f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "outside of its configuration")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "outside of its configuration")
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
 		f.wantStoreAgrees()
@@ -129,8 +130,8 @@ func TestOutOfRange(t *testing.T) {
 			f.allocate("router")
 			f.restart(s, outside(v4, v6), func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
 			f.steps()
-			f.wantError(f.tryAllocate("router"), Failed, "10.0.0.1", "cannot be compared", "no file")
-			f.wantError(f.tryRestore("router", "10.0.0.1"), Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryAllocate("router"), protocol.Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1", "cannot be compared", "no file")
 			f.wantSteps("")
 			f.wantHeld("router", "10.0.0.1")
 			if got := f.get("router").LastError; got != "" { // nothing is wrong with it

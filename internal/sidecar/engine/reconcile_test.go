@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -107,7 +108,7 @@ func TestRetry(t *testing.T) {
 			})
 			f.inject(always(notStarted, "DEL"))
 			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
-			f.pools[client.DefaultPool].workqueue.add(f.byOwner[key{client.DefaultPool, "router"}])
+			f.pools[client.DefaultPool].workqueue.add(f.byOwner[protocol.Key{Pool: client.DefaultPool, Owner: "router"}])
 			for range 100 { // ten seconds
 				f.sleep(100 * time.Millisecond)
 				f.allocate("router")
@@ -144,7 +145,7 @@ func TestRetry(t *testing.T) {
 			f.openGate()
 			had := f.get("router")
 			f.clearStore()
-			f.wantError(allocate(f), Busy)
+			f.wantError(allocate(f), protocol.Busy)
 			close(f.node.addGate)
 			f.sleep(time.Minute)
 			f.wantHeld("router", had.Addrs()[0].String())
@@ -164,7 +165,7 @@ func TestRetry(t *testing.T) {
 		for range 600 { // each second for ten minutes
 			for _, ip := range a.Addrs() {
 				err := f.tryRelease(ip.String())
-				if e, ok := errors.AsType[*Error](err); err == nil || ok && e.Kind == Failed {
+				if e, ok := errors.AsType[*protocol.Error](err); err == nil || ok && e.Kind == protocol.Failed {
 					requests++
 				}
 			}
@@ -179,10 +180,10 @@ func TestRetry(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.inject(nil)
 		for range 100 { // ten seconds
-			f.wantError(f.tryRestore("health", "10.0.0.1"), Exists)
+			f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Exists)
 			f.sleep(100 * time.Millisecond)
 			if len(f.List()) == 0 {
 				break
@@ -195,10 +196,10 @@ func TestRetry(t *testing.T) {
 		f.allocate("router")
 		f.inject(once("DEL", refused))
 		f.release("10.0.0.1")
-		f.wantError(f.tryRelease("fd00::1"), Failed)
+		f.wantError(f.tryRelease("fd00::1"), protocol.Failed)
 		f.setAvailable(errors.New("another file system is there"))
 		f.steps()
-		f.wantError(f.tryAllocate("health"), Failed, "another file system is there")
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "another file system is there")
 		f.sleep(time.Hour)
 		f.wantSteps("")
 		f.setAvailable(nil)
@@ -208,7 +209,7 @@ func TestRetry(t *testing.T) {
 	run(t, "last DEL begins when no ADD can act any more", func(t *testing.T) {
 		f := newFixture(t, unknownPlugin)
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		var began []time.Time
 		f.onCall(func(verb string, _ call.Call) {
 			if verb == "DEL" { // each takes longer than the ADD may act

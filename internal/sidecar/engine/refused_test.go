@@ -6,6 +6,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -24,7 +25,7 @@ func namesPod(n *fakeNode, _ *Options) { n.profile.PodIdentity = profile.PodIden
 func TestRefusedInvocation(t *testing.T) {
 	refusedBefore := func(t *testing.T) *fixture {
 		f := newFixture(t, needsPod)
-		f.wantError(f.tryAllocate("router"), Failed, "no pod")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
 		f.sleep(time.Minute)
 		f.wantRecords(1)
 		return f
@@ -66,7 +67,7 @@ func TestRefusedInvocation(t *testing.T) {
 			defer f.node.mu.Unlock()
 			f.node.needsPod = true
 		}
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.restart(namesPod)
 		f.sleep(time.Hour)
 		f.wantRecords(1)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -18,7 +19,7 @@ func TestRelease(t *testing.T) {
 		f.steps()
 		f.release("10.0.0.1")
 		f.wantSteps("write held")
-		f.wantError(f.tryRelease("10.0.0.1"), NotFound)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.NotFound)
 		f.release("fd00::1")
 		f.wantSteps("write releasing, DEL, remove")
 		f.wantNone()
@@ -37,14 +38,14 @@ func TestRelease(t *testing.T) {
 		for range 3 { // ADDs for both addresses, for each separately
 			f.node.addGate <- struct{}{}
 		}
-		f.wantError(<-released, NotFound)
+		f.wantError(<-released, protocol.NotFound)
 		f.wantHeld("router", "10.0.0.2")
 	})
 	run(t, "failed DEL is retried", func(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed, "retried", "router")
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "retried", "router")
 		time.Sleep(30 * time.Minute)
 		f.wantStored(1)
 		if state := f.get("router").State; state != record.Releasing {
@@ -58,7 +59,7 @@ func TestRelease(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(once("DEL", notStarted))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.release("10.0.0.1")
 		f.wantStored(0)
 	})
@@ -66,7 +67,7 @@ func TestRelease(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(once("remove", writeFailed))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed, "removed")
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "removed")
 		f.sleep(time.Minute)
 		f.wantNoAttachment()
 		f.wantRecords(0)
@@ -79,7 +80,7 @@ func TestRelease(t *testing.T) {
 		a := f.allocate("router")
 		f.inject(once("DEL", refused))
 		began := time.Now()
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		last := f.LastFailure()
 		if last.Owner != "router" || last.Pool != client.DefaultPool || last.ContainerID != a.ContainerID ||
 			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
@@ -96,7 +97,7 @@ func TestRelease(t *testing.T) {
 		}
 		f.allocate("router")
 		f.inject(once("DEL", refused))
-		f.wantError(f.tryRelease("10.0.0.1"), Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.allocate("health")
 		if now := f.LastFailure(); now.Owner != "router" {
 			t.Errorf("after a success of another attachment: %+v; want the one of the router", now)
@@ -198,12 +199,12 @@ func TestReleaseDelay(t *testing.T) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.steps()
-		f.wantError(f.tryRelease("10.0.0.1"), NotFound, "not allocated")
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.NotFound, "not allocated")
 		f.wantSteps("")
 		f.releaseNow("10.0.0.1")
 		f.wantSteps("write releasing, DEL, remove")
 		_, err := f.Release(context.Background(), ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true})
-		f.wantError(err, NotFound)
+		f.wantError(err, protocol.NotFound)
 	})
 }
 
@@ -236,7 +237,7 @@ func TestAbandon(t *testing.T) {
 			f.wantNone()
 			f.wantRecords(0)
 			for _, e := range o.take() {
-				if strings.HasPrefix(e, string(ActionRetire)) {
+				if strings.HasPrefix(e, string(protocol.Retire)) {
 					t.Errorf("event %q without --retire-owners", e)
 				}
 			}

@@ -6,24 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 type request struct {
-	action   Action
+	action   protocol.Action
 	families []record.Family
-	// want is what ActionAllocate and ActionRestore request.
-	want want
-	// ip and skipDelay are what ActionRelease releases, and how.
+	// want is what protocol.Allocate and protocol.Restore request.
+	want protocol.Want
+	// ip and skipDelay are what protocol.Release releases, and how.
 	ip        netip.Addr
 	skipDelay bool
-	// left receives the leftovers of ActionDiscard.
+	// left receives the leftovers of protocol.Discard.
 	left *[]Leftover
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
@@ -31,17 +34,17 @@ type request struct {
 }
 
 // Allocate returns the attachment of an owner, created if necessary, with the family claimed.
-// Errors are *Error; the returned Attachment then identifies the attachment if it is known and the
+// Errors are *protocol.Error; the returned Attachment then identifies the attachment if it is known and the
 // work on it has ended, for the log.
 func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, error) {
 	families := e.requestedFamilies(r.Family)
 	k, err := e.authorize(r.Owner, r.Pool)
-	if r.Family != "" && !e.enabled(r.Family) {
+	if r.Family != "" && !e.opts.Enabled(r.Family) {
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
 	return e.run(ctx, k, err, request{
-		action: ActionAllocate, families: families, generated: r.Owner == "",
-		want: want{families: families, anyFamily: r.Family == "", expires: r.Expire},
+		action: protocol.Allocate, families: families, generated: r.Owner == "",
+		want: protocol.Want{Families: families, Any: r.Family == "", Expires: r.Expire},
 	})
 }
 
@@ -50,12 +53,12 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, error) {
 	families := []record.Family{record.FamilyOf(r.IP)}
 	k, err := e.authorize(r.Owner, r.Pool)
-	if !e.enabled(families[0]) {
+	if !e.opts.Enabled(families[0]) {
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
 	return e.run(ctx, k, err, request{
-		action: ActionRestore, families: families, generated: r.Owner == "",
-		want: want{families: families, required: []netip.Addr{r.IP}, also: r.Also},
+		action: protocol.Restore, families: families, generated: r.Owner == "",
+		want: protocol.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also},
 	})
 }
 
@@ -67,27 +70,27 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
 	case ok: // an address of a family that was disabled later can still be released
-	case !e.enabled(family):
+	case !e.opts.Enabled(family):
 		err = familyDisabledError("address "+r.IP.String(), family)
 	case unknownPool != nil:
 		err = unknownPool
 	default:
-		err = notFoundError(pool, r.IP)
+		err = protocol.NotFoundError(pool, r.IP)
 	}
-	k.pool = pool
-	return e.run(ctx, k, err, request{action: ActionRelease, families: []record.Family{family}, ip: r.IP, skipDelay: r.SkipDelay})
+	k.Pool = pool
+	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, ip: r.IP, skipDelay: r.SkipDelay})
 }
 
 // Discard releases the attachment of an owner. If a DEL fails, it is removed anyway, and the
 // leftovers are its invocations. It fails as Allocate does; then the attachment is kept.
 func (e *Engine) Discard(ctx context.Context, pool, owner string) (Attachment, []Leftover, error) {
-	k := key{e.poolOrDefault(pool), owner}
+	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}
 	var left []Leftover
 	var err error
-	if _, ok := e.Record(k.pool, owner); !ok {
-		err = newError(NotFound, "%s has no attachment", k)
+	if _, ok := e.Record(k.Pool, owner); !ok {
+		err = newError(protocol.NotFound, "%s has no attachment", k)
 	}
-	a, err := e.run(ctx, k, err, request{action: ActionDiscard, families: e.requestedFamilies(""), left: &left})
+	a, err := e.run(ctx, k, err, request{action: protocol.Discard, families: e.requestedFamilies(""), left: &left})
 	if err != nil {
 		return a, nil, err // the work may go on
 	}
@@ -107,63 +110,68 @@ type Leftover struct {
 // next start runs the DEL. ctx only identifies the request.
 func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	e.mu.Lock()
-	a := e.byOwner[key{pool, owner}]
+	a := e.byOwner[protocol.Key{Pool: pool, Owner: owner}]
 	e.mu.Unlock()
 	if a == nil {
 		return
 	}
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
-	if a.rec == nil || a.rec.State != record.Held {
+	if a.Rec == nil || a.Rec.State != record.Held {
 		return // it is released already
 	}
-	op := &operation{engine: e, entry: a, action: ActionCleanup, waitCtx: e.ctx, started: time.Now(), requestID: logging.RequestID(ctx)}
-	err := op.releaseLaterAfter(op.writeReleasing())
+	op := &operation{engine: e, entry: a, waitCtx: e.ctx, requestID: logging.RequestID(ctx)}
+	op.begin()
+	op.protocol.Action = protocol.Cleanup
+	err := op.protocol.Abandon()
 	const message = "Released, because its client did not read the response"
-	op.logOutcome(op.addresses(), err, message, message)
+	op.logOutcome(op.protocol.Rec.Addrs(), err, message, message)
 	op.recordResult(err)
 	op.schedule()
 }
 
 // RejectOwner makes requests of an owner fail with why, for example if only a newer version of
 // the program can read its record. It must be called before Start.
-func (e *Engine) RejectOwner(pool, owner string, why error) { e.rejected[key{pool, owner}] = why }
+func (e *Engine) RejectOwner(pool, owner string, why error) {
+	e.rejected[protocol.Key{Pool: pool, Owner: owner}] = why
+}
 
-// authorize returns the key of an owner in a pool, and why it is not served.
-func (e *Engine) authorize(owner, pool string) (key, error) {
-	k := key{e.poolOrDefault(pool), owner}
+// authorize returns the protocol.Key of an owner in a pool, and why it is not served.
+func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
+	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}
 	if owner == "" {
-		k.owner = generatedOwnerPrefix + uuid.NewString()
+		k.Owner = protocol.GeneratedOwnerPrefix + uuid.NewString()
 	}
 	switch why := e.rejected[k]; {
-	case keepsExcluded(owner):
-		return k, newError(Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, excludedOwnerPrefix)
-	case !e.opts.Owners.Match(k.owner):
-		return k, newError(Forbidden, "owner %q is not admitted by --owners", k.owner)
+	case protocol.KeepsExcluded(owner):
+		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, protocol.ExcludedOwnerPrefix)
+	case !e.opts.Owners.Match(k.Owner):
+		return k, newError(protocol.Forbidden, "owner %q is not admitted by --owners", k.Owner)
 	case why != nil:
-		return k, newError(Failed, "%s is not served: %w", k, why)
+		return k, newError(protocol.Failed, "%s is not served: %w", k, why)
 	}
-	return k, e.checkPool(k.pool, false)
+	return k, e.checkPool(k.Pool, false)
 }
 
 // run executes a request on the attachment of k, unless it is rejected. It returns when the work is
 // done, the client has left or the budget is spent. In the last two cases work in progress continues
 // and its outcome is recorded.
-func (e *Engine) run(ctx context.Context, k key, rejected error, req request) (Attachment, error) {
+func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req request) (Attachment, error) {
 	a, err := (*entry)(nil), rejected
 	if err == nil {
 		a, err = e.getOrCreate(k)
 	}
 	if err != nil {
-		e.actionDone(req.action, k.pool, req.families, err)
+		e.actionDone(req.action, k.Pool, req.families, err)
 		return Attachment{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	op := &operation{engine: e, entry: a, client: true, action: req.action, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	op := &operation{engine: e, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	op.protocol.Action = req.action
 	if err := op.waitForLock(); err != nil {
 		err = e.clientError(ctx, k, err)
-		e.actionDone(req.action, k.pool, req.families, err)
+		e.actionDone(req.action, k.Pool, req.families, err)
 		return Attachment{}, err
 	}
 	done := make(chan result)
@@ -190,19 +198,19 @@ func (op *operation) work(req request, done chan<- result) {
 	op.engine.mu.Unlock()
 	var err error
 	switch req.action {
-	case ActionRelease:
-		err = op.releaseAddress(req.ip, req.skipDelay)
-	case ActionDiscard:
+	case protocol.Release:
+		err = op.protocol.Release(req.ip, req.skipDelay)
+	case protocol.Discard:
 		*req.left, err = op.discard()
 	default:
-		err = op.allocate(req.want)
+		err = op.protocol.Allocate(req.want)
 	}
 	op.recordResult(err)
 	reported := err
 	if !op.hasProcess { // the wait for a plugin process may have failed
-		reported = op.engine.clientError(op.waitCtx, op.entry.key, err)
+		reported = op.engine.clientError(op.waitCtx, op.entry.Key, err)
 	}
-	op.engine.actionDone(req.action, op.entry.pool, req.families, reported)
+	op.engine.actionDone(req.action, op.entry.Pool, req.families, reported)
 	view := op.describe()
 	select {
 	case done <- result{view, err}:
@@ -211,27 +219,49 @@ func (op *operation) work(req request, done chan<- result) {
 		op.logOutcome(view.Addrs(), err, message, message)
 		if req.generated && err == nil {
 			op.waitCtx = op.engine.ctx
-			op.recordResult(op.releaseLaterAfter(op.release()))
+			op.recordResult(op.protocol.Return())
 		}
 	}
 }
 
+// discard releases the attachment, or gives up what a DEL did not release.
+func (op *operation) discard() (left []Leftover, err error) {
+	log, ips := op.log(), op.protocol.Rec.Addrs()
+	invocations, delErr, err := op.protocol.Discard()
+	for _, inv := range invocations {
+		log.WithError(delErr).WithFields(logrus.Fields{
+			fieldAction: op.protocol.Action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started),
+			fieldContainerID: inv.ContainerID, "interface": inv.IfName, "network": inv.Network, "plugin": inv.Plugin,
+		}).Warn("Discarded on request: the plugin may keep the addresses")
+		left = append(left, Leftover{inv, op.engine.plugin.CommandLine(call.VerbDel, op.call(inv))})
+	}
+	return left, err
+}
+
 // clientError turns an error into the one that the client receives.
-func (e *Engine) clientError(ctx context.Context, k key, err error) error {
-	var known *Error
+func (e *Engine) clientError(ctx context.Context, k protocol.Key, err error) error {
+	var known *protocol.Error
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
 	case e.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return stoppingError(k)
 	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return &Error{Kind: Failed, Err: err}
+		return &protocol.Error{Kind: protocol.Failed, Err: err}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: no result within %s; work in progress continues and is recorded, so a retry returns its result", k, e.opts.Budget)}
 	default:
-		return newError(Busy, "%s: the client has disconnected", k)
+		return newError(protocol.Busy, "%s: the client has disconnected", k)
 	}
 }
 
 func (e *Engine) poolOrDefault(pool string) string { return cmp.Or(pool, e.opts.DefaultPool) }
+
+// requestedFamilies returns the families that a request covers.
+func (e *Engine) requestedFamilies(f record.Family) []record.Family {
+	if f != "" {
+		return []record.Family{f}
+	}
+	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.opts.Enabled(f) })
+}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -31,18 +32,18 @@ func TestReject(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup setup
 		do    func(*fixture) error
-		kind  Kind
+		kind  protocol.Kind
 		words []string
 	}{
-		"allocate: owner not served": {onlyOwner("router"), allocate("health", "", ""), Forbidden, []string{"health", "--owners"}},
-		"restore: owner not served":  {onlyOwner("router"), restore("health", "", "10.0.0.1"), Forbidden, []string{"health"}},
-		"allocate: family disabled":  {ipv6Disabled, allocate("router", "", record.IPv6), FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
-		"restore: family disabled":   {ipv6Disabled, restore("router", "", "fd00::1"), FamilyDisabled, nil},
-		"release: family disabled":   {ipv6Disabled, release("", "fd00::1"), FamilyDisabled, nil},
-		"allocate: unknown pool":     {nil, allocate("router", "green", ""), UnknownPool, []string{"green", "default"}},
-		"restore: unknown pool":      {nil, restore("router", "green", "fd00::1"), UnknownPool, []string{"green", "default"}},
-		"release: unknown pool":      {nil, release("green", "fd00::1"), UnknownPool, []string{"green", "default"}},
-		"release: unknown address":   {nil, release("", "10.0.0.77"), NotFound, []string{"10.0.0.77"}},
+		"allocate: owner not served": {onlyOwner("router"), allocate("health", "", ""), protocol.Forbidden, []string{"health", "--owners"}},
+		"restore: owner not served":  {onlyOwner("router"), restore("health", "", "10.0.0.1"), protocol.Forbidden, []string{"health"}},
+		"allocate: family disabled":  {ipv6Disabled, allocate("router", "", record.IPv6), protocol.FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
+		"restore: family disabled":   {ipv6Disabled, restore("router", "", "fd00::1"), protocol.FamilyDisabled, nil},
+		"release: family disabled":   {ipv6Disabled, release("", "fd00::1"), protocol.FamilyDisabled, nil},
+		"allocate: unknown pool":     {nil, allocate("router", "green", ""), protocol.UnknownPool, []string{"green", "default"}},
+		"restore: unknown pool":      {nil, restore("router", "green", "fd00::1"), protocol.UnknownPool, []string{"green", "default"}},
+		"release: unknown pool":      {nil, release("green", "fd00::1"), protocol.UnknownPool, []string{"green", "default"}},
+		"release: unknown address":   {nil, release("", "10.0.0.77"), protocol.NotFound, []string{"10.0.0.77"}},
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, c.setup)
@@ -57,7 +58,7 @@ func TestReject(t *testing.T) {
 		f.RejectOwner(client.DefaultPool, "router", errors.New("its record has version 99"))
 		f.Start(nil)
 		defer stop(t, f.Engine)
-		f.wantError(f.tryAllocate("router"), Failed, "router", "version 99")
+		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "version 99")
 		f.wantSteps("")
 	})
 }
@@ -75,7 +76,7 @@ func TestPools(t *testing.T) {
 			t.Fatalf("both have the container ID %s", a.ContainerID)
 		}
 		ip := b.Addrs()[0]
-		f.wantError(release(f, client.DefaultPool, ip), NotFound)
+		f.wantError(release(f, client.DefaultPool, ip), protocol.NotFound)
 		if err := release(f, "blue", ip); err != nil {
 			t.Error(err)
 		}
@@ -84,7 +85,7 @@ func TestPools(t *testing.T) {
 		f := newFixture(t, bluePool)
 		b := f.allocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
 		f.restart()
-		f.wantError(release(f, "blue", addr("10.0.0.77")), NotFound)
+		f.wantError(release(f, "blue", addr("10.0.0.77")), protocol.NotFound)
 		for _, ip := range b.Addrs() {
 			if err := release(f, "blue", ip); err != nil {
 				t.Error(err)

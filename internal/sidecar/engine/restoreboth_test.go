@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -90,7 +91,7 @@ func TestRestoreBoth(t *testing.T) {
 		f := newFixture(t)
 		f.setStored("a-pod", v6)
 		f.restore("router", v4)
-		f.wantError(f.tryRestore("router", v6), Failed, "holds [10.0.0.1 fd00::2]", v6)
+		f.wantError(f.tryRestore("router", v6), protocol.Failed, "holds [10.0.0.1 fd00::2]", v6)
 		f.wantHeld("router", v4)
 	})
 	run(t, "not available", func(t *testing.T) {
@@ -98,13 +99,13 @@ func TestRestoreBoth(t *testing.T) {
 		f.setStored("a-pod", v6)
 		f.restoreBoth("router", v4, v6)
 		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write adding, DEL, ADD[10.0.0.1], write held")
-		f.wantError(f.tryRestoreBoth("router", v6, v4), Failed, "holds [10.0.0.1 fd00::2]")
+		f.wantError(f.tryRestoreBoth("router", v6, v4), protocol.Failed, "holds [10.0.0.1 fd00::2]")
 		f.wantHeld("router", v4)
 	})
 	run(t, "the first is not available", func(t *testing.T) {
 		f := newFixture(t)
 		f.setStored("a-pod", v4)
-		f.wantError(f.tryRestoreBoth("router", v4, v6), Failed, "not available")
+		f.wantError(f.tryRestoreBoth("router", v4, v6), protocol.Failed, "not available")
 		f.wantNoAttachment()
 		f.restoreBoth("router", v6, v4)
 		f.wantHeld("router", v6)
@@ -149,7 +150,7 @@ func TestRestoreBoth(t *testing.T) {
 		f := newFixture(t, storeReadable)
 		f.allocate("router")
 		f.loseJournal()
-		f.wantError(f.tryRestoreBoth("router", "10.0.0.50", "fd00::50"), Failed, "holds [10.0.0.1 fd00::1]")
+		f.wantError(f.tryRestoreBoth("router", "10.0.0.50", "fd00::50"), protocol.Failed, "holds [10.0.0.1 fd00::1]")
 		f.wantSteps("lookup, write held")
 	})
 	run(t, "being released", func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestRestoreBoth(t *testing.T) {
 		f.allocate("router")
 		f.release(v4)
 		f.inject(once("DEL", refused))
-		f.wantError(f.tryRelease(v6), Failed)
+		f.wantError(f.tryRelease(v6), protocol.Failed)
 		f.restoreBoth("router", v4, v6)
 		f.restoreBoth("router", v6, v4)
 		f.wantBoth("router", v4, v6)

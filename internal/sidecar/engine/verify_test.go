@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -35,7 +36,7 @@ func TestVerify(t *testing.T) {
 		f.allocate("router")
 		for _, injected := range []fault{notStarted, timeoutBefore, refused} {
 			f.inject(always(injected, "CHECK"))
-			f.wantError(f.tryAllocate("router"), Failed, "could not verify", "router")
+			f.wantError(f.tryAllocate("router"), protocol.Failed, "could not verify", "router")
 		}
 		f.wantHeld("router", "10.0.0.1")
 	})
@@ -43,7 +44,7 @@ func TestVerify(t *testing.T) {
 		f := newFixture(t, ipv4Only)
 		f.allocate("router")
 		f.inject(always(refused, "CHECK"))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.sleep(time.Minute)
 		if f.get("router").LastError == "" {
 			t.Error("no last error although CHECK still fails")
@@ -123,7 +124,7 @@ func TestVerifyByAdd(t *testing.T) {
 				return firstADD(step)
 			})
 			err := f.tryAllocate("router")
-			f.wantError(err, Failed, "could not verify [10.0.0.1]")
+			f.wantError(err, protocol.Failed, "could not verify [10.0.0.1]")
 			if strings.Contains(err.Error(), "nothing was changed") {
 				t.Errorf("error %q although the ADD may have allocated", err)
 			}
@@ -207,7 +208,7 @@ func TestReboot(t *testing.T) {
 			p.AddOutlivesSeconds = 240
 		}))
 		f.inject(once("ADD", timeoutLate))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.restart(rebooted)
 		f.sleep(time.Hour)
 		f.wantNone()

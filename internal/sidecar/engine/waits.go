@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // An operation holds up to three things: the lock of its entry (one operation at a time per
@@ -24,7 +25,7 @@ func (op *operation) acquireSlot() error {
 		return nil
 	}
 	if !op.engine.queueSlots.TryAcquire(1) {
-		return &Error{Kind: Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: %d requests are queued or in progress, which is the limit (--max-queued-requests); try again", op, op.engine.opts.MaxQueued)}
 	}
 	op.hasSlot = true
@@ -35,7 +36,7 @@ func (op *operation) acquireSlot() error {
 func (op *operation) tryLock() bool {
 	select {
 	case op.entry.lock <- struct{}{}:
-		op.started = time.Now()
+		op.begin()
 		op.engine.opts.Observer.QueueWait(QueueEntry, 0)
 		return true
 	default:
@@ -54,7 +55,7 @@ func (op *operation) waitForLock() error {
 		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
 			select {
 			case op.entry.lock <- struct{}{}:
-				op.started = time.Now()
+				op.begin()
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -65,6 +66,12 @@ func (op *operation) waitForLock() error {
 		op.unref()
 	}
 	return err
+}
+
+// begin begins the work on the locked entry.
+func (op *operation) begin() {
+	op.started = time.Now()
+	op.protocol.Key, op.protocol.State, op.protocol.World, op.protocol.Opts = op.entry.Key, op.entry.State, op, &op.engine.opts.Options
 }
 
 // unlock ends the operation: it releases the entry's lock and calls unref.
@@ -130,7 +137,7 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 // lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
 // engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
 // The caller unlocks it.
-func (op *operation) lockOther(k key) *operation {
+func (op *operation) lockOther(k protocol.Key) *operation {
 	a, err := op.engine.getOrCreate(k)
 	if err != nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -16,8 +17,8 @@ func TestQueueSlots(t *testing.T) {
 		f := newFixture(t, gatedAdd, maxQueued(1))
 		f.startAllocate(AllocateRequest{Owner: "a"})
 		err := f.tryAllocate("b")
-		f.wantError(err, Busy, "--max-queued-requests")
-		if e := err.(*Error); e.RetryAfter <= 0 {
+		f.wantError(err, protocol.Busy, "--max-queued-requests")
+		if e := err.(*protocol.Error); e.RetryAfter <= 0 {
 			t.Error("the error has no RetryAfter")
 		}
 		f.openGate()
@@ -99,7 +100,7 @@ func TestProcesses(t *testing.T) {
 		f := newFixture(t, maxProcesses(2))
 		f.inject(always(writeFailed, "write adding"))
 		free := f.recordFreeProcesses()
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		check(f, free)
 	})
 	run(t, "no second one for a plugin that does not wait for its configuration", func(t *testing.T) {
@@ -115,13 +116,14 @@ func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	f.t.Helper()
 	op := f.lock(owner)
 	defer op.unlock()
-	earlier := op.lastInvocation()
+	earlier := lastInvocationOf(*op.entry.Rec)
 	change(&earlier)
-	r := op.entry.rec.Clone()
+	r := op.entry.Rec.Clone()
 	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
-	if err := op.write(r); err != nil {
+	if err := op.Write(r); err != nil {
 		f.t.Fatal(err)
 	}
+	op.publish(func(s *protocol.State) { s.Rec = &r })
 }
 
 // wantPrestarts compares the calls announced since the last time. They must have been announced

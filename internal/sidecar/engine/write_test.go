@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -43,7 +44,7 @@ func TestInvocations(t *testing.T) {
 			}
 		})
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), Failed)
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		began := time.Now()
 		f.node.networks[client.DefaultPool] = "net2"
 		f.allocate("router")

@@ -32,7 +32,7 @@ import (
 )
 
 // Engine allocates addresses. Its methods return the attachment also
-// with an error, if it is known. Errors with a separate status code are *engine.Error.
+// with an error, if it is known. Errors with a separate status code are *protocol.Error.
 type Engine interface {
 	Allocate(context.Context, engine.AllocateRequest) (engine.Attachment, error)
 	Restore(context.Context, engine.RestoreRequest) (engine.Attachment, error)

@@ -10,7 +10,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
@@ -20,32 +20,32 @@ type errorResponse func(reason, retryAfter string) middleware.Responder
 
 // errorResponses are the error responses of one operation. The codes of swagger.yaml and the
 // empty bodies are Cilium's; a kind for which the operation documents no separate code gets the
-// one of engine.Failed.
-type errorResponses map[engine.Kind]errorResponse
+// one of protocol.Failed.
+type errorResponses map[protocol.Kind]errorResponse
 
 var (
 	allocateErrors = errorResponses{
-		engine.Failed:    withBody(ipam.NewPostIpamFailure),
-		engine.Forbidden: noBody(ipam.NewPostIpamForbidden),
+		protocol.Failed:    withBody(ipam.NewPostIpamFailure),
+		protocol.Forbidden: noBody(ipam.NewPostIpamForbidden),
 	}
 	restoreErrors = errorResponses{
-		engine.Failed:         withBody(ipam.NewPostIpamIPFailure),
-		engine.Forbidden:      noBody(ipam.NewPostIpamIPForbidden),
-		engine.FamilyDisabled: noBody(ipam.NewPostIpamIPDisabled),
-		engine.Exists:         noBody(ipam.NewPostIpamIPExists),
+		protocol.Failed:         withBody(ipam.NewPostIpamIPFailure),
+		protocol.Forbidden:      noBody(ipam.NewPostIpamIPForbidden),
+		protocol.FamilyDisabled: noBody(ipam.NewPostIpamIPDisabled),
+		protocol.Exists:         noBody(ipam.NewPostIpamIPExists),
 	}
 	releaseErrors = errorResponses{
-		engine.Failed:         withBody(ipam.NewDeleteIpamIPFailure),
-		engine.Forbidden:      noBody(ipam.NewDeleteIpamIPForbidden),
-		engine.FamilyDisabled: noBody(ipam.NewDeleteIpamIPDisabled),
-		engine.UnknownPool:    noBody(ipam.NewDeleteIpamIPNotFound),
-		engine.NotFound:       noBody(ipam.NewDeleteIpamIPNotFound),
+		protocol.Failed:         withBody(ipam.NewDeleteIpamIPFailure),
+		protocol.Forbidden:      noBody(ipam.NewDeleteIpamIPForbidden),
+		protocol.FamilyDisabled: noBody(ipam.NewDeleteIpamIPDisabled),
+		protocol.UnknownPool:    noBody(ipam.NewDeleteIpamIPNotFound),
+		protocol.NotFound:       noBody(ipam.NewDeleteIpamIPNotFound),
 	}
 	discardErrors = errorResponses{
-		engine.Failed:      withBody(ipam.NewDeleteIpamFailure),
-		engine.Forbidden:   noBody(ipam.NewDeleteIpamForbidden),
-		engine.UnknownPool: noBody(ipam.NewDeleteIpamNotFound),
-		engine.NotFound:    noBody(ipam.NewDeleteIpamNotFound),
+		protocol.Failed:      withBody(ipam.NewDeleteIpamFailure),
+		protocol.Forbidden:   noBody(ipam.NewDeleteIpamForbidden),
+		protocol.UnknownPool: noBody(ipam.NewDeleteIpamNotFound),
+		protocol.NotFound:    noBody(ipam.NewDeleteIpamNotFound),
 	}
 )
 
@@ -74,19 +74,19 @@ func withBody[R failing[R]](newResponder func() R) errorResponse {
 	}
 }
 
-// respond returns the response to an error of the engine; one that is not an *engine.Error
+// respond returns the response to an error of the engine; one that is not an *protocol.Error
 // is of kind Failed. The reason is logged too, because a header with the reason may be cut.
 func (e errorResponses) respond(ctx context.Context, err error) middleware.Responder {
 	logField(ctx, "error", err.Error())
-	kind, wait := engine.Failed, time.Duration(0)
-	var typed *engine.Error
+	kind, wait := protocol.Failed, time.Duration(0)
+	var typed *protocol.Error
 	if errors.As(err, &typed) {
 		kind, wait = typed.Kind, typed.RetryAfter
 	}
 	logField(ctx, "kind", string(kind))
 	newResponse, ok := e[kind]
 	if !ok {
-		newResponse = e[engine.Failed]
+		newResponse = e[protocol.Failed]
 	}
 	return newResponse(err.Error(), retryAfter(wait))
 }

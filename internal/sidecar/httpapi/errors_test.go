@@ -15,22 +15,22 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // codes are the status codes of an error of the engine, by operation.
 type codes struct{ allocate, restore, release, discard int }
 
-func codesByKind() map[engine.Kind]codes {
-	return map[engine.Kind]codes{
-		engine.Forbidden:      {403, 403, 403, 403},
-		engine.FamilyDisabled: {502, 501, 501, 500},
-		engine.UnknownPool:    {502, 500, 404, 404},
-		engine.NotFound:       {502, 500, 404, 404},
-		engine.Exists:         {502, 409, 500, 500},
-		engine.Failed:         {502, 500, 500, 500},
-		engine.Busy:           {502, 500, 500, 500},
-		engine.Stopping:       {502, 500, 500, 500},
+func codesByKind() map[protocol.Kind]codes {
+	return map[protocol.Kind]codes{
+		protocol.Forbidden:      {403, 403, 403, 403},
+		protocol.FamilyDisabled: {502, 501, 501, 500},
+		protocol.UnknownPool:    {502, 500, 404, 404},
+		protocol.NotFound:       {502, 500, 404, 404},
+		protocol.Exists:         {502, 409, 500, 500},
+		protocol.Failed:         {502, 500, 500, 500},
+		protocol.Busy:           {502, 500, 500, 500},
+		protocol.Stopping:       {502, 500, 500, 500},
 	}
 }
 
@@ -55,7 +55,7 @@ func TestErrorCodes(t *testing.T) {
 		for _, r := range requests() {
 			t.Run(r.name+" "+string(kind), func(t *testing.T) {
 				f := shared.reset()
-				f.engine.err = fmt.Errorf("wrapped: %w", &engine.Error{Kind: kind, Err: errors.New("why")})
+				f.engine.err = fmt.Errorf("wrapped: %w", &protocol.Error{Kind: kind, Err: errors.New("why")})
 				got := f.send(t, r.method, r.target)
 				wantCode(t, got, want.of(r.name))
 				header, sent := got.header["Delegated-Ipam-Reason"]
@@ -95,24 +95,24 @@ func TestErrorKinds(t *testing.T) {
 	want := codesByKind()
 	kinds := kindsInSource(t)
 	if len(kinds) == 0 {
-		t.Fatal("no constant of type Kind found in package engine")
+		t.Fatal("no constant of type Kind found in package protocol")
 	}
 	for _, kind := range kinds {
 		if _, ok := want[kind]; !ok {
-			t.Errorf("kind %q of package engine is not in this test", kind)
+			t.Errorf("kind %q of package protocol is not in this test", kind)
 		}
 	}
 }
 
-// kindsInSource returns the constants of type Kind in the source of package engine, so that
+// kindsInSource returns the constants of type Kind in the source of package protocol, so that
 // a new one cannot be missed.
-func kindsInSource(t *testing.T) []engine.Kind {
+func kindsInSource(t *testing.T) []protocol.Kind {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../engine/api.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../engine/protocol/errors.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []engine.Kind
+	var kinds []protocol.Kind
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
@@ -123,7 +123,7 @@ func kindsInSource(t *testing.T) []engine.Kind {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kinds = append(kinds, engine.Kind(text))
+			kinds = append(kinds, protocol.Kind(text))
 		}
 		return false
 	})
@@ -134,13 +134,13 @@ func TestUnknownErrors(t *testing.T) {
 	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, err := range []error{
 		errors.New("disk on fire"),
-		&engine.Error{Kind: "unheard of", Err: errors.New("disk on fire")},
+		&protocol.Error{Kind: "unheard of", Err: errors.New("disk on fire")},
 	} {
 		for _, r := range requests() {
 			f := shared.reset()
 			f.engine.err = err
 			got := f.send(t, r.method, r.target)
-			wantCode(t, got, codesByKind()[engine.Failed].of(r.name))
+			wantCode(t, got, codesByKind()[protocol.Failed].of(r.name))
 			if body := payload(t, got); body != "disk on fire" {
 				t.Errorf("got %q; want the text of the error", body)
 			}
@@ -155,7 +155,7 @@ func TestRetryAfter(t *testing.T) {
 	} {
 		for _, r := range requests() {
 			f := shared.reset()
-			f.engine.err = &engine.Error{Kind: engine.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
+			f.engine.err = &protocol.Error{Kind: protocol.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
 			got := f.send(t, r.method, r.target)
 			if values := got.header["Retry-After"]; !slices.Equal(values, []string{want}) {
 				t.Errorf("%s, %s: Retry-After is %q; want %q", r.name, wait, values, want)

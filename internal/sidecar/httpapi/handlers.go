@@ -10,6 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
@@ -108,7 +109,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 
 // errNotPrivileged is why a caller may not discard: the commands have the network configuration, which
 // may have secrets of the plugin.
-var errNotPrivileged = &engine.Error{Kind: engine.Forbidden, Err: errors.New("only root and the sidecar's own user may discard an attachment")}
+var errNotPrivileged = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("only root and the sidecar's own user may discard an attachment")}
 
 // discard handles DELETE /ipam.
 func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 func TestRequestLog(t *testing.T) {
@@ -78,7 +78,7 @@ func TestLogLevel(t *testing.T) {
 
 func TestErrorLog(t *testing.T) {
 	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	f.engine.err = &engine.Error{Kind: engine.Forbidden, Err: errors.New("--owners does not admit it")}
+	f.engine.err = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("--owners does not admit it")}
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
 	line := f.logLine(t)
 	for key, want := range map[string]any{

@@ -8,11 +8,12 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 func BenchmarkEvent(b *testing.B) {
 	m := New(Options{Pools: []string{"default"}})
-	e := engine.Event{Action: engine.ActionAllocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
+	e := engine.Event{Action: protocol.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.ActionDone(e)
@@ -62,7 +63,7 @@ func BenchmarkScrape(b *testing.B) {
 
 func TestAllocations(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
-	e := engine.Event{Action: engine.ActionAllocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
+	e := engine.Event{Action: protocol.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
 	for name, observe := range map[string]func(){
 		"event":          func() { m.ActionDone(e) },
 		"queue wait":     func() { m.QueueWait(engine.QueueEntry, time.Millisecond) },

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -49,13 +50,13 @@ func (m *Metrics) prepare() {
 
 // actions returns all actions with their possible outcomes: only a client's request can be
 // rejected.
-func actions() map[engine.Action][]engine.EventOutcome {
+func actions() map[protocol.Action][]engine.EventOutcome {
 	request := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeRejected, engine.OutcomeFailed}
 	background := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeFailed}
-	return map[engine.Action][]engine.EventOutcome{
-		engine.ActionAllocate: request, engine.ActionRestore: request, engine.ActionRelease: request, engine.ActionDiscard: request,
-		engine.ActionExpire: background, engine.ActionRetire: background,
-		engine.ActionReacquire: background, engine.ActionExclude: background, engine.ActionCleanup: background,
+	return map[protocol.Action][]engine.EventOutcome{
+		protocol.Allocate: request, protocol.Restore: request, protocol.Release: request, protocol.Discard: request,
+		protocol.Expire: background, protocol.Retire: background,
+		protocol.Reacquire: background, protocol.Exclude: background, protocol.Cleanup: background,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -91,7 +92,7 @@ func TestBoundedSeries(t *testing.T) {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
 			m.ActionDone(engine.Event{
-				Action: engine.ActionAllocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
+				Action: protocol.Allocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
 			})
 			m.Called(call.VerbAdd, name, call.Refused, time.Second)
 			m.Requested("", http.StatusNotFound, time.Second)

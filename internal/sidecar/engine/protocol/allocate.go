@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"net/netip"
@@ -7,28 +7,28 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// allocate returns held addresses if the plugin still holds them; anything else is acquired.
-func (op *operation) allocate(w want) error {
+// Allocate returns held addresses if the plugin still holds them; anything else is acquired.
+func (op *Operation) Allocate(w Want) error {
 	if err := op.checkComparable(); err != nil {
 		return err
 	}
-	r, restore := op.entry.rec, len(w.required) > 0
+	r, restore := op.Rec, len(w.Required) > 0
 	excluded := slices.ContainsFunc(op.addresses(), op.excludes)
 	switch {
 	case restore:
 		var err error
-		if w.preferred, err = op.toRestore(w.required[0], w.also); err != nil {
+		if w.Preferred, err = op.toRestore(w.Required[0], w.Also); err != nil {
 			return err
 		}
 	case excluded && len(r.Claims) == 0: // released, and excluded since
 		return op.acquire(w)
 	default:
-		w.claimed = op.inRange(op.claimedAddresses())
-		if w.preferred = op.inRange(op.addresses()); excluded {
-			w.preferred = w.claimed
+		w.Claimed = op.inRange(op.claimedAddresses())
+		if w.Preferred = op.inRange(op.addresses()); excluded {
+			w.Preferred = w.Claimed
 		}
 	}
-	if r != nil && isHeld(r.State) && (restore || !op.anyOutside(w.families)) {
+	if r != nil && isHeld(r.State) && (restore || !op.anyOutside(w.Families)) {
 		held, err := op.verify()
 		if err != nil {
 			return err
@@ -45,8 +45,8 @@ func isHeld(s record.State) bool { return s == record.Held || s == record.Cooldo
 
 // toRestore returns the addresses to request first by a restore, or why the owner cannot get the
 // address. also is RestoreRequest.Also.
-func (op *operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
-	r := op.entry.rec
+func (op *Operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
+	r := op.Rec
 	have := op.addresses()
 	if r != nil && r.State == record.Releasing {
 		have = nil // it is being released
@@ -54,11 +54,11 @@ func (op *operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 	if r != nil && op.excludes(ip) { // without a record it may be found in the plugin's store
 		return nil, op.excludedRequestError(ip)
 	}
-	if other, id, ok := op.engine.holder(op.entry.pool, ip); ok && other != op.entry.key && !slices.Contains(have, ip) {
-		if keepsExcluded(other.owner) {
+	if other, ok := op.World.Holder(ip); ok && !slices.Contains(have, ip) {
+		if KeepsExcluded(other.Owner) {
 			return nil, op.excludedRequestError(ip)
 		}
-		return nil, newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, id)
+		return nil, newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, other.ID)
 	}
 	if len(have) > 0 && !slices.Contains(have, ip) {
 		return nil, op.holdsOthersError(have, ip)
@@ -75,11 +75,11 @@ func (op *operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 // together returns the addresses to request together, none without a second one: one DEL frees
 // both families, so a request for only the first would give up the second
 // (docs/design/how-it-works.md, Restore).
-func (op *operation) together(ip, also netip.Addr) []netip.Addr {
-	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.engine.enabled(record.FamilyOf(also)) || op.excludes(also) || op.outside(also) {
+func (op *Operation) together(ip, also netip.Addr) []netip.Addr {
+	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.Opts.Enabled(record.FamilyOf(also)) || op.excludes(also) || op.outside(also) {
 		return nil
 	}
-	if other, _, ok := op.engine.holder(op.entry.pool, also); ok && other != op.entry.key {
+	if _, ok := op.World.Holder(also); ok {
 		return nil
 	}
 	return []netip.Addr{ip, also}

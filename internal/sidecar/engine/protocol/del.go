@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"errors"
@@ -15,17 +15,16 @@ import (
 // may still act (docs/design/how-it-works.md, Identity).
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
-func (op *operation) del(inv call.Invocation) error {
-	err := op.engine.plugin.Del(op.callCtx(), op.call(inv))
-	op.releaseSecondProcess()
+func (op *Operation) del(inv call.Invocation) error {
+	err := op.World.Del(inv)
 	if err == nil && op.unconfirmed != nil && inv.ContainerID == op.unconfirmed.IDInUse() {
 		op.unconfirmed = nil
 		op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
 	}
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.
-		r := op.entry.rec.Clone()
-		markLateDel(&r, inv, time.Now())
+		r := op.Rec.Clone()
+		markLateDel(&r, inv, op.World.Now())
 		op.setRecord(r)
 	}
 	return err
@@ -49,15 +48,15 @@ func markLateDel(r *record.Record, inv call.Invocation, ended time.Time) {
 // delEach runs DEL with each invocation and drops the completed ones, except last, from the
 // record in memory. The error joins the errors of the failed DELs. The disk keeps the longer list
 // until the next write: a repeated DEL is harmless.
-func (op *operation) delEach(invocations []call.Invocation, last call.Invocation) error {
+func (op *Operation) delEach(invocations []call.Invocation, last call.Invocation) error {
 	var errs []error
 	var kept []call.Invocation
 	for _, inv := range invocations {
-		began := time.Now() // an ADD that may act during the DEL may act after it
+		began := op.World.Now() // an ADD that may act during the DEL may act after it
 		err := op.del(inv)
 		if err != nil {
 			errs = append(errs, err)
-			op.log().WithError(err).Warn("DEL failed; it is retried before the attachment is released")
+			op.World.Note(Note{NoteDelFailed, err})
 		}
 		if err != nil || began.Before(inv.AddActsUntil) {
 			kept = append(kept, inv)
@@ -68,17 +67,17 @@ func (op *operation) delEach(invocations []call.Invocation, last call.Invocation
 }
 
 // delOldIDs runs the DEL of oldIDs whose ADD cannot act any more.
-func (op *operation) delOldIDs() error {
-	if op.entry.rec.State != record.Held {
+func (op *Operation) delOldIDs() error {
+	if op.Rec.State != record.Held {
 		return nil
 	}
 	var done []call.Invocation
 	var errs []error
-	for _, inv := range op.oldIDs() {
-		if time.Now().Before(inv.AddActsUntil) {
+	for _, inv := range op.OldIDs() {
+		if op.World.Now().Before(inv.AddActsUntil) {
 			continue
 		}
-		if err := op.acquireProcess(); err != nil {
+		if err := op.World.Process(); err != nil {
 			return err
 		}
 		if err := op.del(inv); err != nil {
@@ -88,7 +87,7 @@ func (op *operation) delOldIDs() error {
 		}
 	}
 	if len(done) > 0 {
-		r := op.entry.rec.Clone()
+		r := op.Rec.Clone()
 		r.Invocations = slices.DeleteFunc(r.Invocations, func(inv call.Invocation) bool { return slices.ContainsFunc(done, inv.Equal) })
 		errs = append(errs, op.write(r))
 	}
@@ -98,7 +97,7 @@ func (op *operation) delOldIDs() error {
 // delAll runs DEL with each invocation, newest first, because that one holds the addresses. The
 // record keeps them all: the caller removes it as a whole. If the plugin refused the ADDs and the DEL
 // of an invocation, the DEL of another one of the same attachment suffices.
-func (op *operation) delAll(invocations []call.Invocation) error {
+func (op *Operation) delAll(invocations []call.Invocation) error {
 	errs := make([]error, len(invocations))
 	var done []call.Invocation
 	for i, inv := range slices.Backward(invocations) {

@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 
 // An acquisition tries one request after the other. Only judge decides what follows a failed ADD.
 const (
-	// maxRepeats bounds how often an acquisition repeats a request because of another attachment.
-	maxRepeats = 16
+	// MaxRepeats bounds how often an acquisition repeats a request because of another attachment.
+	MaxRepeats = 16
 	// minPause and maxPause bound the wait before a repeated request, if another acquisition may be the
 	// cause. It doubles with each repetition; all together take about 10 s.
 	minPause, maxPause = 10 * time.Millisecond, time.Second
@@ -23,7 +23,7 @@ const (
 
 // try is how far an acquisition has come.
 type try struct {
-	want
+	Want
 	// known are previously held addresses, whose subnets are known.
 	known []call.Address
 	// tried counts the sets of addresses that were given up, repeated the repetitions of one, and
@@ -79,11 +79,11 @@ func (t try) judge(o outcome) (next try, final error) {
 		// this request, and an address that may be available later is not lost for them.
 		return t, o.err
 	case !o.deleted: // leftovers may have caused the failure
-	case rejected && r.repeatable && t.repeated < maxRepeats && (len(requested) > 0 || r.ip != t.conflict):
+	case rejected && r.repeatable && t.repeated < MaxRepeats && (len(requested) > 0 || r.ip != t.conflict):
 		// A plugin that continues after its last address, as host-local does, returns others next time.
 		// One that returns the same address twice, though none was requested, has probably no other.
 		t.repeated, t.conflict = t.repeated+1, r.ip
-	case o.othersRan && t.repeated < maxRepeats && len(requested) > 0 && len(t.claimed) > 0 && !(rejected && r.holder != nil):
+	case o.othersRan && t.repeated < MaxRepeats && len(requested) > 0 && len(t.Claimed) > 0 && !(rejected && r.holder != nil):
 		// The plugin may return a reserved address to another owner, which releases it again. Until that
 		// DEL it refuses the address to the owner for whom it is reserved.
 		t.repeated, t.pause = t.repeated+1, min(minPause<<t.repeated, maxPause)
@@ -102,7 +102,7 @@ type rejectedResult struct {
 	// one the result does not match the request.
 	ip       netip.Addr
 	excluded bool
-	holder   *entry
+	holder   *Other
 	// repeatable reports that the same request may return another address: this one was not
 	// requested, and others were, or the plugin does not hold it for holder.
 	repeatable bool

@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"fmt"
@@ -9,38 +9,39 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// want is what a request, or a reacquisition, wants from an acquisition.
-type want struct {
-	// required are addresses without which a result is rejected.
-	required []netip.Addr
-	// also is RestoreRequest.Also.
-	also netip.Addr
-	// preferred are addresses to request first; claimed are the ones of them that the owner
+// Want is what a request, or a reacquisition, wants from an acquisition.
+type Want struct {
+	// Required are addresses without which a result is rejected.
+	Required []netip.Addr
+	// Also is the address of the other family that the owner of a required one had; invalid for none. It
+	// is requested together with that one if the owner holds nothing.
+	Also netip.Addr
+	// Preferred are addresses to request first; Claimed are the ones of them that the owner
 	// must get back if possible.
-	preferred, claimed []netip.Addr
-	// families are the families to claim; with anyFamily, the ones of them that the result has.
-	families  []record.Family
-	anyFamily bool
-	// expires requests an allocation that must be confirmed.
-	expires bool
+	Preferred, Claimed []netip.Addr
+	// Families are the families to claim; with Any, the ones of them that the result has.
+	Families []record.Family
+	Any      bool
+	// Expires requests an allocation that must be confirmed.
+	Expires bool
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests any. Sets
 // that cannot be requested are left out. If two addresses are claimed, each is then requested separately:
 // the owner keeps one even if the other is taken, or CNI_ARGS can carry only one.
-func (w want) candidates(inv call.Invocation) [][]netip.Addr {
-	candidates := [][]netip.Addr{w.preferred, w.claimed}
-	for _, ip := range w.claimed {
+func (w Want) candidates(inv call.Invocation) [][]netip.Addr {
+	candidates := [][]netip.Addr{w.Preferred, w.Claimed}
+	for _, ip := range w.Claimed {
 		candidates = append(candidates, []netip.Addr{ip})
 	}
 	var sets [][]netip.Addr
-	for _, set := range append(candidates, w.required) {
+	for _, set := range append(candidates, w.Required) {
 		same := func(o []netip.Addr) bool { return slices.Equal(o, set) }
 		if canRequest(inv, set) && !slices.ContainsFunc(sets, same) {
 			sets = append(sets, set)
 		}
 	}
-	if len(w.required) == 0 || !canRequest(inv, w.required) {
+	if len(w.Required) == 0 || !canRequest(inv, w.Required) {
 		sets = append(sets, nil)
 	}
 	return sets
@@ -48,15 +49,15 @@ func (w want) candidates(inv call.Invocation) [][]netip.Addr {
 
 // preferring returns a want that requests the addresses that the owner held before its journal was
 // lost, together with the required ones and those that it prefers already.
-func (w want) preferring(found []netip.Addr) want {
-	prefer := slices.Clone(w.required)
-	for _, ip := range slices.Concat(w.preferred, found) {
+func (w Want) preferring(found []netip.Addr) Want {
+	prefer := slices.Clone(w.Required)
+	for _, ip := range slices.Concat(w.Preferred, found) {
 		same := func(other netip.Addr) bool { return record.FamilyOf(other) == record.FamilyOf(ip) }
 		if !slices.ContainsFunc(prefer, same) {
 			prefer = append(prefer, ip)
 		}
 	}
-	w.preferred = prefer
+	w.Preferred = prefer
 	return w
 }
 
@@ -69,14 +70,14 @@ func canRequest(inv call.Invocation, ips []netip.Addr) bool {
 // accept returns the families of a result to claim, or why the result does not match the
 // request: a requested or required address is missing, or an extra one of its family came
 // with it.
-func (w want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]record.Family, error) {
+func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]record.Family, error) {
 	came := call.Addrs(res.Addresses)
 	for _, p := range requested {
 		if !slices.Contains(came, p.Addr()) {
 			return nil, fmt.Errorf("requested %s, plugin returned %v", p.Addr(), came)
 		}
 	}
-	for _, ip := range w.required {
+	for _, ip := range w.Required {
 		if !slices.Contains(came, ip) {
 			return nil, fmt.Errorf("%s is required, but cannot be requested from the plugin, which returned %v", ip, came)
 		}
@@ -101,21 +102,21 @@ func (w want) accept(res call.Result, requested []netip.Prefix, excluded func(ne
 
 // familiesToClaim returns the wanted families that the addresses have, and those that they lack. The
 // address of a family may not be excluded unless it is required: then it was accepted before.
-func (w want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr) bool) (there, missing []record.Family, err error) {
+func (w Want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr) bool) (there, missing []record.Family, err error) {
 	var hidden []netip.Addr
-	for _, f := range w.families {
+	for _, f := range w.Families {
 		a, ok := record.Record{Result: call.Result{Addresses: addresses}}.Address(f)
 		switch {
 		case !ok:
 			missing = append(missing, f)
-		case excluded(a.Addr()) && !slices.Contains(w.required, a.Addr()):
+		case excluded(a.Addr()) && !slices.Contains(w.Required, a.Addr()):
 			hidden = append(hidden, a.Addr())
 		default:
 			there = append(there, f)
 		}
 	}
 	switch {
-	case w.anyFamily && len(there) > 0:
+	case w.Any && len(there) > 0:
 		return there, nil, nil
 	case len(hidden) > 0:
 		return nil, missing, fmt.Errorf("%v is excluded (--exclude-addresses), so it is not allocated: release the attachment and allocate it again", hidden)
@@ -129,16 +130,4 @@ func sameAddresses(a, b []call.Address) bool {
 	slices.SortFunc(x, netip.Addr.Compare)
 	slices.SortFunc(y, netip.Addr.Compare)
 	return slices.Equal(x, y)
-}
-
-func (e *Engine) enabled(f record.Family) bool {
-	return f == record.IPv4 && e.opts.EnableIPv4 || f == record.IPv6 && e.opts.EnableIPv6
-}
-
-// requestedFamilies returns the families that a request covers.
-func (e *Engine) requestedFamilies(f record.Family) []record.Family {
-	if f != "" {
-		return []record.Family{f}
-	}
-	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.enabled(f) })
 }

@@ -1,10 +1,9 @@
-package engine
+package protocol
 
 import (
 	"net/netip"
 	"slices"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -14,34 +13,34 @@ import (
 
 // outside reports whether an address is outside the ranges of the pool's present configuration. It is
 // false if these are not known.
-func (op *operation) outside(ip netip.Addr) bool {
-	return op.engine.plugin.Range(op.entry.pool, []netip.Addr{ip}) == call.RangeOutside
+func (op *Operation) outside(ip netip.Addr) bool {
+	return op.World.Outside(ip)
 }
 
 // checkComparable rejects a request for recorded addresses before the first configuration of the pool
 // since the start, if the plugin has ranges to compare them with: the node may have got others.
-func (op *operation) checkComparable() error {
-	if len(op.entry.rec.Addresses()) == 0 || !op.lastInvocation().Profile.LikeHostLocal() {
+func (op *Operation) checkComparable() error {
+	if len(op.Rec.Addresses()) == 0 || !op.lastInvocation().Profile.LikeHostLocal() {
 		return nil
 	}
-	if err := op.engine.plugin.Configured(op.entry.pool); err != nil {
+	if err := op.World.Configured(); err != nil {
 		return newError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, op.addresses(), err)
 	}
 	return nil
 }
 
 // inRange returns the addresses that are not outside.
-func (op *operation) inRange(ips []netip.Addr) []netip.Addr {
+func (op *Operation) inRange(ips []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(ips), op.outside)
 }
 
 // anyOutside reports whether the recorded address of one of the families is outside.
-func (op *operation) anyOutside(families []record.Family) bool {
+func (op *Operation) anyOutside(families []record.Family) bool {
 	return slices.ContainsFunc(families, func(f record.Family) bool {
-		if op.entry.rec == nil {
+		if op.Rec == nil {
 			return false
 		}
-		a, ok := op.entry.rec.Address(f)
+		a, ok := op.Rec.Address(f)
 		return ok && op.outside(a.Addr())
 	})
 }

@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"errors"
@@ -13,20 +13,20 @@ import (
 // may use it. If none is enabled, all are claimed, so that they can be released. absent reports that
 // the store provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be
 // adopted are requested from the ADD; if another attachment has one, the DEL before it releases ours.
-func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, err error) {
-	found, err := op.engine.plugin.Lookup(op.callCtx(), inv)
+func (op *Operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, err error) {
+	found, err := op.World.Lookup(inv)
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
 	// An address that is excluded by now was allocated before, and may be in use.
 	hidden := slices.ContainsFunc(call.Addrs(found.Addresses), op.excludes)
-	excluded := keepsExcluded(op.entry.owner)
+	excluded := KeepsExcluded(op.Owner)
 	switch {
-	case err != nil && len(t.required) > 0 && !excluded:
+	case err != nil && len(t.Required) > 0 && !excluded:
 		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, call.Addrs(found.Addresses), err)
 	case err != nil || excluded && !hidden:
 		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.excludes(a.Addr()) || op.outside(a.Addr()) })
-		t.known, t.want = found, t.preferring(call.Addrs(found))
+		t.known, t.Want = found, t.preferring(call.Addrs(found))
 		return false, false, nil
 	}
 	var families []record.Family
@@ -34,8 +34,8 @@ func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 		for _, a := range found.Addresses {
 			families = append(families, record.FamilyOf(a.Addr()))
 		}
-		if slices.ContainsFunc(families, op.engine.enabled) {
-			families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.engine.enabled(f) })
+		if slices.ContainsFunc(families, op.Opts.Enabled) {
+			families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.Opts.Enabled(f) })
 		}
 	}
 	if err := op.reserve(inv, found); err != nil {
@@ -46,9 +46,9 @@ func (op *operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 	}
 	found.InStore = true
 	if err := op.commit(inv, found, families, false); err != nil {
-		op.unreserve(found)
+		op.World.Unreserve(found.Addresses)
 		return false, false, err
 	}
-	op.log().WithField(fieldIPAddrs, call.Addrs(found.Addresses)).Info("Adopted the addresses that the plugin's store holds: the journal had no record of them")
+	op.World.Note(Note{Kind: NoteAdopted})
 	return true, false, nil
 }

@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 )
 
 // writeAdding records the intent to ADD, keeping every older invocation (step 3).
-func (op *operation) writeAdding(inv call.Invocation) error {
+func (op *Operation) writeAdding(inv call.Invocation) error {
 	r := op.newOrClonedRecord(inv)
-	r.State, r.BootID, r.ReleaseAt = record.Adding, op.engine.opts.BootID, time.Time{}
+	r.State, r.BootID, r.ReleaseAt = record.Adding, op.Opts.BootID, time.Time{}
 	if len(r.Claims) == 0 {
 		// The owner has no claim, so there is nothing to reacquire.
 		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
 	}
 	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
-	op.entry.waitsForOwner = false
-	op.entry.verifyDue.Store(false)
+	op.WaitsForOwner = false
+	op.World.SetDoubted(false)
 	write := op.write
 	if op.unconfirmed != nil {
 		write = op.writeUnconfirmed
@@ -33,17 +33,17 @@ func (op *operation) writeAdding(inv call.Invocation) error {
 
 // writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
 // has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
-func (op *operation) writeUnconfirmed(adding record.Record) error {
+func (op *Operation) writeUnconfirmed(adding record.Record) error {
 	held := op.unconfirmed.Clone()
 	for _, inv := range adding.Invocations {
-		markLateDel(&held, inv, time.Now())
+		markLateDel(&held, inv, op.World.Now())
 	}
-	held.LateDel.Until = time.Now().Add(delRunning)
+	held.LateDel.Until = op.World.Now().Add(delRunning)
 	if err := op.write(held); err != nil {
 		return err
 	}
+	op.Dirty = true
 	op.setRecord(adding)
-	op.entry.dirty = true
 	return nil
 }
 
@@ -53,9 +53,9 @@ const delRunning = 365 * 24 * time.Hour
 // keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
 // did not confirm that, so it may be unavailable and its CHECK wrong. A DEL that may still act is
 // recorded: until then CHECK proves nothing.
-func (op *operation) keepUnconfirmed(delErr error) error {
+func (op *Operation) keepUnconfirmed(delErr error) error {
 	r := op.unconfirmed.Clone()
-	r.Generation, r.LateDel = op.entry.rec.Generation, op.entry.rec.LateDel
+	r.Generation, r.LateDel = op.Rec.Generation, op.Rec.LateDel
 	op.setRecord(r)
 	if op.idInUseByDel(op.lastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
 		op.setLost(delErr)
@@ -68,15 +68,15 @@ func (op *operation) keepUnconfirmed(delErr error) error {
 // the identity of the attachment. The record stays adding until a DEL has succeeded after the
 // last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
 // those must be reacquired.
-func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
+func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 	cause = fmt.Errorf("%s: %w", op, cause)
 	if outcomeUnknown(cause) {
 		// Memory suffices: a start assumes that the ADD of every adding record may still act.
-		inv.AddActsUntil = inv.Profile.ActsUntil(time.Now())
+		inv.AddActsUntil = inv.Profile.ActsUntil(op.World.Now())
 	}
 	inv.AddRefused = inv.AddRefused && isRefused(cause)
-	op.setInvocations(withLast(op.entry.rec.Invocations, inv))
-	r := op.entry.rec
+	op.setInvocations(withLast(op.Rec.Invocations, inv))
+	r := op.Rec
 	if op.writeIfDirty() != nil {
 		return cause
 	}
@@ -89,7 +89,7 @@ func (op *operation) undoAcquire(inv call.Invocation, cause error) error {
 	case delErr != nil:
 		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
 		if inv.AddRefused {
-			cause = errors.Join(cause, op.write(op.entry.rec.Clone())) // otherwise a start assumes more
+			cause = errors.Join(cause, op.write(op.Rec.Clone())) // otherwise a start assumes more
 		}
 		return cause
 	case !addsEnded:

@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"errors"
@@ -10,13 +10,13 @@ import (
 
 // What an acquisition does after a failed ADD: requests that are left after it, or an end.
 func TestJudge(t *testing.T) {
-	ip := addr("10.0.0.1")
-	both, one, any := []netip.Addr{ip, addr("fd00::1")}, []netip.Addr{ip}, []netip.Addr(nil)
+	ip := netip.MustParseAddr("10.0.0.1")
+	both, one, any := []netip.Addr{ip, netip.MustParseAddr("fd00::1")}, []netip.Addr{ip}, []netip.Addr(nil)
 	refusal := &call.Error{Outcome: call.Refused, Code: 100}
-	duplicate := &rejectedResult{error: errors.New("duplicate"), ip: ip, holder: &entry{}}
-	repeatable := &rejectedResult{error: errors.New("duplicate"), ip: ip, holder: &entry{}, repeatable: true}
+	duplicate := &rejectedResult{error: errors.New("duplicate"), ip: ip, holder: &Other{}}
+	repeatable := &rejectedResult{error: errors.New("duplicate"), ip: ip, holder: &Other{}, repeatable: true}
 	unusable := &rejectedResult{error: errors.New("unusable")}
-	claimed := want{claimed: one}
+	claimed := Want{Claimed: one}
 	all := [][]netip.Addr{both, one, any}
 	type verdict string
 	const again, pause, less, fails verdict = "again", "again after a pause", "less", "fails"
@@ -29,19 +29,19 @@ func TestJudge(t *testing.T) {
 		"refused, nothing less":                 {try{}, outcome{all[2:], true, false, refusal}, fails},
 		"refused, a DEL failed before":          {try{}, outcome{all[2:], false, false, refusal}, again},
 		"CNI's own code":                        {try{}, outcome{all, true, true, &call.Error{Outcome: call.Refused, Code: 11}}, fails},
-		"unknown outcome":                       {try{want: claimed}, outcome{all, true, true, &call.Error{Outcome: call.Unknown}}, fails},
+		"unknown outcome":                       {try{Want: claimed}, outcome{all, true, true, &call.Error{Outcome: call.Unknown}}, fails},
 		"journal":                               {try{}, outcome{all, true, false, errors.New("disk full")}, fails},
 		"unusable":                              {try{}, outcome{all, true, false, unusable}, less},
-		"claimed, others ran":                   {try{want: claimed}, outcome{all, true, true, refusal}, pause},
-		"claimed, others ran, unusable":         {try{want: claimed}, outcome{all, true, true, unusable}, pause},
-		"claimed, others ran too often":         {try{want: claimed, repeated: maxRepeats}, outcome{all, true, true, refusal}, less},
-		"claimed, any requested":                {try{want: claimed}, outcome{all[2:], true, true, refusal}, fails},
+		"claimed, others ran":                   {try{Want: claimed}, outcome{all, true, true, refusal}, pause},
+		"claimed, others ran, unusable":         {try{Want: claimed}, outcome{all, true, true, unusable}, pause},
+		"claimed, others ran too often":         {try{Want: claimed, repeated: MaxRepeats}, outcome{all, true, true, refusal}, less},
+		"claimed, any requested":                {try{Want: claimed}, outcome{all[2:], true, true, refusal}, fails},
 		"not claimed, others ran":               {try{}, outcome{all, true, true, refusal}, less},
-		"duplicate":                             {try{want: claimed}, outcome{all, true, true, duplicate}, less},
+		"duplicate":                             {try{Want: claimed}, outcome{all, true, true, duplicate}, less},
 		"duplicate of a lost one":               {try{}, outcome{all[2:], true, false, repeatable}, again},
 		"the same one again":                    {try{conflict: ip}, outcome{all[2:], true, false, repeatable}, fails},
 		"the same one again, but others wanted": {try{conflict: ip}, outcome{all, true, false, repeatable}, again},
-		"duplicates of lost ones too often":     {try{repeated: maxRepeats}, outcome{all[2:], true, false, repeatable}, fails},
+		"duplicates of lost ones too often":     {try{repeated: MaxRepeats}, outcome{all[2:], true, false, repeatable}, fails},
 		"excluded":                              {try{}, outcome{all[2:], true, false, &rejectedResult{error: unusable, excluded: true}}, again},
 		"excluded too often":                    {try{excluded: maxExcluded - 1}, outcome{all[2:], true, false, &rejectedResult{error: unusable, excluded: true}}, fails},
 		"excluded, and a DEL failed before":     {try{}, outcome{all[2:], false, false, &rejectedResult{error: unusable, excluded: true}}, again},

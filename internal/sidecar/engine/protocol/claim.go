@@ -1,4 +1,4 @@
-package engine
+package protocol
 
 import (
 	"fmt"
@@ -6,18 +6,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // grant claims held addresses: it adds claims, confirms or renews the expiration, and writes
 // the record only if it changed.
-func (op *operation) grant(w want) error {
-	r := op.entry.rec.Clone()
-	if i := slices.IndexFunc(w.required, func(ip netip.Addr) bool { return !r.Holds(ip) }); i >= 0 {
-		return op.holdsOthersError(r.Addrs(), w.required[i])
+func (op *Operation) grant(w Want) error {
+	r := op.Rec.Clone()
+	if i := slices.IndexFunc(w.Required, func(ip netip.Addr) bool { return !r.Holds(ip) }); i >= 0 {
+		return op.holdsOthersError(r.Addrs(), w.Required[i])
 	}
 	families, missing, err := w.familiesToClaim(r.Result.Addresses, op.excludes)
 	if err != nil {
@@ -26,10 +24,10 @@ func (op *operation) grant(w want) error {
 	if len(missing) > 0 { // an ADD while it is held could free what it holds
 		return fmt.Errorf("%s holds %v, and no address of %v, which only a new ADD returns: if the plugin's configuration has a range of that family, release the attachment and allocate it again", op, r.Addrs(), missing)
 	}
-	op.claim(&r, families, w.expires)
+	op.claim(&r, families, w.Expires)
 	r.State, r.ReleaseAt = record.Held, time.Time{}
-	before := op.entry.rec
-	if !op.entry.dirty && before.State == record.Held && len(r.Claims) == len(before.Claims) && r.Expiration == nil && before.Expiration == nil {
+	before := op.Rec
+	if !op.Dirty && before.State == record.Held && len(r.Claims) == len(before.Claims) && r.Expiration == nil && before.Expiration == nil {
 		return nil
 	}
 	return op.write(r)
@@ -37,7 +35,7 @@ func (op *operation) grant(w want) error {
 
 // claim adds families to a record. An allocation that was claimed without an expiration, or
 // confirmed, never expires again.
-func (op *operation) claim(r *record.Record, families []record.Family, expire bool) {
+func (op *Operation) claim(r *record.Record, families []record.Family, expire bool) {
 	if len(families) == 0 {
 		return // a reacquisition claims nothing new
 	}
@@ -49,22 +47,14 @@ func (op *operation) claim(r *record.Record, families []record.Family, expire bo
 	}
 	slices.Sort(r.Claims)
 	r.Expiration = nil
-	if expire && !confirmed && op.engine.opts.Expiration > 0 {
-		r.Expiration = &record.Expiration{UUID: uuid.NewString(), Deadline: time.Now().Add(op.engine.opts.Expiration)}
+	if expire && !confirmed && op.Opts.Expiration > 0 {
+		r.Expiration = &record.Expiration{UUID: op.World.NewUUID(), Deadline: op.World.Now().Add(op.Opts.Expiration)}
 	}
-}
-
-// claimedAddresses returns the addresses that the owner must get back: the claimed ones, or
-// all recorded ones if none is claimed.
-func (op *operation) claimedAddresses() []netip.Addr {
-	return slices.DeleteFunc(op.addresses(), func(ip netip.Addr) bool {
-		return len(op.entry.rec.Claims) > 0 && !op.entry.rec.Claimed(record.FamilyOf(ip))
-	})
 }
 
 // commit records the result of an ADD. A family that was claimed before stays claimed only if
 // its address is the same, because its owner still uses the old one.
-func (op *operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
+func (op *Operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
 	r := op.newOrClonedRecord(inv)
 	before := r
 	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
@@ -76,15 +66,13 @@ func (op *operation) commit(inv call.Invocation, res call.Result, families []rec
 	})
 	changed := len(r.Claims) < len(before.Claims)
 	op.claim(&r, families, expire)
-	r.State, r.Network, r.BootID = record.Held, inv.Network, op.engine.opts.BootID
+	r.State, r.Network, r.BootID = record.Held, inv.Network, op.Opts.BootID
 	r.Invocations = withLast(r.Invocations, inv)
 	if err := op.write(r); err != nil {
 		return err
 	}
 	if changed { // its owner gets another address, so it is not reacquired
-		op.engine.mu.Lock()
-		op.entry.lost = false
-		op.engine.mu.Unlock()
+		op.Lost = false
 	}
 	op.setVerified()
 	return nil

@@ -1,0 +1,116 @@
+package protocol
+
+import (
+	"errors"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// acquire makes the attachment held. It requests the wanted addresses, and then less as long
+// as the plugin works but refuses.
+func (op *Operation) acquire(w Want) error {
+	if err := op.World.Process(); err != nil {
+		return err
+	}
+	acquisition := op.World.Acquire()
+	defer acquisition.End()
+	t := try{Want: w, known: op.Rec.Addresses()}
+	for {
+		again, err := op.attempt(&t, acquisition)
+		if !again {
+			return err
+		}
+		if t.pause > 0 {
+			acquisition.Pause(t.pause)
+		}
+	}
+}
+
+// attempt runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The step
+// numbers are in docs/design/how-it-works.md, Allocate. again reports that t is the next try;
+// otherwise a failure was undone.
+func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err error) {
+	acquisition.OthersRan() // from here on
+	inv, old, err := op.newInvocation()
+	if err != nil {
+		if op.unconfirmed != nil { // nothing can confirm it
+			op.setLost(err)
+		}
+		return false, errors.Join(err, t.failed)
+	}
+	if op.Rec == nil {
+		adopted, absent, err := op.adopt(inv, t)
+		if err == nil {
+			err = op.checkRequired(t.Want)
+		}
+		if err == nil && adopted {
+			err = op.grant(t.Want)
+		}
+		if err != nil || adopted {
+			return false, err
+		}
+		if absent {
+			old = nil // no DEL is needed
+		}
+	}
+	requests := t.requests(inv)
+	inv.Requested = t.prefixes(requests[0])
+	defer op.World.Announce(old, inv)()
+	if err := op.writeAdding(inv); err != nil { // step 3
+		return false, errors.Join(err, t.failed)
+	}
+	delErr := op.delEach(old, inv) // step 4: continue even if it fails
+	switch {
+	case op.unconfirmed != nil:
+		return false, op.keepUnconfirmed(delErr)
+	case t.failed != nil && delErr != nil: // leftovers of the previous try must be gone before the next ADD
+		return false, op.undoAcquire(inv, t.failed)
+	}
+	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.excluded {
+		op.World.SetAside(inv, r.ip)
+	} else if ok && r.holderIsFree {
+		op.World.Freed(*r.holder)
+	}
+	inUse := op.idInUseByDel(inv)
+	if inUse { // use another one
+		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
+	}
+	if inUse || op.Dirty { // dirty: the loss is confirmed now
+		if err := op.writeAdding(inv); err != nil {
+			return false, err
+		}
+	}
+	if err = op.add(inv, t.Want); err == nil {
+		return false, nil
+	}
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil, othersRan: acquisition.OthersRan() && !op.World.Stopping(), err: err})
+	if final != nil {
+		return false, op.undoAcquire(inv, final)
+	}
+	*t = next
+	return true, nil
+}
+
+// add runs one ADD and records its result: steps 5 to 7.
+func (op *Operation) add(inv call.Invocation, w Want) error {
+	res, err := op.World.Add(inv) // step 5
+	if err != nil {
+		return err
+	}
+	if err := op.checkExcluded(inv, res); err != nil {
+		return err
+	}
+	families, err := w.accept(res, inv.Requested, op.excludes)
+	if err != nil {
+		return &rejectedResult{error: err}
+	}
+	if err := op.reserve(inv, res); err != nil { // step 6
+		return err
+	}
+	if err := op.commit(inv, res, families, w.Expires); err != nil { // step 7
+		op.World.Unreserve(res.Addresses)
+		return err
+	}
+	return nil
+}

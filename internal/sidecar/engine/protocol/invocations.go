@@ -1,0 +1,98 @@
+package protocol
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before. Its
+// AddRefused tells of the earlier ADDs with it.
+func (op *Operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
+	if op.Rec != nil {
+		old = op.Rec.Invocations
+	}
+	network, err := op.World.Network()
+	if err == nil {
+		err = op.assignContainerID(network.Name)
+	}
+	if err == nil {
+		inv, err = op.World.NewInvocation(network, op.ID)
+	}
+	if err != nil {
+		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op, err)
+	}
+	inv.ContainerID = op.nextID(inv.Profile)
+	inv.AddRefused = true
+	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
+		inv.AddActsUntil, inv.AddRefused = old[i].AddActsUntil, old[i].AddRefused // the earlier ADD may still act
+	} else if inv.Profile.DelBeforeAdd() {
+		old = append(slices.Clone(old), inv)
+	}
+	return inv, old, nil
+}
+
+// assignContainerID sets the container ID of generation 0: a recorded one is kept, a new one is
+// derived from the network (docs/design/how-it-works.md, Identity).
+func (op *Operation) assignContainerID(network string) error {
+	if op.Rec != nil {
+		return nil
+	}
+	id := containerid.For(op.Owner, op.Opts.Node, network)
+	if err := op.World.AssignID(id); err != nil {
+		return err
+	}
+	op.ID = id
+	op.publish()
+	return nil
+}
+
+// nextID returns the container ID of the next ADD with a profile.
+func (op *Operation) nextID(p profile.Profile) string {
+	if p.SingleUseIDs() {
+		return op.World.UniqueID(op.ID)
+	}
+	generation := 0
+	if op.Rec != nil {
+		generation = op.Rec.Generation
+	}
+	return containerid.Generation(op.ID, generation)
+}
+
+// idInUseByDel reports whether a DEL may still act on the container ID of an invocation.
+func (op *Operation) idInUseByDel(inv call.Invocation) bool {
+	return !inv.Profile.SingleUseIDs() && inv.ContainerID != op.nextID(inv.Profile)
+}
+
+// addConfigured adds to each invocation whose ADDs the plugin refused the one of an ADD today: the
+// plugin may refuse the recorded DEL for the same reason, such as a profile that named no pod.
+func (op *Operation) addConfigured() {
+	for _, inv := range op.Rec.Invocations {
+		if !inv.AddRefused {
+			continue
+		}
+		network, err := op.World.Network()
+		if err != nil {
+			return
+		}
+		today, err := op.World.NewInvocation(network, inv.ContainerID)
+		if err != nil || slices.ContainsFunc(op.Rec.Invocations, today.Equal) {
+			continue
+		}
+		today.AddRefused = true // there was none
+		op.Dirty = true         // the disk lacks it
+		op.setInvocations(withLast(op.Rec.Invocations, today))
+	}
+}
+
+// withLast puts an invocation at the end of a list, replacing an equal one.
+func withLast(all []call.Invocation, last call.Invocation) []call.Invocation {
+	return append(slices.DeleteFunc(slices.Clone(all), last.Equal), last)
+}
+
+// addsEnded reports whether no ADD of the record may still act. It must be evaluated before the
+// DEL that is to be the last: an ADD that acts during that DEL may act after it.
+func (op *Operation) addsEnded() bool { return !op.World.Now().Before(op.addActsUntil()) }

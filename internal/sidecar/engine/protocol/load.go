@@ -1,0 +1,86 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// A start infers from the records of the previous run which calls may still act.
+
+// Load returns the state with which a run begins, by the record that the previous one left.
+func Load(r record.Record, o *Options, now time.Time) State {
+	loaded := inferInFlight(r, o, now)
+	s := State{ID: r.ContainerID, Rec: &loaded}
+	if isHeld(r.State) && r.LateDel.Until.Sub(now) > time.Duration(r.LateDel.Seconds)*time.Second { // while its DEL ran (writeUnconfirmed)
+		s.Lost, s.Dirty = true, true
+	}
+	return s
+}
+
+// inferInFlight returns a record as this run begins with it. Its ADD and its DELs may have been
+// in flight until now.
+func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
+	r = capDeadlines(r.Clone(), o, now) // the caller keeps the original
+	rebooted := r.BootID != o.BootID
+	live := len(r.Invocations) - 1
+	for i := range r.Invocations {
+		inv := &r.Invocations[i]
+		if rebooted && inv.Profile.OnNode() {
+			inv.AddActsUntil = time.Time{} // the reboot has ended it
+			continue
+		}
+		if settles := inv.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *inv) && settles.After(inv.AddActsUntil) {
+			inv.AddActsUntil = settles
+		}
+		if mayHaveDeleted(r, *inv) {
+			markLateDel(&r, *inv, now)
+		}
+	}
+	return r
+}
+
+// capDeadlines bounds deadlines that a clock ahead of time has written: to now plus the delay
+// they were made of.
+func capDeadlines(r record.Record, o *Options, now time.Time) record.Record {
+	delay := o.ReleaseDelay
+	if delay <= 0 { // disabled since: the delay at that time
+		delay = max(0, r.ReleaseAt.Sub(r.Changed))
+	}
+	r.ReleaseAt = earlier(r.ReleaseAt, now.Add(delay))
+	if r.Expiration != nil && o.Expiration > 0 {
+		r.Expiration.Deadline = earlier(r.Expiration.Deadline, now.Add(o.Expiration))
+	}
+	for i := range r.Invocations {
+		inv := &r.Invocations[i]
+		inv.AddActsUntil = earlier(inv.AddActsUntil, inv.Profile.ActsUntil(now))
+	}
+	r.LateDel.Until = earlier(r.LateDel.Until, now.Add(time.Duration(r.LateDel.Seconds)*time.Second))
+	return r
+}
+
+// earlier returns a deadline, or the bound if that comes first.
+func earlier(deadline, bound time.Time) time.Time {
+	if deadline.After(bound) {
+		return bound
+	}
+	return deadline
+}
+
+// mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
+// previous run ended. A verification by ADD leaves no trace in the record.
+func mayHaveAdded(s record.State, last call.Invocation) bool {
+	return s == record.Adding && !last.AddRefused ||
+		isHeld(s) && last.VerifyBy() == profile.VerifyAdd
+}
+
+// mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
+// attachment, only with the container ID of an earlier ADD.
+func mayHaveDeleted(r record.Record, inv call.Invocation) bool {
+	if isHeld(r.State) {
+		return inv.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
+	}
+	return true
+}

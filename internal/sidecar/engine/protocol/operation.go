@@ -1,0 +1,79 @@
+// Package protocol decides what is done with one attachment, so that no crash, failed write or late
+// plugin process leaks an address or allocates it twice (docs/design/how-it-works.md). It has no
+// clock, no I/O, no goroutine and no lock: an Operation reads and changes its World, and nothing else.
+package protocol
+
+import (
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Operation is one piece of work on an attachment. One at a time works on it.
+type Operation struct {
+	Key
+	State
+	World World
+	Opts  *Options
+	// Action is what is done, for events. The background finds it out.
+	Action Action
+	// Freed: the plugin has just freed all addresses of the attachment, which is lost.
+	Freed bool
+	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
+	unconfirmed *record.Record
+}
+
+// publish makes a changed state visible.
+func (op *Operation) publish() { op.World.Publish(op.State) }
+
+// setRecord replaces the record in memory.
+func (op *Operation) setRecord(r record.Record) {
+	op.Rec = &r
+	op.publish()
+}
+
+// setLost notes that the plugin does not hold the attachment.
+func (op *Operation) setLost(why error) {
+	first := !op.Lost
+	op.Lost, op.Verified = true, time.Time{}
+	op.publish()
+	if first {
+		op.World.Note(Note{NoteLost, why})
+	}
+}
+
+// setVerified notes that the plugin holds the attachment.
+func (op *Operation) setVerified() {
+	reacquired := op.Lost
+	op.Lost, op.Verified = false, op.World.Now()
+	op.publish()
+	switch {
+	case reacquired:
+		op.World.Note(Note{Kind: NoteReacquired})
+	case op.Action == Reacquire:
+		op.World.Note(Note{Kind: NoteCompleted})
+	}
+}
+
+// recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
+func (op *Operation) recentlyVerified() bool {
+	return !op.World.Doubted() && op.Rec.BootID == op.Opts.BootID && !op.Verified.IsZero() && op.World.Now().Sub(op.Verified) < op.Opts.VerifyInterval
+}
+
+// Finish notes how the work ended, and when it is retried. waited reports that it ended in a queue. A
+// rejection by a rule, and a client that left the queue, are not failures of the attachment; but if it
+// was found to be lost before, it must be reacquired. A request does not end the DELs of earlier
+// container IDs, so their failures stay.
+func (op *Operation) Finish(err error, client, waited bool, backoff func(failures int) time.Duration) {
+	switch {
+	case err == nil:
+		if !client || op.Rec == nil || op.Rec.State != record.Held || len(op.OldIDs()) == 0 {
+			op.Failures = 0
+		}
+	case (waited || IsRejection(err)) && !op.Lost:
+	case !client || op.Failures == 0: // a client that repeats its request postpones nothing
+		op.Failures++
+		op.RetryAt = op.World.Now().Add(backoff(op.Failures))
+	}
+	op.publish()
+}

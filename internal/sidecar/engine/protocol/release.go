@@ -1,0 +1,117 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Release drops the claim of an address, and releases the attachment with the last
+// claim: one DEL frees all families.
+func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
+	// The address may have a new owner since the wait for the lock.
+	if op.Rec == nil || !op.Rec.Holds(ip) {
+		return NotFoundError(op.Pool, ip)
+	}
+	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
+		return op.release()
+	}
+	if KeepsExcluded(op.Owner) {
+		return op.release() // no client has it, so nothing cools down
+	}
+	f := record.FamilyOf(ip)
+	if !op.Rec.Claimed(f) {
+		return NotFoundError(op.Pool, ip)
+	}
+	r := op.Rec.Clone()
+	r.Claims = slices.DeleteFunc(r.Claims, func(c record.Family) bool { return c == f })
+	if len(r.Claims) > 0 {
+		return op.write(r)
+	}
+	if skipDelay {
+		return op.release()
+	}
+	return op.unclaim()
+}
+
+// unclaim drops every claim: the attachment enters cooldown, or is released.
+func (op *Operation) unclaim() error {
+	if op.Opts.ReleaseDelay <= 0 || op.Rec.State != record.Held {
+		return op.release()
+	}
+	r := op.Rec.Clone()
+	r.State, r.Claims, r.Expiration = record.Cooldown, nil, nil
+	r.ReleaseAt = op.World.Now().Add(op.Opts.ReleaseDelay)
+	return op.write(r)
+}
+
+// release writes releasing, runs a DEL with every invocation and removes the record.
+func (op *Operation) release() error {
+	if err := op.World.Process(); err != nil {
+		return err
+	}
+	op.addConfigured()
+	newest := slices.Clone(op.Rec.Invocations)
+	slices.Reverse(newest)
+	defer op.World.Announce(newest)()
+	if err := op.writeReleasing(); err != nil {
+		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	}
+	addsEnded := op.addsEnded()
+	if err := op.delAll(op.Rec.Invocations); err != nil {
+		return fmt.Errorf("%s could not be released; the DEL is retried in the background: %w", op, err)
+	}
+	if !addsEnded {
+		return nil // a last DEL follows when no ADD can act any more
+	}
+	return op.removeRecord()
+}
+
+// writeReleasing makes the state releasing durable, in this boot, because a DEL may act from
+// then on.
+func (op *Operation) writeReleasing() error {
+	if op.Rec.State == record.Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID {
+		return nil
+	}
+	r := op.Rec.Clone()
+	r.State, r.Claims, r.Expiration, r.ReleaseAt, r.BootID = record.Releasing, nil, nil, time.Time{}, op.Opts.BootID
+	return op.write(r)
+}
+
+// Discard releases the attachment, or removes its record although a DEL failed; then it returns the
+// leftovers, and the error of the DEL.
+func (op *Operation) Discard() (left []call.Invocation, delErr, err error) {
+	if op.Rec == nil || op.Rec.State == record.Tombstone {
+		return nil, nil, newError(NotFound, "%s has no attachment", op)
+	}
+	failed := op.release()
+	if _, ok := errors.AsType[*call.Error](failed); !ok {
+		return nil, nil, failed
+	}
+	left = op.Rec.Invocations
+	if err := op.removeRecord(); err != nil {
+		return nil, nil, err
+	}
+	return left, failed, nil
+}
+
+// Abandon makes the record of a held attachment releasing. Its DEL follows in the background.
+func (op *Operation) Abandon() error { return op.releaseLaterAfter(op.writeReleasing()) }
+
+// Return releases an attachment whose client did not get it.
+func (op *Operation) Return() error { return op.releaseLaterAfter(op.release()) }
+
+// releaseLaterAfter makes later reconciliations release an attachment after the error of a release,
+// unless its record is releasing. It returns err.
+func (op *Operation) releaseLaterAfter(err error) error {
+	if err != nil && op.Rec != nil && op.Rec.State != record.Releasing {
+		op.ReleaseAs = Cleanup
+		op.publish()
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package protocol
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Key identifies an attachment. A record is found by owner and pool, regardless of the present names of
+// node and network (docs/design/how-it-works.md, Identity).
+type Key struct{ Pool, Owner string }
+
+func (k Key) String() string { return fmt.Sprintf("owner %q in pool %q", k.Owner, k.Pool) }
+
+// Compare orders keys by pool and owner.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Pool, o.Pool), cmp.Compare(k.Owner, o.Owner))
+}
+
+// State is what is known of one attachment. It is a value: a change replaces it as a whole, and never
+// modifies what it refers to.
+type State struct {
+	// ID is the container ID of generation 0; empty until it is needed.
+	ID string
+	// Rec is the record, with what was learned since it was written; nil for none. Its states are in
+	// docs/design/how-it-works.md, States.
+	Rec *record.Record
+	// Dirty: the last write failed, or memory was changed since, so the disk may have an older record.
+	// Memory is not used for responses before a write has succeeded.
+	Dirty bool
+	// Verified is when the plugin last confirmed the addresses in this run; zero for never.
+	Verified time.Time
+	// Lost: the plugin does not hold the addresses.
+	Lost bool
+	// ReleaseAs is the action of a release that is due: Retire, or Cleanup if its client got no response
+	// and the journal could not be written; empty for none.
+	ReleaseAs Action
+	// WaitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner acquires it
+	// again.
+	WaitsForOwner bool
+	// Failures counts consecutive failures; the work is retried at RetryAt.
+	Failures int
+	RetryAt  time.Time
+}
+
+// Action is what is done to an attachment.
+type Action string
+
+// The actions of requests, then those of the background.
+const (
+	Allocate Action = "allocate"
+	Restore  Action = "restore"
+	Release  Action = "release"
+	// Discard releases an attachment even if the plugin's DEL failed.
+	Discard Action = "discard"
+
+	// Expire: an allocation was not confirmed in time.
+	Expire Action = "expire"
+	// Retire: the owner is not among --owners any more (--retire-owners).
+	Retire Action = "retire"
+	// Reacquire: an interrupted or lost acquisition was repeated.
+	Reacquire Action = "reacquire"
+	// Exclude: an excluded address that the plugin had returned was kept from allocation.
+	Exclude Action = "exclude"
+	// Cleanup: a released attachment, or one that was never returned to a client, was deleted from the
+	// plugin.
+	Cleanup Action = "cleanup"
+)
+
+// lastInvocation returns the invocation of the last ADD.
+func (s State) lastInvocation() call.Invocation {
+	if s.Rec == nil || len(s.Rec.Invocations) == 0 {
+		return call.Invocation{}
+	}
+	return s.Rec.Invocations[len(s.Rec.Invocations)-1]
+}
+
+// addresses returns the recorded addresses; none without a record.
+func (s State) addresses() []netip.Addr { return s.Rec.Addrs() }
+
+// claimedAddresses returns the addresses that the owner must get back: the claimed ones, or
+// all recorded ones if none is claimed.
+func (s State) claimedAddresses() []netip.Addr {
+	return slices.DeleteFunc(s.addresses(), func(ip netip.Addr) bool {
+		return len(s.Rec.Claims) > 0 && !s.Rec.Claimed(record.FamilyOf(ip))
+	})
+}
+
+// IDInUse returns the container ID of the last ADD. It is a later generation than ID if a DEL may still
+// act on the first one. It is empty before the first ADD.
+func (s State) IDInUse() string {
+	if s.Rec != nil {
+		return s.Rec.IDInUse()
+	}
+	return s.ID
+}
+
+// OldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
+// under the same ID waits for the release: its DEL would free the held addresses.
+func (s State) OldIDs() []call.Invocation {
+	live := s.lastInvocation().ContainerID
+	return slices.DeleteFunc(slices.Clone(s.Rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
+}
+
+// Expired reports whether an allocation was not confirmed in time.
+func (s State) Expired(now time.Time) bool {
+	claimed := s.Rec.State == record.Held || s.Rec.State == record.Adding && len(s.Rec.Claims) > 0
+	return claimed && s.Rec.Expiration != nil && !now.Before(s.Rec.Expiration.Deadline)
+}
+
+// Due returns when the attachment must be reconciled, if ever.
+func (s State) Due(now time.Time) (due time.Time, ok bool) {
+	r, failing := s.Rec, s.Failures > 0
+	if r == nil {
+		return time.Time{}, false
+	}
+	var times []time.Time
+	switch {
+	case failing:
+		times = append(times, s.RetryAt)
+	case r.State == record.Adding && !s.WaitsForOwner, r.State == record.Releasing:
+		times = append(times, s.addActsUntil())
+	case r.State == record.Cooldown:
+		times = append(times, r.ReleaseAt)
+	case r.State == record.Tombstone:
+		times = append(times, r.LateDel.Until)
+	case r.State == record.Held:
+		for _, inv := range s.OldIDs() {
+			times = append(times, inv.AddActsUntil)
+		}
+	}
+	if r.Expiration != nil && !(failing && s.Expired(now)) {
+		times = append(times, r.Expiration.Deadline)
+	}
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(times, time.Time.Compare), true
+}
+
+// addActsUntil returns the last moment at which an ADD of the record may act; zero for none.
+func (s State) addActsUntil() time.Time {
+	var last time.Time
+	for _, inv := range s.Rec.Invocations {
+		if inv.AddActsUntil.After(last) {
+			last = inv.AddActsUntil
+		}
+	}
+	return last
+}

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// An operation is the protocol.World of its attachment.
+var _ protocol.World = (*operation)(nil)
+
+func (op *operation) Now() time.Time { return time.Now() }
+
+func (op *operation) NewUUID() string { return uuid.NewString() }
+
+func (op *operation) UniqueID(id string) string { return containerid.Unique(id) }
+
+func (op *operation) Stopping() bool { return op.engine.ctx.Err() != nil }
+
+// Publish replaces the state that readers see, and its addresses in the index.
+func (op *operation) Publish(s protocol.State) {
+	e, a := op.engine, op.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a.Rec != s.Rec {
+		if a.Rec != nil {
+			e.index.remove(a, a.Rec.Result.Addresses)
+		}
+		if s.Rec != nil {
+			e.index.add(a, s.Rec.Network, s.Rec.Result.Addresses)
+			e.records.Store(a.Key, s.Rec)
+		} else {
+			e.records.Delete(a.Key)
+		}
+	}
+	a.State = s
+}
+
+// Note logs and counts.
+func (op *operation) Note(n protocol.Note) {
+	log := op.outcomeLogger(op.protocol.Rec.Addrs())
+	if n.Err != nil {
+		log = log.WithError(n.Err)
+	}
+	switch n.Kind {
+	case protocol.NoteLost:
+		op.engine.count(func(c *Counters) { c.Lost++ })
+		log.Error(n.Kind)
+	case protocol.NoteReacquired:
+		op.engine.count(func(c *Counters) { c.Reacquired++ })
+		log.Info(n.Kind)
+	case protocol.NoteDuplicate:
+		op.engine.count(func(c *Counters) { c.Duplicates++ })
+		log.Error(n.Kind)
+	case protocol.NoteExpired:
+		op.engine.count(func(c *Counters) { c.Expired++ })
+	case protocol.NoteDelFailed:
+		log.Warn(n.Kind)
+	case protocol.NoteNoLookup:
+		log.Debug(n.Kind)
+	default:
+		log.Info(n.Kind)
+	}
+}
+
+func (op *operation) Write(r record.Record) error { return op.engine.journal.Write(r) }
+
+func (op *operation) Remove(id string) error { return op.engine.journal.Remove(id) }
+
+// RemoveSoon implements protocol.World.
+func (op *operation) RemoveSoon(id string) error { return op.engine.journal.RemoveSoon(id) }
+
+func (op *operation) Network() (call.Network, error) { return op.engine.plugin.Network(op.entry.Pool) }
+
+func (op *operation) Configured() error { return op.engine.plugin.Configured(op.entry.Pool) }
+
+func (op *operation) Outside(ip netip.Addr) bool {
+	return op.engine.plugin.Range(op.entry.Pool, []netip.Addr{ip}) == call.RangeOutside
+}
+
+func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, error) {
+	return op.engine.plugin.NewInvocation(op.callCtx(), n, id, op.entry.Owner)
+}
+
+func (op *operation) Add(inv call.Invocation) (call.Result, error) {
+	return op.engine.plugin.Add(op.callCtx(), op.call(inv))
+}
+
+func (op *operation) Del(inv call.Invocation) error {
+	defer op.releaseSecondProcess()
+	return op.engine.plugin.Del(op.callCtx(), op.call(inv))
+}
+
+func (op *operation) Check(inv call.Invocation) error {
+	return op.engine.plugin.Check(op.callCtx(), op.call(inv))
+}
+
+func (op *operation) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
+	return op.engine.plugin.Holds(inv, addrs)
+}
+
+func (op *operation) Lookup(inv call.Invocation) (call.Result, error) {
+	return op.engine.plugin.Lookup(op.callCtx(), inv)
+}
+
+// AssignID rejects a container ID that another attachment has (docs/design/how-it-works.md, Identity).
+func (op *operation) AssignID(id string) error {
+	e, a := op.engine, op.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other, ok := e.byID[id]; ok && other != a {
+		return newError(protocol.Failed, "%s: its container ID %s belongs to %s already; release it there first", a, id, other)
+	}
+	if a.ID != id {
+		delete(e.byID, a.ID)
+	}
+	e.byID[id] = a
+	return nil
+}
+
+func (op *operation) Holder(ip netip.Addr) (protocol.Other, bool) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	a := op.engine.index.holder(op.entry.Pool, ip)
+	if a == nil || a == op.entry {
+		return protocol.Other{}, false
+	}
+	return a.other(), true
+}
+
+func (op *operation) Older() bool {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	r := op.entry.Rec
+	other, _ := op.engine.index.conflict(op.entry, r.Network, r.Result.Addresses)
+	return other != nil && other.olderThan(op.entry)
+}
+
+func (op *operation) Reserve(network string, addresses []call.Address) (protocol.Other, netip.Addr) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	other, taken := op.engine.index.conflict(op.entry, network, addresses)
+	if other != nil {
+		return other.other(), taken
+	}
+	op.engine.index.add(op.entry, network, addresses)
+	return protocol.Other{}, netip.Addr{}
+}
+
+func (op *operation) Unreserve(addresses []call.Address) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.engine.index.remove(op.entry, addresses)
+	if r := op.entry.Rec; r != nil {
+		op.engine.index.add(op.entry, r.Network, r.Result.Addresses)
+	}
+}
+
+func (op *operation) Doubted() bool { return op.entry.verifyDue.Load() }
+
+func (op *operation) SetDoubted(due bool) { op.entry.verifyDue.Store(due) }
+
+func (op *operation) Doubt(o protocol.Other) {
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	if other := op.engine.byOwner[o.Key]; other != nil {
+		other.verifyDue.Store(true)
+		if other.Failures == 0 { // otherwise its retry verifies it
+			op.doubted = append(op.doubted, other)
+		}
+	}
+}
+
+// Process waits for a plugin process, once per operation. An operation without a client ends here.
+func (op *operation) Process() error { return op.acquireProcess() }
+
+func (op *operation) Announce(dels []call.Invocation, adds ...call.Invocation) (forget func()) {
+	return op.prestart(dels, adds...)
+}
+
+// Acquire begins an acquisition.
+func (op *operation) Acquire() protocol.Acquisition {
+	op.entry.shared.acquisitions.begin()
+	return &acquisition{operation: op, othersRan: op.entry.shared.acquisitions.watch()}
+}
+
+// acquisition is an acquisition in progress.
+type acquisition struct {
+	*operation
+	othersRan func() bool
+}
+
+func (a *acquisition) OthersRan() bool {
+	ran := a.othersRan()
+	a.othersRan = a.entry.shared.acquisitions.watch()
+	return ran
+}
+
+// Pause waits without a plugin process.
+func (a *acquisition) Pause(d time.Duration) {
+	a.entry.shared.acquisitions.end()
+	a.processes().Release(1)
+	time.Sleep(d)
+	_ = a.processes().Acquire(context.Background(), 1) // nil; the attachment is not left halfway
+	a.entry.shared.acquisitions.begin()
+}
+
+// End ends the acquisition. The doubted attachments are verified.
+func (a *acquisition) End() {
+	a.entry.shared.acquisitions.end()
+	for _, other := range a.doubted {
+		other.shared.workqueue.add(other)
+	}
+	a.doubted = nil
+}
+
+// SetAside acquires an excluded address that was just released for a separate owner. Without
+// success the plugin may return it again.
+func (op *operation) SetAside(inv call.Invocation, ip netip.Addr) {
+	keeper := op.lockOther(protocol.Key{Pool: op.entry.Pool, Owner: protocol.ExcludedOwnerPrefix + ip.String()})
+	if keeper == nil {
+		return
+	}
+	defer keeper.unlock()
+	keeper.protocol.Action, keeper.waitCtx, keeper.client, keeper.requestID = protocol.Exclude, op.waitCtx, op.client, op.requestID
+	err := keeper.protocol.Keep(inv, ip)
+	keeper.recordResult(err)
+	op.engine.actionDone(protocol.Exclude, keeper.entry.Pool, []record.Family{record.FamilyOf(ip)}, err)
+	if err != nil {
+		keeper.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
+	} else {
+		keeper.outcomeLogger(keeper.protocol.Rec.Addrs()).Info("Set aside an excluded address")
+	}
+	keeper.schedule()
+}
+
+// Freed reconciles a lost attachment whose addresses the plugin has just returned to op, which released
+// them. Now the plugin may allocate them to their owner, even if they cannot be requested.
+func (op *operation) Freed(o protocol.Other) {
+	other := op.lockOther(o.Key)
+	if other == nil {
+		return
+	}
+	defer other.unlock()
+	other.protocol.Freed = other.protocol.Lost // it may have been reacquired meanwhile
+	other.reconcileAndRecord()
+	other.schedule()
+}
+
+func (a *entry) other() protocol.Other {
+	return protocol.Other{Key: a.Key, ID: a.IDInUse(), Lost: a.Lost, Addresses: a.Rec.Addrs()}
+}
+
+func newError(k protocol.Kind, format string, args ...any) *protocol.Error {
+	return &protocol.Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// families are the families of an operation that no client requested.
+func (op *operation) families() []record.Family {
+	var families []record.Family
+	for _, ip := range op.protocol.Rec.Addrs() {
+		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	if len(families) == 0 {
+		return op.engine.requestedFamilies("")
+	}
+	return families
+}
