@@ -491,6 +491,14 @@ func init() {
           "description": "Until when the allocation must be confirmed; absent if it is",
           "$ref": "#/definitions/AttachmentExpiration"
         },
+        "given-up": {
+          "description": "Addresses that the plugin no longer holds, and that the owner may still use: no response has had\nothers. No other owner gets them\n",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
+        },
         "interface": {
           "description": "CNI_IFNAME of the plugin calls",
           "type": "string"
@@ -1786,6 +1794,14 @@ func init() {
         "expiration": {
           "description": "Until when the allocation must be confirmed; absent if it is",
           "$ref": "#/definitions/AttachmentExpiration"
+        },
+        "given-up": {
+          "description": "Addresses that the plugin no longer holds, and that the owner may still use: no response has had\nothers. No other owner gets them\n",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
         },
         "interface": {
           "description": "CNI_IFNAME of the plugin calls",

@@ -48,6 +48,11 @@ type Attachment struct {
 	// Until when the allocation must be confirmed; absent if it is
 	Expiration *AttachmentExpiration `json:"expiration,omitempty"`
 
+	// Addresses that the plugin no longer holds, and that the owner may still use: no response has had
+	// others. No other owner gets them
+	//
+	GivenUp []string `json:"given-up,omitempty"`
+
 	// CNI_IFNAME of the plugin calls
 	Interface string `json:"interface,omitempty"`
 

@@ -66,29 +66,25 @@ func New(o Options) (*Runner, error) {
 // Add runs ADD. Requested addresses are requested by the first convention of the invocation's
 // profile that can carry all of them (call.Invocation.Convention); if there is none, the plugin is
 // not started. Errors are *call.Error: after Unknown and Refused the plugin may hold addresses.
-func (r *Runner) Add(ctx context.Context, c call.Call) (call.Result, error) {
+func (r *Runner) Add(ctx context.Context, c call.Call) (_ call.Result, err error) {
 	x := r.execution(call.VerbAdd, c)
-	result, err := x.add(ctx)
-	return result, x.report(err)
-}
-
-func (x *execution) add(ctx context.Context) (call.Result, error) {
+	defer func() { err = x.report(err) }()
 	stdout, err := x.run(ctx)
 	if err != nil {
 		return call.Result{}, err
 	}
-	printed, err := parseResult(ctx, stdout, x.call.CNIVersion)
+	printed, err := parseResult(ctx, stdout, c.CNIVersion)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		err = syntax // the library's text repeats that the result cannot be parsed
 	}
 	if err != nil {
 		return call.Result{}, x.unknown(fmt.Errorf("its result cannot be parsed: %w", err))
 	}
-	result, err := readResult(printed, x.call.CNIVersion, x.runner.linkMAC)
+	result, err := readResult(printed, c.CNIVersion, r.linkMAC)
 	if err != nil {
 		return call.Result{}, x.unknown(err)
 	}
-	result.InStore = x.runner.inStore(ctx, x.call.Invocation, result.Addresses)
+	result.InStore = r.inStore(ctx, c.Invocation, result.Addresses)
 	return result, nil
 }
 

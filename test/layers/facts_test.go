@@ -27,7 +27,7 @@ var readers = map[string]string{
 	"Type":               "", // the name of the profile
 	"RepeatedAdd":        "profile.DelBeforeAdd",
 	"VerifyBy":           "call.VerifyBy",
-	"CheckProves":        "engine.mayHaveLostWrites",
+	"CheckProves":        "protocol.mayHaveLostWrites",
 	"Lost":               "profile.IsLost",
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"Del":                "profile.SingleUseIDs",
@@ -42,7 +42,7 @@ var readers = map[string]string{
 	"Namespace":          "plugin.namespace",
 	"StateDirKey":        "profile.StateDir",
 	"DefaultStateDir":    "profile.StateDir",
-	"Unique":             "engine.reserve",
+	"Unique":             "protocol.reserve",
 	"NetworkName":        "profile.CheckNetworkName",
 	"NetworkNameUnless":  "profile.CheckNetworkName",
 	"StatusProves":       "profile.HasStatus",

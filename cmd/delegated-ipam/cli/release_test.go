@@ -16,7 +16,7 @@ import (
 // Attachments of the tests of `release --all`.
 const (
 	heldBoth  = `{"owner":"router","pool":"default","container-id":"r","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
-	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
+	heldOne   = `{"owner":"health","pool":"blue","container-id":"h","state":"held","claims":["ipv6"],"given-up":["10.0.0.7"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"},{"family":"ipv6","ip":"fd00::2"}]}`
 	releasing = `{"owner":"ingress","pool":"default","container-id":"i","state":"releasing","claims":[],"last-error":"the plugin\nfailed","addresses":[{"family":"ipv4","ip":"10.0.0.3"},{"family":"ipv6","ip":"fd00::3"}]}`
 	cooldown  = `{"owner":"pod","pool":"default","container-id":"p","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
 	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
@@ -42,14 +42,14 @@ func TestReleaseAll(t *testing.T) {
 			cooldown,
 			""),
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
-		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
+		"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.0.0.7": yes, "DELETE /v1/ipam/10.0.0.3": yes, "DELETE /v1/ipam/10.0.0.4": yes,
 	})
 	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK,
-		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
+		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.7 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
 	want := []string{
 		"GET /v1/ipam",
 		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
-		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.7?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
 		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
 		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz",
 	}

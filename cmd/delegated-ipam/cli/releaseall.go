@@ -124,7 +124,7 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 	return done
 }
 
-// releasable returns every claimed address, and one address of each attachment without a claim that
+// releasable returns every claimed address, every one that was given up, and one address of each attachment without a claim that
 // a request can release: an excluded or releasing one, and with skipDelay one in cooldown. An
 // attachment without any address ends automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
@@ -138,6 +138,9 @@ func releasable(all []*models.Attachment, skipDelay bool) []released {
 			if again {
 				break
 			}
+		}
+		for _, ip := range a.GivenUp {
+			out = append(out, released{ip, a.Pool})
 		}
 	}
 	return out

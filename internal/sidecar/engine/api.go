@@ -11,17 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// Journal makes records durable.
+// Journal makes records durable. Its file system may not be available.
 type Journal interface {
-	// Write makes a record durable before it returns nil. After an error the disk has either
-	// the old or the new record.
-	Write(record.Record) error
-	// Remove durably deletes the record of a container ID; a missing record is not an error.
-	// After an error the record may still exist.
-	Remove(containerID string) error
-	// RemoveSoon is Remove, except that until the next Write, or a short time later, a power loss may
-	// bring the record back.
-	RemoveSoon(containerID string) error
+	protocol.Journal
 	// Available returns why records cannot be written now, for example because another file
 	// system is mounted over the state directory; the plugin is not called then.
 	Available() error

@@ -225,7 +225,7 @@ func (f *fixture) lock(owner string) *operation {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	op := &operation{engine: f.Engine, entry: a}
+	op := &operation{engine: f.Engine, Journal: f.journal, entry: a}
 	if !op.tryLock() {
 		f.t.Fatalf("the entry of %s is locked", owner)
 	}

@@ -3,8 +3,6 @@ package engine
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // index finds attachments by address. It is guarded by Engine.mu.
@@ -21,11 +19,11 @@ type indexEntry struct {
 // release names only pool and address. It returns the one whose record is the oldest. An attachment
 // that is being released does not count: until its DEL has succeeded, the plugin allocates the address
 // to no other owner.
-func (x index) conflict(a *entry, network string, addresses []call.Address) (other *entry, taken netip.Addr) {
-	for _, addr := range addresses {
-		for _, h := range x[addr.Addr()] {
+func (x index) conflict(a *entry, network string, ips []netip.Addr) (other *entry, taken netip.Addr) {
+	for _, ip := range ips {
+		for _, h := range x[ip] {
 			if h.entry != a && (h.network == network || h.Pool == a.Pool) && !h.releasing() && (other == nil || h.olderThan(other)) {
-				other, taken = h.entry, addr.Addr()
+				other, taken = h.entry, ip
 			}
 		}
 	}
@@ -44,18 +42,17 @@ func (x index) holder(pool string, ip netip.Addr) *entry {
 	return found
 }
 
-func (x index) add(a *entry, network string, addresses []call.Address) {
-	for _, addr := range addresses {
-		ip, h := addr.Addr(), indexEntry{a, network}
+func (x index) add(a *entry, network string, ips []netip.Addr) {
+	h := indexEntry{a, network}
+	for _, ip := range ips {
 		if !slices.Contains(x[ip], h) {
 			x[ip] = append(x[ip], h)
 		}
 	}
 }
 
-func (x index) remove(a *entry, addresses []call.Address) {
-	for _, addr := range addresses {
-		ip := addr.Addr()
+func (x index) remove(a *entry, ips []netip.Addr) {
+	for _, ip := range ips {
 		x[ip] = slices.DeleteFunc(x[ip], func(h indexEntry) bool { return h.entry == a })
 		if len(x[ip]) == 0 {
 			delete(x, ip)

@@ -4,14 +4,13 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // An attachment that is being adopted has its addresses before it has a record.
 func TestConflictWithoutRecord(t *testing.T) {
-	addresses := []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}
+	addresses := []netip.Addr{addr("10.0.0.1")}
 	adopting, asking := &entry{}, &entry{}
 	held := &entry{State: protocol.State{Rec: &record.Record{State: record.Held}}}
 	for name, c := range map[string]struct {

@@ -45,8 +45,8 @@ func (e *Engine) retires(r record.Record) bool {
 // indexLoaded adds the addresses of a loaded record to the index. If two records have the same
 // address, the younger one is lost unless a lookup finds it (World.Older).
 func (e *Engine) indexLoaded(a *entry) {
-	other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Result.Addresses)
-	e.index.add(a, a.Rec.Network, a.Rec.Result.Addresses)
+	other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Reserved())
+	e.index.add(a, a.Rec.Network, a.Rec.Reserved())
 	if other != nil && a.Rec.State != record.Releasing {
 		e.count(func(c *Counters) { c.Duplicates++ })
 		e.logger(a).WithField(fieldOther, other.String()).Error("Two records have the same address")

@@ -25,6 +25,8 @@ type claim struct {
 type model struct {
 	node *fakeNode // its steps are printed with a failure
 	held map[claim]netip.Addr
+	// used are the addresses that the owners may use: those of their last responses, until they release them.
+	used map[claim]netip.Addr
 	// uncertain are owners whose last request failed or whose allocation expires: they may
 	// hold nothing, or what they held.
 	uncertain map[string]bool
@@ -38,7 +40,7 @@ type model struct {
 }
 
 func newModel(n *fakeNode) *model {
-	return &model{node: n, held: map[claim]netip.Addr{}, uncertain: map[string]bool{}, forgotten: map[string]bool{}}
+	return &model{node: n, held: map[claim]netip.Addr{}, used: map[claim]netip.Addr{}, uncertain: map[string]bool{}, forgotten: map[string]bool{}}
 }
 
 func (m *model) steps() string { return strings.Join(m.node.steps, "\n") }
@@ -58,6 +60,7 @@ func (m *model) allocated(rt *rapid.T, owner string, family record.Family, a Att
 			rt.Fatalf("%s had %s and now gets %s without a reason\n%s", owner, before, now.Addr(), m.steps())
 		}
 		m.held[claim{owner, f}] = now.Addr()
+		m.use(rt, claim{owner, f}, now.Addr())
 	}
 	if family != "" && !a.Claimed(family) {
 		rt.Fatalf("%s requested %s and got claims %v", owner, family, a.Claims)
@@ -73,6 +76,19 @@ func (m *model) allocated(rt *rapid.T, owner string, family record.Family, a Att
 	}
 }
 
+// use notes that an owner uses an address from now on, and fails if another one may use it.
+func (m *model) use(rt *rapid.T, k claim, ip netip.Addr) {
+	for other, used := range m.used {
+		switch {
+		case other.owner == k.owner && (m.uncertain[k.owner] || m.forgotten[k.owner]):
+			delete(m.used, other) // its attachment may be a new one
+		case used == ip && other.owner != k.owner && !m.uncertain[other.owner] && !m.forgotten[other.owner]:
+			rt.Fatalf("%s got %s, which %s may use\n%s", k.owner, ip, other.owner, m.steps())
+		}
+	}
+	m.used[k] = ip
+}
+
 func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
 	if err != nil {
 		m.failed(owner, err)
@@ -84,6 +100,7 @@ func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
 		}
 	}
 	m.held[claim{owner, record.FamilyOf(ip)}] = ip
+	m.use(rt, claim{owner, record.FamilyOf(ip)}, ip)
 	if m.uncertain[owner] || m.forgotten[owner] { // perhaps held, but not claimed before the next request
 		delete(m.held, claim{owner, otherFamily(record.FamilyOf(ip))})
 	}
@@ -102,6 +119,7 @@ func (m *model) released(ip netip.Addr, err error) {
 			m.uncertain[k.owner] = true // it may be released, with its other family
 		}
 	}
+	maps.DeleteFunc(m.used, func(_ claim, used netip.Addr) bool { return used == ip && err == nil })
 }
 
 // failed notes a failed request, unless it was rejected before it changed anything.
@@ -178,7 +196,7 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 		switch {
 		case r.State == record.Held:
 			held[lastID(r)] = true
-		case r.State == record.Tombstone, r.State == record.Adding && len(r.Claims) > 0:
+		case r.State == record.Tombstone, r.State == record.Adding && r.InUse():
 		default:
 			rt.Errorf("the record of %s with claims %v is still %s", r.Owner, r.Claims, r.State)
 		}

@@ -27,6 +27,7 @@ const (
 
 // operation is one piece of work on an attachment. It holds the entry's lock while it works.
 type operation struct {
+	Journal
 	engine *Engine
 	entry  *entry
 	// protocol decides what is done.

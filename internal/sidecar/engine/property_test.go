@@ -406,6 +406,11 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 				rt.Errorf("release %s of %s: %v", held.Addr(), a.Owner, err)
 			}
 		}
+		for _, ip := range a.GivenUp {
+			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip}); err != nil {
+				rt.Errorf("release %s of %s: %v", ip, a.Owner, err)
+			}
+		}
 	}
 	time.Sleep(24 * time.Hour)
 	synctest.Wait()

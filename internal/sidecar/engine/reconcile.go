@@ -6,7 +6,7 @@ func (e *Engine) reconcile(a *entry) {
 	if err != nil {
 		return
 	}
-	op := &operation{engine: e, entry: a, waitCtx: e.ctx}
+	op := &operation{engine: e, Journal: e.journal, entry: a, waitCtx: e.ctx}
 	if op.waitForLock() != nil {
 		return
 	}

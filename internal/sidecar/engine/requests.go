@@ -120,7 +120,7 @@ func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	if a.Rec == nil || a.Rec.State != record.Held {
 		return // it is released already
 	}
-	op := &operation{engine: e, entry: a, waitCtx: e.ctx, requestID: logging.RequestID(ctx)}
+	op := &operation{engine: e, Journal: e.journal, entry: a, waitCtx: e.ctx, requestID: logging.RequestID(ctx)}
 	op.begin()
 	op.protocol.Action = protocol.Cleanup
 	err := op.protocol.Abandon()
@@ -167,7 +167,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	op := &operation{engine: e, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
 	op.protocol.Action = req.action
 	if err := op.waitForLock(); err != nil {
 		err = e.clientError(ctx, k, err)

@@ -142,7 +142,7 @@ func (op *operation) lockOther(k protocol.Key) *operation {
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, entry: a, waitCtx: op.engine.ctx, hasProcess: true, calls: op.calls}
+	other := &operation{engine: op.engine, Journal: op.engine.journal, entry: a, waitCtx: op.engine.ctx, hasProcess: true, calls: op.calls}
 	if !other.tryLock() {
 		other.unref()
 		return nil

@@ -33,10 +33,10 @@ func (op *operation) Publish(s protocol.State) {
 	defer e.mu.Unlock()
 	if a.Rec != s.Rec {
 		if a.Rec != nil {
-			e.index.remove(a, a.Rec.Result.Addresses)
+			e.index.remove(a, a.Rec.Reserved())
 		}
 		if s.Rec != nil {
-			e.index.add(a, s.Rec.Network, s.Rec.Result.Addresses)
+			e.index.add(a, s.Rec.Network, s.Rec.Reserved())
 			e.records.Store(a.Key, s.Rec)
 		} else {
 			e.records.Delete(a.Key)
@@ -72,13 +72,6 @@ func (op *operation) Note(n protocol.Note) {
 	}
 }
 
-func (op *operation) Write(r record.Record) error { return op.engine.journal.Write(r) }
-
-func (op *operation) Remove(id string) error { return op.engine.journal.Remove(id) }
-
-// RemoveSoon implements protocol.World.
-func (op *operation) RemoveSoon(id string) error { return op.engine.journal.RemoveSoon(id) }
-
 func (op *operation) Network() (call.Network, error) { return op.engine.plugin.Network(op.entry.Pool) }
 
 func (op *operation) Configured() error { return op.engine.plugin.Configured(op.entry.Pool) }
@@ -91,17 +84,17 @@ func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, 
 	return op.engine.plugin.NewInvocation(op.callCtx(), n, id, op.entry.Owner)
 }
 
-func (op *operation) Add(inv call.Invocation) (call.Result, error) {
-	return op.engine.plugin.Add(op.callCtx(), op.call(inv))
-}
-
-func (op *operation) Del(inv call.Invocation) error {
-	defer op.releaseSecondProcess()
-	return op.engine.plugin.Del(op.callCtx(), op.call(inv))
-}
-
-func (op *operation) Check(inv call.Invocation) error {
-	return op.engine.plugin.Check(op.callCtx(), op.call(inv))
+func (op *operation) Call(verb string, inv call.Invocation) (call.Result, error) {
+	c := op.call(inv)
+	switch verb {
+	case call.VerbAdd:
+		return op.engine.plugin.Add(op.callCtx(), c)
+	case call.VerbDel:
+		defer op.releaseSecondProcess()
+		return call.Result{}, op.engine.plugin.Del(op.callCtx(), c)
+	default:
+		return call.Result{}, op.engine.plugin.Check(op.callCtx(), c)
+	}
 }
 
 func (op *operation) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
@@ -141,27 +134,27 @@ func (op *operation) Older() bool {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
 	r := op.entry.Rec
-	other, _ := op.engine.index.conflict(op.entry, r.Network, r.Result.Addresses)
+	other, _ := op.engine.index.conflict(op.entry, r.Network, r.Reserved())
 	return other != nil && other.olderThan(op.entry)
 }
 
-func (op *operation) Reserve(network string, addresses []call.Address) (protocol.Other, netip.Addr) {
+func (op *operation) Reserve(network string, ips []netip.Addr) (protocol.Other, netip.Addr) {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	other, taken := op.engine.index.conflict(op.entry, network, addresses)
+	other, taken := op.engine.index.conflict(op.entry, network, ips)
 	if other != nil {
 		return other.other(), taken
 	}
-	op.engine.index.add(op.entry, network, addresses)
+	op.engine.index.add(op.entry, network, ips)
 	return protocol.Other{}, netip.Addr{}
 }
 
-func (op *operation) Unreserve(addresses []call.Address) {
+func (op *operation) Unreserve(ips []netip.Addr) {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
-	op.engine.index.remove(op.entry, addresses)
+	op.engine.index.remove(op.entry, ips)
 	if r := op.entry.Rec; r != nil {
-		op.engine.index.add(op.entry, r.Network, r.Result.Addresses)
+		op.engine.index.add(op.entry, r.Network, r.Reserved())
 	}
 }
 

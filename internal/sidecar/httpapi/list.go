@@ -117,6 +117,9 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 	for _, f := range a.Claims {
 		out.Claims = append(out.Claims, string(f))
 	}
+	for _, ip := range a.GivenUp {
+		out.GivenUp = append(out.GivenUp, ip.String())
+	}
 	if e := a.Expiration; e != nil {
 		out.Expiration = &models.AttachmentExpiration{UUID: e.UUID, Deadline: strfmt.DateTime(e.Deadline)}
 	}

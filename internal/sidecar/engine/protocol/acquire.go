@@ -94,7 +94,7 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 
 // add runs one ADD and records its result: steps 5 to 7.
 func (op *Operation) add(inv call.Invocation, w Want) error {
-	res, err := op.World.Add(inv) // step 5
+	res, err := op.World.Call(call.VerbAdd, inv) // step 5
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (op *Operation) add(inv call.Invocation, w Want) error {
 		return err
 	}
 	if err := op.commit(inv, res, families, w.Expires); err != nil { // step 7
-		op.World.Unreserve(res.Addresses)
+		op.World.Unreserve(call.Addrs(res.Addresses))
 		return err
 	}
 	return nil

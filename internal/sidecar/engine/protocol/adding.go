@@ -83,7 +83,7 @@ func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 	addsEnded := op.addsEnded()
 	delErr := op.delEach(r.Invocations, inv)
 	switch {
-	case len(r.Claims) > 0:
+	case r.InUse():
 		op.setLost(cause)
 		return cause
 	case delErr != nil:

@@ -46,7 +46,7 @@ func (op *Operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 	}
 	found.InStore = true
 	if err := op.commit(inv, found, families, false); err != nil {
-		op.World.Unreserve(found.Addresses)
+		op.World.Unreserve(call.Addrs(found.Addresses))
 		return false, false, err
 	}
 	op.World.Note(Note{Kind: NoteAdopted})

@@ -33,8 +33,8 @@ func (op *Operation) grant(w Want) error {
 	return op.write(r)
 }
 
-// claim adds families to a record. An allocation that was claimed without an expiration, or
-// confirmed, never expires again.
+// claim adds families to a record: the response has their addresses, so the owner stops using those that
+// were given up. An allocation that was claimed without an expiration, or confirmed, never expires again.
 func (op *Operation) claim(r *record.Record, families []record.Family, expire bool) {
 	if len(families) == 0 {
 		return // a reacquisition claims nothing new
@@ -46,14 +46,15 @@ func (op *Operation) claim(r *record.Record, families []record.Family, expire bo
 		}
 	}
 	slices.Sort(r.Claims)
+	r.GivenUp = slices.DeleteFunc(r.GivenUp, func(ip netip.Addr) bool { return slices.Contains(families, record.FamilyOf(ip)) })
 	r.Expiration = nil
 	if expire && !confirmed && op.Opts.Expiration > 0 {
 		r.Expiration = &record.Expiration{UUID: op.World.NewUUID(), Deadline: op.World.Now().Add(op.Opts.Expiration)}
 	}
 }
 
-// commit records the result of an ADD. A family that was claimed before stays claimed only if
-// its address is the same, because its owner still uses the old one.
+// commit records the result of an ADD. A family that was claimed before stays claimed only if its address
+// is the same. The owner uses the old one until a response has another, so that one stays reserved.
 func (op *Operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
 	r := op.newOrClonedRecord(inv)
 	before := r
@@ -62,6 +63,9 @@ func (op *Operation) commit(inv call.Invocation, res call.Result, families []rec
 	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
 		was, _ := before.Address(f)
 		now, _ := r.Address(f)
+		if was.Addr() != now.Addr() {
+			r.GivenUp = append(r.GivenUp, was.Addr())
+		}
 		return was.Addr() != now.Addr()
 	})
 	changed := len(r.Claims) < len(before.Claims)

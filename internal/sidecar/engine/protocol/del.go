@@ -16,7 +16,7 @@ import (
 
 // del runs one DEL. After an unknown outcome the next ADD uses another container ID.
 func (op *Operation) del(inv call.Invocation) error {
-	err := op.World.Del(inv)
+	_, err := op.World.Call(call.VerbDel, inv)
 	if err == nil && op.unconfirmed != nil && inv.ContainerID == op.unconfirmed.IDInUse() {
 		op.unconfirmed = nil
 		op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))

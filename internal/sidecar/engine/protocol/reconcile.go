@@ -65,7 +65,7 @@ func (op *Operation) reverify() error {
 // allocated to the owner, if they can be requested and are in the ranges. Addresses that were never
 // allocated to the owner are released.
 func (op *Operation) reacquire() error {
-	if op.Rec.State == record.Adding && len(op.Rec.Claims) == 0 {
+	if op.Rec.State == record.Adding && !op.Rec.InUse() {
 		op.Action = Cleanup
 		return op.release()
 	}

@@ -15,7 +15,7 @@ import (
 // claim: one DEL frees all families.
 func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	// The address may have a new owner since the wait for the lock.
-	if op.Rec == nil || !op.Rec.Holds(ip) {
+	if op.Rec == nil || !slices.Contains(op.Rec.Reserved(), ip) {
 		return NotFoundError(op.Pool, ip)
 	}
 	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
@@ -25,12 +25,14 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 		return op.release() // no client has it, so nothing cools down
 	}
 	f := record.FamilyOf(ip)
-	if !op.Rec.Claimed(f) {
-		return NotFoundError(op.Pool, ip)
-	}
 	r := op.Rec.Clone()
-	r.Claims = slices.DeleteFunc(r.Claims, func(c record.Family) bool { return c == f })
-	if len(r.Claims) > 0 {
+	if r.GivenUp = slices.DeleteFunc(r.GivenUp, func(g netip.Addr) bool { return g == ip }); len(r.GivenUp) == len(op.Rec.GivenUp) {
+		if !r.Claimed(f) {
+			return NotFoundError(op.Pool, ip)
+		}
+		r.Claims = slices.DeleteFunc(r.Claims, func(c record.Family) bool { return c == f })
+	}
+	if r.InUse() {
 		return op.write(r)
 	}
 	if skipDelay {
@@ -45,7 +47,7 @@ func (op *Operation) unclaim() error {
 		return op.release()
 	}
 	r := op.Rec.Clone()
-	r.State, r.Claims, r.Expiration = record.Cooldown, nil, nil
+	r.State, r.Claims, r.GivenUp, r.Expiration = record.Cooldown, nil, nil, nil
 	r.ReleaseAt = op.World.Now().Add(op.Opts.ReleaseDelay)
 	return op.write(r)
 }
@@ -79,7 +81,8 @@ func (op *Operation) writeReleasing() error {
 		return nil
 	}
 	r := op.Rec.Clone()
-	r.State, r.Claims, r.Expiration, r.ReleaseAt, r.BootID = record.Releasing, nil, nil, time.Time{}, op.Opts.BootID
+	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, nil, time.Time{}
+	r.BootID = op.Opts.BootID
 	return op.write(r)
 }
 

@@ -12,7 +12,7 @@ import (
 // the plugin allocated it twice (step 6): the caller releases ours, and the other attachment
 // is verified.
 func (op *Operation) reserve(inv call.Invocation, res call.Result) error {
-	other, ip := op.World.Reserve(inv.Network, res.Addresses)
+	other, ip := op.World.Reserve(inv.Network, call.Addrs(res.Addresses))
 	switch {
 	case !ip.IsValid():
 		return nil

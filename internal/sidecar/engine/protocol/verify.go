@@ -85,7 +85,7 @@ func (op *Operation) verifyByPlugin(inv call.Invocation) (bool, error) {
 	case profile.VerifyNothing:
 		return true, nil
 	case profile.VerifyAdd:
-		res, err := op.World.Add(inv)
+		res, err := op.World.Call(call.VerbAdd, inv)
 		if outcomeUnknown(err) {
 			// It may still allocate, so a DEL must follow.
 			inv.AddActsUntil = inv.Profile.ActsUntil(op.World.Now())
@@ -104,7 +104,7 @@ func (op *Operation) verifyByPlugin(inv call.Invocation) (bool, error) {
 		r.State = record.Adding
 		return false, op.write(r)
 	default:
-		err := op.World.Check(inv)
+		_, err := op.World.Call(call.VerbCheck, inv)
 		if call.IsLost(inv, err) {
 			if !inv.Profile.SingleUseIDs() { // otherwise a DEL confirms nothing
 				op.unconfirmed = op.Rec

@@ -9,6 +9,19 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
+// Journal makes records durable.
+type Journal interface {
+	// Write makes a record durable before it returns nil. After an error the disk has either
+	// the old or the new record.
+	Write(record.Record) error
+	// Remove durably deletes the record of a container ID; a missing record is not an error.
+	// After an error the record may still exist.
+	Remove(containerID string) error
+	// RemoveSoon is Remove, except that until the next Write, or a short time later, a power loss may
+	// bring the record back.
+	RemoveSoon(containerID string) error
+}
+
 // World is all that an operation sees and does: every read of it and every effect on it is a call
 // here. The engine executes the calls; the exploration (make model) tries every outcome of each.
 type World interface {
@@ -21,14 +34,7 @@ type World interface {
 	// Note reports what operators must know of.
 	Note(Note)
 
-	// Write makes a record durable before it returns nil. After an error the disk has either the old or
-	// the new record. Remove durably deletes the record of a container ID; after an error it may still
-	// exist.
-	Write(record.Record) error
-	Remove(containerID string) error
-	// RemoveSoon is Remove, except that until the next Write, or a short time later, a power loss may bring
-	// the record back.
-	RemoveSoon(containerID string) error
+	Journal
 
 	// Network is the network behind the pool as it is configured now, or why there is none. Configured
 	// is why there was none in this run. Outside reports whether an address is known to be outside the
@@ -38,10 +44,8 @@ type World interface {
 	Outside(netip.Addr) bool
 	// NewInvocation returns the invocation of a new ADD, or why there is none.
 	NewInvocation(n call.Network, containerID string) (call.Invocation, error)
-	// Add, Del and Check run the plugin; their errors are *call.Error. Holds and Lookup read its store.
-	Add(call.Invocation) (call.Result, error)
-	Del(call.Invocation) error
-	Check(call.Invocation) error
+	// Call runs ADD, DEL or CHECK of the plugin; its errors are *call.Error. Holds and Lookup read its store.
+	Call(verb string, inv call.Invocation) (call.Result, error)
 	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)
 	Lookup(call.Invocation) (call.Result, error)
 
@@ -61,10 +65,10 @@ type World interface {
 	Holder(netip.Addr) (Other, bool)
 	// Older reports whether an attachment with an older record has an address of this one.
 	Older() bool
-	// Reserve sets the addresses of a result aside until the next Publish. If another attachment has one
+	// Reserve sets addresses of a result aside until the next Publish. If another attachment has one
 	// of them, the first such is returned, with the address, and nothing is set aside.
-	Reserve(network string, addresses []call.Address) (other Other, taken netip.Addr)
-	Unreserve(addresses []call.Address)
+	Reserve(network string, ips []netip.Addr) (other Other, taken netip.Addr)
+	Unreserve(ips []netip.Addr)
 	// Doubt has another attachment verified after this operation: the plugin returned its address to this
 	// one. Doubted reports whether this one must be verified, SetDoubted sets that.
 	Doubt(Other)

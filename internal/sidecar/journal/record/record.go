@@ -84,6 +84,9 @@ type Record struct {
 	Result call.Result `json:"result,omitzero"`
 	// Claims are the families that are allocated to the owner and not released.
 	Claims []Family `json:"claims,omitempty"`
+	// GivenUp are addresses that were allocated to the owner, that the plugin does not hold any more, and
+	// that no response has told it to replace: nobody else gets them.
+	GivenUp []netip.Addr `json:"givenUp,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
 	// Invocations still need a successful DEL, oldest first; the last one made the last ADD.
@@ -104,6 +107,7 @@ type Record struct {
 // Clone returns a copy that shares nothing that is modified in place.
 func (r Record) Clone() Record {
 	r.Claims = slices.Clone(r.Claims)
+	r.GivenUp = slices.Clone(r.GivenUp)
 	r.Invocations = slices.Clone(r.Invocations)
 	r.Result.Addresses = slices.Clone(r.Result.Addresses)
 	if r.Expiration != nil {
@@ -139,6 +143,17 @@ func (r *Record) Addresses() []call.Address {
 // Addrs returns the bare addresses, in the plugin's order; none for a nil record.
 func (r *Record) Addrs() []netip.Addr {
 	return call.Addrs(r.Addresses())
+}
+
+// InUse reports whether the owner may use an address.
+func (r Record) InUse() bool { return len(r.Claims)+len(r.GivenUp) > 0 }
+
+// Reserved returns the addresses that no other attachment gets; none for a nil record.
+func (r *Record) Reserved() []netip.Addr {
+	if r == nil {
+		return nil
+	}
+	return slices.Concat(r.Addrs(), r.GivenUp)
 }
 
 // IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
@@ -182,9 +197,9 @@ func (r Record) Validate() error {
 	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
 		return fmt.Errorf("record of container ID %s: %s without an address", r.ContainerID, r.State)
 	}
-	for _, a := range r.Result.Addresses {
-		if !a.Prefix.IsValid() || a.Addr().Is4In6() {
-			return fmt.Errorf("record of container ID %s: invalid address %s", r.ContainerID, a.Prefix)
+	for _, ip := range r.Reserved() {
+		if !ip.IsValid() || ip.Is4In6() {
+			return fmt.Errorf("record of container ID %s: invalid address %s", r.ContainerID, ip)
 		}
 	}
 	for _, f := range r.Claims {
