@@ -1,59 +1,125 @@
-// Command model checks test/model/protocol.pml with spin: each configuration exhaustively,
-// and that each mutant, which lacks one rule or one assumption of the protocol, fails. It
-// prints a table and ends with exit status 1 if a configuration fails or a mutant passes.
-//
-// It needs spin and a C compiler. docs/design/model.md explains the model.
+// Command model explores the protocol exhaustively within bounds, for each kind of plugin, and checks that
+// the exploration fails without each rule (docs/design/model.md). It prints a table, and a trace for each
+// violation.
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 )
 
 func main() {
-	only := flag.String("only", "", "check only the cases that match, such as \"node|NO_LATE_DEL\" (default: all)")
-	jobs := flag.Int("jobs", 2, "cases that are checked concurrently; each needs up to 3 GiB of memory")
+	only := flag.String("only", "", "only the configurations and rules that match, such as \"local|tombstone\" (default: all)")
 	flag.Parse()
-	if err := run(flag.Arg(0), *only, *jobs); err != nil {
+	if err := run(*only); err != nil {
 		fmt.Fprintln(os.Stderr, "model:", err)
 		os.Exit(1)
 	}
 }
 
-// run checks the cases whose names match, concurrently.
-func run(model, only string, jobs int) error {
-	wanted, err := regexp.Compile(only)
+// run explores what matches: each configuration with the protocol as it is, and each rule without it.
+func run(only string) error {
+	matches, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	if model == "" {
-		return fmt.Errorf("no model; expected the path of protocol.pml as argument")
+	scratch, err := os.MkdirTemp("", "model-")
+	if err != nil {
+		return err
 	}
-	for _, tool := range []string{"spin", "gcc"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%w; install Debian's packages spin and gcc", err)
+	defer os.RemoveAll(scratch)
+	whole, err := build(scratch, "whole", nil)
+	if err != nil {
+		return err
+	}
+	explore := exec.Command(whole, "-only", only)
+	explore.Stdout, explore.Stderr = os.Stdout, os.Stderr
+	failed := explore.Run()
+	var wrong []string
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 2)
+	for i, r := range rules {
+		if !matches.MatchString(r.name) {
+			continue
 		}
-	}
-	var chosen []check
-	for _, c := range append(configurations(), mutants()...) {
-		if wanted.MatchString(c.name) {
-			chosen = append(chosen, c)
-		}
-	}
-	results := make([]result, len(chosen))
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, max(1, jobs))
-	for i, c := range chosen {
-		workers.Go(func() {
+		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i] = c.run(model)
+			found, err := r.explore(scratch, fmt.Sprint("rule", i))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				wrong = append(wrong, r.name)
+				found = err.Error()
+			}
+			fmt.Printf("without %-48s %s\n", r.name, found)
 		})
 	}
-	workers.Wait()
-	return report(os.Stdout, chosen, results)
+	all.Wait()
+	if len(wrong) > 0 {
+		failed = errors.Join(failed, fmt.Errorf("no violation without: %s", strings.Join(wrong, ", ")))
+	}
+	return failed
+}
+
+// explore explores without the rule, and returns the violation; an error if there is none.
+func (r rule) explore(scratch, name string) (found string, err error) {
+	program, err := build(scratch, name, r.edits)
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(program, append([]string{"-exact", "-only", r.in}, strings.Fields(r.bounds)...)...).Output()
+	first, _, _ := strings.Cut(string(out), "\n")
+	if err == nil || !strings.Contains(first, r.violates) {
+		return "", fmt.Errorf("%s; want a violation: %s", strings.TrimSpace(first), r.violates)
+	}
+	return strings.TrimSpace(first), nil
+}
+
+// build builds the exploration of the protocol with edits of its source, and returns the program.
+func build(scratch, name string, edits []edit) (program string, err error) {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for _, e := range append(edits, limits...) {
+		file, err := filepath.Abs(filepath.Join("internal/sidecar/engine/protocol", e.file))
+		if err != nil {
+			return "", err
+		}
+		from := file
+		if changed, ok := overlay.Replace[file]; ok {
+			from = changed
+		}
+		source, err := os.ReadFile(from)
+		if err != nil {
+			return "", err
+		}
+		if n := strings.Count(string(source), e.old); n != 1 {
+			return "", fmt.Errorf("%s has %d times %q; want once", e.file, n, e.old)
+		}
+		to := filepath.Join(scratch, name+"-"+e.file)
+		if err := os.WriteFile(to, []byte(strings.Replace(string(source), e.old, e.with, 1)), 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[file] = to
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	program = filepath.Join(scratch, name)
+	if err := os.WriteFile(program+".json", list, 0o600); err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("go", "build", "-overlay", program+".json", "-o", program, "./test/model/explore").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, nil
 }

@@ -55,7 +55,7 @@ func NotFoundError(pool string, ip netip.Addr) error {
 // GeneratedOwnerPrefix begins the owner of an attachment that was requested without one.
 const GeneratedOwnerPrefix = "anonymous/"
 
-// excludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
+// ExcludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
 // follows. No pod has such an owner, because names in Kubernetes have no colon.
 const ExcludedOwnerPrefix = "excluded:"
 

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// key identifies a world: two worlds with one key have the same future.
+type key [16]byte
+
+// encoder appends what a world consists of. Moments are relative to now. The ones before since, when the
+// operation in progress began, are all the same to it.
+type encoder struct {
+	b          []byte
+	now, since int
+}
+
+func (e *encoder) num(n int)    { e.b = binary.AppendVarint(e.b, int64(n)) }
+func (e *encoder) str(s string) { e.num(len(s)); e.b = append(e.b, s...) }
+
+func (e *encoder) moment(n int) {
+	if n == never {
+		e.b = append(e.b, 'n')
+		return
+	}
+	e.num(max(n, e.since-1) - e.now)
+}
+
+func (e *encoder) time(t time.Time) {
+	if t.IsZero() {
+		e.b = append(e.b, 'z')
+		return
+	}
+	e.moment(int(t.Sub(base) / time.Second))
+}
+
+func (e *encoder) bools(bs ...bool) {
+	n := 0
+	for i, b := range bs {
+		if b {
+			n |= 1 << i
+		}
+	}
+	e.num(n)
+}
+
+func (e *encoder) addr(a netip.Addr) {
+	if !a.IsValid() {
+		e.b = append(e.b, 0)
+		return
+	}
+	b := a.As16()
+	e.b = append(e.b, byte(a.BitLen()), b[15])
+}
+
+func (e *encoder) addrs(list []netip.Addr) {
+	e.num(len(list))
+	for _, a := range list {
+		e.addr(a)
+	}
+}
+
+func (e *encoder) families(list []record.Family) {
+	e.num(len(list))
+	for _, f := range list {
+		e.b = append(e.b, f[3])
+	}
+}
+
+func (e *encoder) inv(inv call.Invocation) {
+	e.str(short(inv.ContainerID))
+	e.num(len(inv.Requested))
+	for _, p := range inv.Requested {
+		e.addr(p.Addr())
+	}
+	e.bools(inv.StoreProven, inv.AddRefused)
+	e.time(inv.AddActsUntil)
+}
+
+func (e *encoder) record(r *record.Record) {
+	if r == nil {
+		e.num(-1)
+		return
+	}
+	e.str(string(r.State))
+	e.num(r.Generation)
+	e.time(r.LateDel.Until)
+	e.addrs(r.Addrs())
+	e.families(r.Claims)
+	e.addrs(r.GivenUp)
+	e.str(r.BootID)
+	e.time(r.ReleaseAt)
+	e.num(len(r.Invocations))
+	for _, inv := range r.Invocations {
+		e.inv(inv)
+	}
+}
+
+func (e *encoder) owner(o *owner, verifyInterval bool) {
+	s := &o.st
+	e.since = e.now
+	if o.run != nil {
+		e.since = o.run.began
+	}
+	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, o.doubted, o.queued, o.acquiring, o.sawOthers, o.run != nil)
+	e.num(min(s.Failures, 2+s.Failures%2)) // more makes no difference but by turns
+	if s.Failures > 0 {
+		e.time(s.RetryAt)
+	}
+	if verifyInterval {
+		e.time(s.Verified)
+	}
+	e.str(string(s.ReleaseAs))
+	e.addrs(o.using)
+	e.addrs(o.reserved)
+	e.record(s.Rec)
+	e.record(o.disk)
+	e.record(o.gone)
+	e.record(o.before)
+	if o.run == nil {
+		return
+	}
+	t := o.run.task
+	e.moment(o.run.began)
+	e.str(string(t.action))
+	e.bools(t.background, t.freed)
+	e.addr(t.ip)
+	e.families(t.families)
+	e.addrs(t.outside)
+	e.record(o.run.start.Rec)
+	e.num(len(o.run.had))
+	for _, had := range o.run.had {
+		e.bools(had.ok, had.err != nil)
+		if had.err != nil {
+			e.str(had.err.Error())
+		}
+		e.addrs(had.ips)
+		if had.at != 0 {
+			e.moment(had.at)
+		}
+		if had.other.Owner != "" {
+			e.str(had.other.Owner)
+			e.bools(had.other.Lost)
+			e.addrs(had.other.Addresses)
+		}
+	}
+}
+
+func (x *explorer) key(w *world) key {
+	e := encoder{b: make([]byte, 0, 2048), now: w.now, since: w.now}
+	for _, n := range []int{w.boot, w.calls, w.faults, w.pods, len(w.leases), len(w.late)} {
+		e.num(n)
+	}
+	for _, l := range w.leases {
+		e.str(short(l.id))
+		e.addr(l.ip)
+	}
+	for _, l := range w.late {
+		e.bools(l.add, l.process)
+		e.str(short(l.id))
+		e.addrs(l.requested)
+		e.moment(l.until)
+	}
+	for _, id := range w.excused {
+		e.str(short(id))
+	}
+	e.str(w.wrong)
+	e.addrs(w.pod)
+	e.addrs(w.outside)
+	e.bools(w.outage, w.older(0, 1))
+	for i := range w.owners {
+		e.owner(&w.owners[i], x.cfg.verifyInterval > 0)
+	}
+	sum := sha256.Sum256(e.b)
+	return key(sum[:16])
+}

@@ -1,0 +1,285 @@
+// Command explore tries every order of steps, outcomes and faults of the protocol (package protocol), as
+// the engine runs it, breadth first (docs/design/model.md).
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// reached is how a world was reached: by a move from another one.
+type reached struct {
+	parent int32
+	move   int16
+}
+
+// successor is a world that a move leads to.
+type successor struct {
+	key  key
+	w    *world
+	how  reached
+	kind moveKind
+	rest rest
+	bad  string
+}
+
+// rest is what of a world matters to progress.
+type rest byte
+
+const (
+	works      rest = iota // something is in progress
+	unfinished             // nothing is, but something should be
+	finished
+)
+
+func (x *explorer) restOf(w *world) rest {
+	switch {
+	case w.outage || len(w.late) > 0 || slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil }):
+		return works
+	case x.unfinished(w) != "":
+		return unfinished
+	}
+	return finished
+}
+
+// outcomeOf is the result of a search.
+type searchResult struct {
+	states, depth int
+	trace         []string
+	bad           string
+}
+
+// chunk is how many worlds are expanded at one time.
+const chunk = 2048
+
+// graph is all that is known of the worlds that were found.
+type graph struct {
+	index map[key]int32
+	hows  []reached
+	rests []rest
+	// next is the world that follows without requests and faults; none is -1.
+	next []int32
+}
+
+func (g *graph) add(s successor) (n int32, isNew bool) {
+	if n, ok := g.index[s.key]; ok {
+		return n, false
+	}
+	n = int32(len(g.hows)) //nolint:gosec // limited by -limit
+	g.index[s.key] = n
+	g.hows, g.rests, g.next = append(g.hows, s.how), append(g.rests, s.rest), append(g.next, -1)
+	return n, true
+}
+
+// search searches breadth first, and returns the shortest trace to a violation.
+func (x *explorer) search(limit int) (r searchResult) {
+	g := &graph{index: map[key]int32{}}
+	w := x.initial()
+	g.add(successor{key: x.key(w), how: reached{parent: -1}, rest: finished})
+	fail := func(bad string, n int32) searchResult {
+		return searchResult{states: len(g.hows), depth: r.depth, bad: bad, trace: x.trace(g.hows, n)}
+	}
+	type item struct {
+		w *world
+		n int32
+	}
+	for level := []item{{w, 0}}; len(level) > 0; r.depth++ {
+		var next []item
+		for ; len(level) > 0; level = level[min(chunk, len(level)):] {
+			part := level[:min(chunk, len(level))]
+			found := make([][]successor, len(part))
+			var wg sync.WaitGroup
+			var at atomic.Int64
+			for range runtime.GOMAXPROCS(0) {
+				wg.Go(func() {
+					for i := int(at.Add(1)) - 1; i < len(part); i = int(at.Add(1)) - 1 {
+						for m, move := range x.moves(part[i].w) {
+							found[i] = append(found[i], successor{x.key(move.w), move.w, reached{part[i].n, int16(m)}, move.kind, x.restOf(move.w), x.violation(move.w)})
+						}
+						if !slices.ContainsFunc(found[i], func(s successor) bool { return s.kind == goesOn }) && !x.idle(part[i].w) {
+							found[i] = append(found[i], successor{bad: "nothing goes on"})
+						}
+						part[i].w = nil
+					}
+				})
+			}
+			wg.Wait()
+			for i, all := range found {
+				for _, s := range all {
+					if s.w == nil {
+						return fail(s.bad, part[i].n)
+					}
+					n, isNew := g.add(s)
+					if s.kind == goesOn && g.next[part[i].n] < 0 {
+						g.next[part[i].n] = n
+					}
+					switch {
+					case !isNew:
+					case s.bad != "":
+						return fail(s.bad, n)
+					default:
+						next = append(next, item{s.w, n})
+					}
+				}
+			}
+			if len(g.hows) > limit {
+				return fail("the limit of states is reached", part[0].n)
+			}
+		}
+		level = next
+	}
+	if bad, n := g.endless(); bad != "" {
+		return fail(bad, n)
+	}
+	r.states = len(g.hows)
+	return r
+}
+
+// endless returns a world from which, without requests and faults, the same worlds follow again and again, and
+// why they may not.
+func (g *graph) endless() (bad string, at int32) {
+	visit := make([]int32, len(g.hows)) // in which walk; 0 for none
+	for start := range g.hows {
+		walk := int32(start + 1) //nolint:gosec // limited by -limit
+		n := int32(start)        //nolint:gosec // as above
+		for ; n >= 0 && visit[n] == 0; n = g.next[n] {
+			visit[n] = walk
+		}
+		if n < 0 || visit[n] != walk {
+			continue
+		}
+		rests := false
+		for m := n; ; m = g.next[m] {
+			switch g.rests[m] {
+			case unfinished:
+				return "it goes on for ever, and what was released stays, or leaks", m
+			case finished:
+				rests = true
+			}
+			if g.next[m] == n {
+				break
+			}
+		}
+		if !rests {
+			return "it goes on for ever", n
+		}
+	}
+	return "", 0
+}
+
+// trace returns the moves that lead to a world, in words.
+func (x *explorer) trace(hows []reached, last int32) (words []string) {
+	var path []reached
+	for n := last; n > 0; n = hows[n].parent {
+		path = append(path, hows[n])
+	}
+	x.labels = true
+	w := x.initial()
+	for _, how := range slices.Backward(path) {
+		m := x.moves(w)[how.move]
+		w = m.w
+		words = append(words, m.label)
+	}
+	return words
+}
+
+func main() {
+	only := flag.String("only", "", "the configurations to explore: a regular expression")
+	exact := flag.Bool("exact", false, "only is a name")
+	limit := flag.Int("limit", 20_000_000, "the most states of one configuration")
+	cpu := flag.String("cpuprofile", "", "profile")
+	calls := flag.Int("calls", 0, "other number of requests")
+	faults := flag.Int("faults", -1, "other number of faults")
+	flag.Parse()
+	if *cpu != "" {
+		f, _ := os.Create(*cpu)
+		_ = pprof.StartCPUProfile(f)
+		defer pprof.StopCPUProfile()
+	}
+	matches := regexp.MustCompile(*only)
+	failed := false
+	for _, c := range configs() {
+		if *exact && *only != c.name || !matches.MatchString(c.name) {
+			continue
+		}
+		if *calls > 0 {
+			c.calls = *calls
+		}
+		if *faults >= 0 {
+			c.faults = *faults
+		}
+		start := time.Now()
+		r := newExplorer(c).search(*limit)
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Printf("%-12s %9d states %3d steps %6.1f s %5d MiB %s\n", c.name, r.states, r.depth, time.Since(start).Seconds(), m.Sys>>20, r.bad)
+		for _, l := range r.trace {
+			fmt.Println("   ", l)
+		}
+		failed = failed || r.bad != ""
+	}
+	pprof.StopCPUProfile()
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func configs() []config {
+	node := profile.Profile{
+		Type: "p", RepeatedAdd: profile.RepeatedAddRefused, VerifyBy: profile.VerifyCheck, CheckProves: profile.ProvesPresence,
+		Lost: profile.Lost{Codes: []uint{100}, Message: lostMessage}, Del: profile.DelReleased, Store: profile.StoreNode, Unique: true,
+		Requests: []profile.Request{profile.RequestArgsCNI}, RequestForm: "address",
+	}
+	with := func(p profile.Profile, change func(*profile.Profile)) profile.Profile { change(&p); return p }
+	local := with(node, func(p *profile.Profile) { p.Lookup = profile.LookupHostLocal })
+	repeat := with(node, func(p *profile.Profile) { p.RepeatedAdd = profile.RepeatedAddSameAnswer })
+	remote := with(node, func(p *profile.Profile) { p.Store, p.AddOutlivesSeconds = profile.StoreRemote, 2 })
+	same := with(remote, func(p *profile.Profile) { p.RepeatedAdd = profile.RepeatedAddSameAnswer })
+	verifyAdd := with(same, func(p *profile.Profile) { p.VerifyBy = profile.VerifyAdd })
+	another := with(remote, func(p *profile.Profile) {
+		p.RepeatedAdd, p.VerifyBy = profile.RepeatedAddAnotherAddress, profile.VerifyNothing
+	})
+	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
+	v4 := []record.Family{record.IPv4}
+	both := []record.Family{record.IPv4, record.IPv6}
+	all := []config{
+		{name: "local", profile: local, lookup: true, reboot: true, lostJournal: true, olderStore: true},
+		{name: "check", profile: node, reboot: true, lostJournal: true, olderStore: true},
+		{name: "repeat", profile: repeat, reboot: true, lostJournal: true, olderStore: true},
+		{name: "remote", profile: remote, reboot: true, lostJournal: true, outage: true, clockBack: true},
+		{name: "same", profile: same, reboot: true, lostJournal: true, outage: true, clockBack: true},
+		{name: "another", profile: another, reboot: true, lostJournal: true},
+		{name: "verify-add", profile: verifyAdd, reboot: true, outage: true},
+		{name: "queued", profile: queued, reboot: true, lostJournal: true},
+		{name: "older", profile: node, olderJournal: true, olderStore: true},
+		{name: "families", profile: local, lookup: true, families: both, lostLease: true},
+		{name: "restore", profile: local, lookup: true, restore: true, lostJournal: true, olderStore: true},
+		{name: "exclude", profile: local, lookup: true, exclude: 1},
+		{name: "ranges", profile: local, lookup: true, ranges: true, olderStore: true},
+		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
+		{name: "crash", profile: another},
+		{name: "loss", profile: local, lookup: true, lostLease: true},
+	}
+	for i := range all {
+		c := &all[i]
+		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, 2, 1, 1, 1, true
+		if c.lostLease {
+			c.pods = 0 // nothing but a lease keeps it from the address
+		}
+		if c.families == nil {
+			c.families = v4
+		}
+	}
+	return all
+}

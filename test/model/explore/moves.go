@@ -1,0 +1,512 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+var (
+	errFault = errors.New("fault")
+	errLeft  = errors.New("the client has left")
+)
+
+func refused(verb string, code uint, msg string) error {
+	return &call.Error{Verb: verb, Plugin: "p", Outcome: call.Refused, Code: code, Msg: msg}
+}
+
+func unknown(verb string) error {
+	return &call.Error{Verb: verb, Plugin: "p", Outcome: call.Unknown, Err: errFault}
+}
+
+// never is the end of a DEL that is queued: it acts at any time.
+const never = math.MaxInt
+
+// lostMessage is how CHECK reports a loss.
+const lostMessage = "not held"
+
+// move is a successor of a world.
+type move struct {
+	label string
+	w     *world
+	kind  moveKind
+}
+
+// moveKind is why a move is made.
+type moveKind byte
+
+const (
+	goesOn moveKind = iota // it follows without requests and faults
+	fault
+	chosen // by a client or the pod
+)
+
+// adder adds a move: a change of a copy.
+type adder func(k moveKind, change func(*world), format string, args ...any)
+
+// moves returns every move from a world.
+func (x *explorer) moves(w *world) []move {
+	var all []move
+	to := func(k moveKind, change func(*world), format string, args ...any) {
+		if k == fault && w.faults == 0 {
+			return
+		}
+		c := w.clone()
+		if k == fault {
+			c.faults--
+		}
+		change(c)
+		m := move{w: c, kind: k}
+		if x.labels {
+			m.label = fmt.Sprintf(format, args...)
+		}
+		all = append(all, m)
+	}
+	for i := range w.owners {
+		if w.owners[i].run == nil {
+			x.begins(w, i, to)
+		} else {
+			x.outcomes(w, i, to)
+		}
+	}
+	x.lateMoves(w, to)
+	if w.outage && !x.confirms(w) {
+		to(goesOn, func(c *world) { c.outage = false }, "the outage ends")
+	}
+	if t := x.next(w); t > w.now && t <= w.began()+maxLasting {
+		to(goesOn, func(c *world) {
+			c.now = t
+			c.late = slices.DeleteFunc(c.late, func(l lateCall) bool { return !l.process && l.until <= t })
+		}, "time %d", t)
+	}
+	if w.pods > 0 {
+		for _, set := range x.choices(w, nil) {
+			to(chosen, func(c *world) {
+				c.pods--
+				c.pod = slices.Concat(c.pod, set)
+				c.allocate("pod", set)
+			}, "the pod gets %v", set)
+		}
+	}
+	if w.faults > 0 {
+		x.faults(w, to)
+	}
+	return all
+}
+
+// confirms reports whether a DEL may be in progress that is to confirm a loss. Assumed: an outage in which
+// CHECK reports a loss wrongly does not end before that DEL does.
+func (x *explorer) confirms(w *world) bool {
+	return slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil }) || slices.ContainsFunc(w.late, func(l lateCall) bool { return l.process })
+}
+
+// maxLasting is how long an operation lasts at most: longer than any late verb.
+const maxLasting = 5
+
+// began returns when the operation in progress that began first has begun; far ahead without one.
+func (w *world) began() int {
+	first := 1 << 30
+	for _, o := range w.owners {
+		if o.run != nil {
+			first = min(first, o.run.began)
+		}
+	}
+	return first
+}
+
+// next returns the next moment at which something is due, or ends.
+func (x *explorer) next(w *world) int {
+	best := -1
+	consider := func(t int) {
+		if t > w.now && (best < 0 || t < best) {
+			best = t
+		}
+	}
+	for i := range w.owners {
+		if w.owners[i].run == nil {
+			consider(x.due(w, &w.owners[i]))
+		}
+	}
+	for _, l := range w.late {
+		if !l.process && l.until != never {
+			consider(l.until)
+		}
+	}
+	return best
+}
+
+// lateMoves are what verbs with an unknown outcome do.
+func (x *explorer) lateMoves(w *world, to adder) {
+	for n, l := range w.late {
+		end := func(c *world) { c.late = slices.Delete(c.late, n, n+1) }
+		if l.process {
+			to(goesOn, end, "the process of %s of the earlier run is dead", shortID(l.id))
+		}
+		if w.outage {
+			continue
+		}
+		if !l.add {
+			to(goesOn, func(c *world) { end(c); c.delete(l.id) }, "the late DEL of %s acts", shortID(l.id))
+			continue
+		}
+		for _, r := range x.addResults(w, l.id, l.requested) {
+			if r.err == nil {
+				to(goesOn, func(c *world) { end(c); c.allocate(l.id, r.added) }, "the late ADD of %s allocates %v", shortID(l.id), r.added)
+			}
+		}
+	}
+}
+
+// faults are what strikes at any moment.
+func (x *explorer) faults(w *world, to adder) {
+	cfg := x.cfg
+	if cfg.outage && !w.outage {
+		to(fault, func(c *world) { c.outage = true }, "an outage of the plugin's server")
+	}
+	if cfg.crash {
+		to(fault, func(c *world) { x.restart(c) }, "crash")
+		for _, o := range w.owners {
+			if o.run == nil || o.run.waits.verb != add && o.run.waits.verb != del || len(w.late) >= cfg.late {
+				continue
+			}
+			s := o.run.waits
+			to(fault, func(c *world) {
+				c.late = append(c.late, lateCall{add: s.verb == add, process: true, id: s.inv.ContainerID, requested: requested(s.inv)})
+				x.restart(c)
+			}, "crash, and the process of %s lives on", shortID(s.inv.ContainerID))
+			if outlives := cfg.profile.AddOutlivesSeconds; outlives > 0 {
+				acts := lateCall{add: s.verb == add, id: s.inv.ContainerID, requested: requested(s.inv), until: w.now + outlives}
+				to(fault, func(c *world) { c.late = append(c.late, acts); x.restart(c) }, "crash, and the call of %s acts late", shortID(acts.id))
+				to(fault, func(c *world) { x.reboot(c); c.late = append(c.late, acts) }, "reboot, and the call of %s acts late", shortID(acts.id))
+			}
+		}
+	}
+	for i, o := range w.owners {
+		if o.gone != nil && o.disk == nil && cfg.reboot {
+			to(fault, func(c *world) { c.owners[i].disk = o.gone; x.reboot(c) }, "power loss, and the record of %s is back", o.key.Owner)
+		}
+	}
+	if cfg.reboot {
+		to(fault, func(c *world) { x.reboot(c) }, "reboot")
+	}
+	if cfg.olderStore && cfg.profile.OnNode() {
+		for _, l := range w.leases {
+			if l.id != "pod" {
+				to(fault, func(c *world) { c.delete(l.id); x.reboot(c) }, "reboot, and the store lacks %s", shortID(l.id))
+				for _, set := range x.choices(w, nil) {
+					to(fault, func(c *world) { c.delete(l.id); c.allocate(l.id, set); x.reboot(c) }, "reboot, and the store has %v for %s", set, shortID(l.id))
+				}
+			}
+		}
+	}
+	for _, l := range w.leases {
+		if cfg.lostLease && l.id != "pod" {
+			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
+		}
+	}
+	if cfg.clockBack {
+		to(fault, func(c *world) { x.setBack(c); x.restart(c) }, "crash, and the clock is set back")
+	}
+	quiet := len(w.late) == 0 && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil })
+	for i, o := range w.owners {
+		if cfg.olderJournal && quiet && o.before != nil {
+			to(fault, func(c *world) { c.owners[i].disk = o.before; x.reboot(c) }, "reboot, and the record of %s is an older one", o.key.Owner)
+		}
+	}
+	if cfg.lostJournal && quiet {
+		to(fault, func(c *world) {
+			for i := range c.owners {
+				c.owners[i].disk = nil
+				if !cfg.lookup {
+					c.owners[i].using = nil
+				}
+			}
+			for _, l := range c.leases {
+				if !slices.Contains(c.excused, l.id) && l.id != "pod" {
+					c.excused = append(slices.Clip(c.excused), l.id)
+				}
+			}
+			x.restart(c)
+		}, "the journal is lost")
+	}
+	if cfg.ranges && len(w.outside) == 0 {
+		ip := x.pool[record.IPv4][0]
+		to(fault, func(c *world) { c.outside = []netip.Addr{ip} }, "%s is outside the ranges", ip)
+	}
+}
+
+// back is how far a clock is set back.
+const back = 20
+
+func (x *explorer) setBack(w *world) {
+	w.now -= back
+	w.late = slices.Clone(w.late)
+	for i := range w.late {
+		if w.late[i].until != never {
+			w.late[i].until -= back
+		}
+	}
+}
+
+func (x *explorer) reboot(w *world) {
+	w.boot++
+	if x.cfg.profile.OnNode() {
+		w.late = nil
+	} else {
+		w.late = slices.DeleteFunc(w.late, func(l lateCall) bool { return l.process })
+	}
+	w.pod = nil // it has ended; its lease may stay
+	for i := range w.owners {
+		w.owners[i].using = nil
+	}
+	x.restart(w)
+}
+
+// begins are the operations that an owner's client and the background begin.
+func (x *explorer) begins(w *world, i int, to adder) {
+	o := &w.owners[i]
+	if t := x.due(w, o); t >= 0 && t <= w.now {
+		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
+	}
+	if w.calls == 0 || protocol.KeepsExcluded(o.key.Owner) {
+		return
+	}
+	families := [][]record.Family{x.cfg.families}
+	if len(x.cfg.families) > 1 {
+		families = append(families, x.cfg.families[:1], x.cfg.families[1:])
+	}
+	for _, f := range families {
+		to(chosen, func(c *world) {
+			c.calls--
+			x.begin(c, i, task{action: protocol.Allocate, families: f})
+		}, "%s allocates %v", o.key.Owner, f)
+	}
+	for _, ip := range o.using {
+		to(chosen, func(c *world) {
+			c.calls--
+			o := &c.owners[i]
+			o.using = slices.DeleteFunc(slices.Clone(o.using), func(u netip.Addr) bool { return u == ip })
+			x.begin(c, i, task{action: protocol.Release, ip: ip})
+		}, "%s releases %s", o.key.Owner, ip)
+	}
+	if x.cfg.restore {
+		for _, ip := range x.pool[record.IPv4] {
+			to(chosen, func(c *world) {
+				c.calls--
+				x.begin(c, i, task{action: protocol.Restore, ip: ip, families: []record.Family{record.IPv4}})
+			}, "%s restores %s", o.key.Owner, ip)
+		}
+	}
+}
+
+func requested(inv call.Invocation) []netip.Addr {
+	var ips []netip.Addr
+	for _, p := range inv.Requested {
+		ips = append(ips, p.Addr())
+	}
+	return ips
+}
+
+// outcomes are the outcomes of the step that an operation waits for.
+func (x *explorer) outcomes(w *world, i int, to adder) {
+	o := &w.owners[i]
+	s := o.run.waits
+	id := s.inv.ContainerID
+	// then continues with an outcome, after a change of the world; nil for none.
+	then := func(k moveKind, out outcome, change func(*world), format string, args ...any) {
+		to(k, func(c *world) {
+			if change != nil {
+				change(c)
+			}
+			r := *c.owners[i].run
+			r.had = append(slices.Clip(r.had), out)
+			c.owners[i].run = &r
+			x.advance(c, i)
+		}, o.key.Owner+": "+format, args...)
+	}
+	if (s.verb == add || s.verb == del || s.verb == check) && slices.ContainsFunc(w.late, func(l lateCall) bool { return l.process && l.id == id }) {
+		return // it waits for the lock of the ID
+	}
+	switch s.verb {
+	case process:
+		then(goesOn, outcome{}, nil, "gets a plugin process")
+		if !o.run.task.background {
+			then(fault, outcome{err: errLeft}, nil, "leaves the queue")
+		}
+	case pause:
+		then(goesOn, outcome{}, nil, "pauses")
+	case other:
+		x.others(w, s, then)
+	case write:
+		x.writes(i, s.rec, then)
+	case remove:
+		gone := func(c *world) {
+			if s.soon {
+				c.owners[i].gone = c.owners[i].disk
+			}
+			c.owners[i].disk = nil
+		}
+		then(goesOn, outcome{}, gone, "removes its record")
+		then(fault, outcome{err: errFault}, nil, "the removal fails")
+		then(fault, outcome{err: errFault}, gone, "the removal fails, but is on disk")
+	case lookup:
+		if x.cfg.lookup {
+			then(goesOn, outcome{ips: w.held(id)}, nil, "looks up %s: %v", shortID(id), w.held(id))
+		}
+		if !x.cfg.lookup || len(w.held(id)) == 0 { // assumed: see docs/design/model.md
+			k := goesOn
+			if x.cfg.lookup {
+				k = fault
+			}
+			then(k, outcome{err: errFault}, nil, "no lookup")
+		}
+	case holds:
+		has := w.held(id)
+		all := !slices.ContainsFunc(s.addrs, func(ip netip.Addr) bool { return !slices.Contains(has, ip) })
+		then(goesOn, outcome{ok: all}, nil, "the store has %v for %s: %v", s.addrs, shortID(id), all)
+		then(fault, outcome{err: errFault}, nil, "the lookup fails")
+	case check:
+		x.checks(w, id, then)
+	case del:
+		x.dels(w, id, then)
+	case add:
+		x.adds(w, s.inv, then)
+	}
+}
+
+type continuation func(k moveKind, out outcome, change func(*world), format string, args ...any)
+
+func (x *explorer) others(w *world, s step, then continuation) {
+	name := w.owners[s.owner].key.Owner
+	busy := w.owners[s.owner].run != nil
+	switch {
+	case s.begin == nil && busy: // it is waited for
+	case s.begin == nil:
+		then(goesOn, outcome{err: w.owners[s.owner].result}, nil, "the operation on %s has ended", name)
+	case busy:
+		then(goesOn, outcome{}, nil, "%s is busy", name)
+	default:
+		then(goesOn, outcome{ok: true}, func(c *world) { x.begin(c, s.owner, *s.begin) }, "works on %s", name)
+	}
+}
+
+func (x *explorer) writes(i int, r record.Record, then continuation) {
+	disk := r.Clone()
+	written := func(c *world) {
+		if d := c.owners[i].disk; x.cfg.olderJournal && d != nil && d.State == record.Held {
+			c.owners[i].before = d
+		}
+		c.owners[i].disk = &disk
+		for j := range c.owners {
+			c.owners[j].gone = nil
+		}
+	}
+	what := text{func() string { return fmt.Sprintf("%s %v claims %v", r.State, r.Addrs(), r.Claims) }}
+	then(goesOn, outcome{}, written, "writes %s", what)
+	then(fault, outcome{err: errFault}, nil, "the write of %s fails", what)
+	then(fault, outcome{err: errFault}, written, "the write of %s fails, but is on disk", what)
+}
+
+func (x *explorer) checks(w *world, id string, then continuation) {
+	p := x.cfg.profile
+	switch {
+	case p.VerifyBy == profile.VerifyNothing:
+		then(goesOn, outcome{}, nil, "CHECK of %s succeeds", shortID(id))
+	case len(w.held(id)) == 0 || w.outage: // a plugin without its server may report a loss
+		then(goesOn, outcome{err: refused("CHECK", 100, lostMessage)}, nil, "CHECK of %s: not held", shortID(id))
+	default:
+		then(goesOn, outcome{}, nil, "CHECK of %s succeeds", shortID(id))
+	}
+	then(fault, outcome{err: refused("CHECK", 11, "fault")}, nil, "CHECK of %s fails", shortID(id))
+}
+
+func (x *explorer) dels(w *world, id string, then continuation) {
+	gone := func(c *world) { c.delete(id) }
+	if w.outage {
+		then(goesOn, outcome{err: refused("DEL", 11, "fault")}, nil, "DEL of %s is refused in the outage", shortID(id))
+		return
+	}
+	late := func(until int) func(*world) {
+		return func(c *world) { c.late = append(c.late, lateCall{id: id, until: until}) }
+	}
+	if x.cfg.profile.SingleUseIDs() && len(w.late) < x.cfg.late {
+		then(goesOn, outcome{}, late(never), "DEL of %s is queued", shortID(id))
+	}
+	then(goesOn, outcome{}, gone, "DEL of %s", shortID(id))
+	then(fault, outcome{err: refused("DEL", 100, "fault")}, nil, "DEL of %s is refused", shortID(id))
+	then(fault, outcome{err: refused("DEL", 100, "fault")}, gone, "DEL of %s is refused after its work", shortID(id))
+	then(fault, outcome{err: unknown("DEL")}, gone, "DEL of %s: unknown, done", shortID(id))
+	then(fault, outcome{err: unknown("DEL")}, nil, "DEL of %s: unknown, not done", shortID(id))
+	if x.actsLate(w) {
+		then(fault, outcome{err: unknown("DEL")}, late(w.now+x.cfg.profile.AddOutlivesSeconds), "DEL of %s: unknown, acts late", shortID(id))
+	}
+}
+
+func (x *explorer) actsLate(w *world) bool {
+	return x.cfg.profile.AddOutlivesSeconds > 0 && len(w.late) < x.cfg.late
+}
+
+// addResult is a result that an ADD may have; added is what it allocates.
+type addResult struct {
+	ips, added []netip.Addr
+	err        error
+}
+
+func (x *explorer) addResults(w *world, id string, want []netip.Addr) []addResult {
+	if has := w.held(id); len(has) > 0 {
+		switch x.cfg.profile.RepeatedAdd {
+		case profile.RepeatedAddRefused:
+			return []addResult{{err: refused("ADD", 100, "duplicate")}}
+		case profile.RepeatedAddSameAnswer:
+			return []addResult{{ips: has}}
+		}
+	}
+	var all []addResult
+	for _, set := range x.choices(w, want) {
+		if len(set) == len(x.cfg.families) {
+			all = append(all, addResult{ips: set, added: set})
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, addResult{err: refused("ADD", 100, "no address")})
+	}
+	return all
+}
+
+func (x *explorer) adds(w *world, inv call.Invocation, then continuation) {
+	id, want := inv.ContainerID, requested(inv)
+	if w.outage {
+		then(goesOn, outcome{err: refused("ADD", 11, "fault")}, nil, "ADD of %s is refused in the outage", shortID(id))
+		return
+	}
+	for _, r := range x.addResults(w, id, want) {
+		act := func(c *world) { c.allocate(id, r.added) }
+		if r.err != nil {
+			then(goesOn, outcome{err: r.err}, nil, "ADD %v of %s is refused", want, shortID(id))
+			continue
+		}
+		then(goesOn, outcome{ips: r.ips}, act, "ADD %v of %s returns %v", want, shortID(id), r.ips)
+		then(fault, outcome{err: refused("ADD", 100, "fault")}, act, "ADD %v of %s is refused after it allocated %v", want, shortID(id), r.added)
+		then(fault, outcome{err: unknown("ADD")}, act, "ADD %v of %s: unknown, allocated %v", want, shortID(id), r.added)
+	}
+	then(fault, outcome{err: refused("ADD", 100, "fault")}, nil, "ADD %v of %s is refused for no reason", want, shortID(id))
+	then(fault, outcome{err: refused("ADD", 11, "fault")}, nil, "ADD %v of %s: try again later", want, shortID(id))
+	then(fault, outcome{err: unknown("ADD")}, nil, "ADD %v of %s: unknown, not done", want, shortID(id))
+	if x.actsLate(w) {
+		then(fault, outcome{err: unknown("ADD")}, func(c *world) {
+			c.late = append(c.late, lateCall{add: true, id: id, requested: want, until: w.now + x.cfg.profile.AddOutlivesSeconds})
+		}, "ADD %v of %s: unknown, acts late", want, shortID(id))
+	}
+}
+
+// text is formatted only for a trace.
+type text struct{ text func() string }
+
+func (t text) String() string { return t.text() }

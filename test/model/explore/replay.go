@@ -1,0 +1,336 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// A run is an operation in progress. The protocol is ordinary code, so an operation that waits for a
+// step is resumed by running it again from its start with the outcomes that it has had.
+type run struct {
+	start protocol.State
+	task  task
+	began int
+	// had are the outcomes of its reads and steps, in order.
+	had []outcome
+	// waits is the step that it waits for.
+	waits step
+}
+
+// task is what an operation is for.
+type task struct {
+	action     protocol.Action
+	background bool
+	ip         netip.Addr
+	families   []record.Family
+	freed      bool
+	inv        call.Invocation // of Keep
+	outside    []netip.Addr    // the ranges, at its begin
+}
+
+// kind is the kind of a step.
+type kind byte
+
+const (
+	write kind = iota + 1
+	remove
+	add
+	del
+	check
+	holds
+	lookup
+	process
+	pause
+	other // another operation is begun, or waited for
+)
+
+// step is what an operation does next.
+type step struct {
+	verb  kind
+	rec   record.Record
+	inv   call.Invocation
+	addrs []netip.Addr
+	// owner is the other one, begin what it begins there; nil to wait for its end.
+	owner int
+	begin *task
+	// soon: a power loss may undo it.
+	soon bool
+}
+
+// outcome is what a read or a step returned.
+type outcome struct {
+	err   error
+	ips   []netip.Addr
+	ok    bool
+	at    int
+	other protocol.Other
+}
+
+// paused ends a run at its next step.
+type paused struct{}
+
+// replay is the World of a run.
+type replay struct {
+	*explorer
+	w   *world
+	i   int
+	r   *run
+	pos int
+}
+
+// read returns a recorded outcome, or reads the world now.
+func (p *replay) read(now func() outcome) outcome {
+	if p.pos == len(p.r.had) {
+		p.r.had = append(slices.Clip(p.r.had), now())
+	}
+	p.pos++
+	return p.r.had[p.pos-1]
+}
+
+// step returns a recorded outcome, or ends the run here.
+func (p *replay) step(s step) outcome {
+	if p.pos == len(p.r.had) {
+		p.r.waits = s
+		panic(paused{})
+	}
+	p.pos++
+	return p.r.had[p.pos-1]
+}
+
+// advance runs an operation to its next step, or to its end.
+func (x *explorer) advance(w *world, i int) {
+	o := &w.owners[i]
+	r := *o.run
+	r.waits = step{}
+	o.run = &r
+	op := x.operation(w, i, &r)
+	done := false
+	var err error
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				if _, ok := p.(paused); !ok {
+					panic(p)
+				}
+			}
+		}()
+		err = x.do(op, r.task)
+		waited := errors.Is(err, errLeft)
+		op.Finish(err, !r.task.background, waited, func(int) time.Duration { return time.Second })
+		done, o.result = true, err
+	}()
+	o.st = op.State
+	if done {
+		o.run, o.reserved, o.acquiring = nil, nil, false
+		x.ended(w, i, r.task, err)
+	}
+}
+
+// operation returns the operation of a run at its start.
+func (x *explorer) operation(w *world, i int, r *run) *protocol.Operation {
+	op := &protocol.Operation{Key: w.owners[i].key, State: r.start, Opts: x.options(w), Freed: r.task.freed}
+	op.World = &replay{explorer: x, w: w, i: i, r: r}
+	if !r.task.background {
+		op.Action = r.task.action
+	}
+	return op
+}
+
+func (x *explorer) do(op *protocol.Operation, t task) error {
+	switch t.action {
+	case protocol.Allocate:
+		return op.Allocate(protocol.Want{Families: t.families, Any: true})
+	case protocol.Restore:
+		return op.Allocate(protocol.Want{Families: t.families, Required: []netip.Addr{t.ip}})
+	case protocol.Release:
+		return op.Release(t.ip, false)
+	case protocol.Exclude:
+		return op.Keep(t.inv, t.ip)
+	}
+	return op.Reconcile()
+}
+
+func (p *replay) Now() time.Time {
+	return at(p.read(func() outcome { return outcome{at: p.w.now} }).at)
+}
+
+func (p *replay) NewUUID() string { return "uuid" }
+
+func (p *replay) UniqueID(id string) string {
+	return fmt.Sprintf("%s-u%d", id, p.read(func() outcome { p.w.unique++; return outcome{at: p.w.unique} }).at)
+}
+
+func (p *replay) Publish(protocol.State) {}
+
+func (p *replay) Note(protocol.Note) {}
+
+func (p *replay) Stopping() bool { return false }
+
+func (p *replay) Write(r record.Record) error { return p.step(step{verb: write, rec: r}).err }
+
+func (p *replay) Remove(id string) error {
+	return p.step(step{verb: remove, rec: record.Record{ContainerID: id}}).err
+}
+
+func (p *replay) RemoveSoon(id string) error {
+	return p.step(step{verb: remove, rec: record.Record{ContainerID: id}, soon: true}).err
+}
+
+func (p *replay) Network() (call.Network, error) { return call.Network{Name: "net"}, nil }
+
+func (p *replay) Configured() error { return nil }
+
+func (p *replay) Outside(ip netip.Addr) bool {
+	return p.cfg.ranges && p.read(func() outcome { return outcome{ok: slices.Contains(p.w.outside, ip)} }).ok
+}
+
+func (p *replay) NewInvocation(_ call.Network, id string) (call.Invocation, error) {
+	return call.Invocation{ContainerID: id, Network: "net", CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", Profile: p.cfg.profile}, nil
+}
+
+func (p *replay) Call(verb string, inv call.Invocation) (call.Result, error) {
+	o := p.step(step{verb: map[string]kind{call.VerbAdd: add, call.VerbDel: del, call.VerbCheck: check}[verb], inv: inv})
+	return result(o.ips, p.cfg.lookup), o.err
+}
+
+func (p *replay) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
+	o := p.step(step{verb: holds, inv: inv, addrs: addrs})
+	return o.ok, o.err
+}
+
+func (p *replay) Lookup(inv call.Invocation) (call.Result, error) {
+	o := p.step(step{verb: lookup, inv: inv})
+	return result(o.ips, true), o.err
+}
+
+func (p *replay) Process() error { return p.step(step{verb: process}).err }
+
+func (p *replay) Announce([]call.Invocation, ...call.Invocation) (forget func()) { return func() {} }
+
+func (p *replay) Acquire() protocol.Acquisition {
+	p.read(func() outcome { p.acquires(); return outcome{} })
+	return acquisition{p}
+}
+
+func (p *replay) acquires() {
+	p.w.owners[p.i].acquiring = true
+	p.w.owners[p.i].sawOthers = p.othersAcquire(true)
+}
+
+// othersAcquire reports whether others acquire, and notes to them that this one does.
+func (p *replay) othersAcquire(note bool) bool {
+	any := false
+	for j := range p.w.owners {
+		if o := &p.w.owners[j]; j != p.i && o.acquiring {
+			any = true
+			o.sawOthers = o.sawOthers || note
+		}
+	}
+	return any
+}
+
+type acquisition struct{ *replay }
+
+func (a acquisition) OthersRan() bool {
+	return a.read(func() outcome {
+		o := &a.w.owners[a.i]
+		ran := o.sawOthers
+		o.sawOthers = a.othersAcquire(false)
+		return outcome{ok: ran}
+	}).ok
+}
+
+func (a acquisition) Pause(time.Duration) {
+	a.read(func() outcome { a.w.owners[a.i].acquiring = false; return outcome{} })
+	a.step(step{verb: pause})
+	a.read(func() outcome { a.acquires(); return outcome{} })
+}
+
+// End is not recorded where a pause ends the run: then the operation goes on.
+func (a acquisition) End() {
+	if a.pos == len(a.r.had) && a.r.waits.verb != 0 {
+		return
+	}
+	a.read(func() outcome { a.w.owners[a.i].acquiring = false; return outcome{} })
+}
+
+func (p *replay) AssignID(string) error { return nil }
+
+func (p *replay) Holder(ip netip.Addr) (protocol.Other, bool) {
+	o := p.read(func() outcome {
+		for j := range p.w.owners {
+			if s := p.w.owners[j].st; j != p.i && slices.Contains(s.Rec.Reserved(), ip) {
+				return outcome{ok: true, other: p.w.other(j)}
+			}
+		}
+		return outcome{}
+	})
+	return o.other, o.ok
+}
+
+func (p *replay) Older() bool {
+	return p.read(func() outcome {
+		j, _ := p.w.conflict(p.i, p.w.owners[p.i].st.Rec.Reserved())
+		return outcome{ok: j >= 0 && p.w.older(j, p.i)}
+	}).ok
+}
+
+func (p *replay) Reserve(_ string, ips []netip.Addr) (protocol.Other, netip.Addr) {
+	o := p.read(func() outcome {
+		j, ip := p.w.conflict(p.i, ips)
+		if j < 0 {
+			p.w.owners[p.i].reserved = ips
+			return outcome{}
+		}
+		return outcome{ok: true, other: p.w.other(j), ips: []netip.Addr{ip}}
+	})
+	if !o.ok {
+		return protocol.Other{}, netip.Addr{}
+	}
+	return o.other, o.ips[0]
+}
+
+func (p *replay) Unreserve([]netip.Addr) {
+	p.read(func() outcome { p.w.owners[p.i].reserved = nil; return outcome{} })
+}
+
+func (p *replay) Doubt(other protocol.Other) {
+	p.read(func() outcome {
+		o := &p.w.owners[p.w.find(other.Key)]
+		o.doubted = true
+		o.queued = o.queued || o.st.Failures == 0
+		return outcome{}
+	})
+}
+
+func (p *replay) Doubted() bool {
+	return p.read(func() outcome { return outcome{ok: p.w.owners[p.i].doubted} }).ok
+}
+
+func (p *replay) SetDoubted(due bool) {
+	if p.pos == len(p.r.had) && p.r.waits.verb != 0 {
+		return // deferred, while a pause ends the run
+	}
+	p.read(func() outcome { p.w.owners[p.i].doubted = due; return outcome{} })
+}
+
+func (p *replay) SetAside(inv call.Invocation, ip netip.Addr) {
+	p.another(protocol.Key{Pool: "p", Owner: protocol.ExcludedOwnerPrefix + ip.String()}, &task{action: protocol.Exclude, background: true, inv: inv, ip: ip})
+}
+
+func (p *replay) Freed(o protocol.Other) { p.another(o.Key, &task{background: true, freed: true}) }
+
+// another begins an operation on another attachment and waits for its end, unless one is in progress there.
+func (p *replay) another(k protocol.Key, t *task) {
+	j := p.w.find(k)
+	if p.step(step{verb: other, owner: j, begin: t}).ok {
+		p.step(step{verb: other, owner: j})
+	}
+}

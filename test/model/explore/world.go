@@ -1,0 +1,422 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// config is one plugin, and the bounds within which all is explored.
+type config struct {
+	name    string
+	profile profile.Profile
+	// lookup: the plugin's store can be read.
+	lookup   bool
+	families []record.Family
+	// addrs is the number of addresses of each family, calls of requests, pods of ADDs of a pod, late of
+	// verbs that may act late at one time.
+	addrs, calls, faults, pods, late int
+	// faults that need more than a failed step, on or off.
+	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore bool
+	releaseDelay, verifyInterval                                                                        int
+	exclude                                                                                             int // addresses
+}
+
+// lease is an allocation in the plugin's store.
+type lease struct {
+	id string
+	ip netip.Addr
+}
+
+// lateCall is a verb with an unknown outcome that may still act, until a moment, or, as a process of an
+// earlier run, until a call with the same ID awaits it.
+type lateCall struct {
+	add, process bool
+	id           string
+	requested    []netip.Addr
+	until        int
+}
+
+// owner is an owner: its attachment, its record on disk, and its client.
+type owner struct {
+	key protocol.Key
+	st  protocol.State
+	// doubted, queued, reserved, acquiring and sawOthers are what the engine has beside the state.
+	doubted, queued, acquiring, sawOthers bool
+	reserved                              []netip.Addr
+	disk                                  *record.Record
+	before                                *record.Record // the last one on disk that was held, before it was written again
+	run                                   *run
+	// gone is the record whose removal a power loss undoes; result the result of the last operation.
+	gone   *record.Record
+	result error
+	// using are the addresses that its client uses.
+	using []netip.Addr
+}
+
+// world is everything that the adversary decides about.
+type world struct {
+	now, boot, unique   int
+	owners              []owner
+	leases              []lease
+	late                []lateCall
+	pod                 []netip.Addr
+	outside             []netip.Addr
+	calls, faults, pods int
+	outage              bool
+	// excused are IDs whose leases a lost journal left: they may stay.
+	excused []string
+	// wrong is what a response had and should not have had.
+	wrong string
+}
+
+var base = time.Unix(1_000_000, 0).UTC()
+
+func at(n int) time.Time { return base.Add(time.Duration(n) * time.Second) }
+
+func (w *world) clone() *world {
+	c := *w
+	c.owners = slices.Clone(w.owners)
+	c.leases = slices.Clone(w.leases)
+	c.late = slices.Clone(w.late)
+	return &c
+}
+
+type explorer struct {
+	cfg  config
+	opts protocol.Options
+	pool map[record.Family][]netip.Addr
+	// labels: moves have labels.
+	labels bool
+}
+
+func newExplorer(c config) *explorer {
+	x := &explorer{cfg: c, pool: map[record.Family][]netip.Addr{}}
+	for i := range c.addrs {
+		x.pool[record.IPv4] = append(x.pool[record.IPv4], netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}))
+		x.pool[record.IPv6] = append(x.pool[record.IPv6], netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1)))
+	}
+	x.opts = protocol.Options{
+		Node: "n", MachineID: "m", EnableIPv4: slices.Contains(c.families, record.IPv4), EnableIPv6: slices.Contains(c.families, record.IPv6),
+		ReleaseDelay: time.Duration(c.releaseDelay) * time.Second, VerifyInterval: time.Duration(c.verifyInterval) * time.Second,
+	}
+	for _, ip := range x.pool[record.IPv4][:c.exclude] {
+		x.opts.Exclude = append(x.opts.Exclude, netip.PrefixFrom(ip, 32))
+	}
+	return x
+}
+
+// options returns the options of a run in the present boot.
+func (x *explorer) options(w *world) *protocol.Options {
+	o := x.opts
+	o.BootID = fmt.Sprint("boot", w.boot)
+	return &o
+}
+
+func (x *explorer) initial() *world {
+	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods}
+	names := []string{"a", "b"}
+	for _, p := range x.opts.Exclude {
+		names = append(names, protocol.ExcludedOwnerPrefix+p.Addr().String())
+	}
+	for _, n := range names {
+		w.owners = append(w.owners, owner{key: protocol.Key{Pool: "p", Owner: n}})
+	}
+	return w
+}
+
+func (w *world) find(k protocol.Key) int {
+	return slices.IndexFunc(w.owners, func(o owner) bool { return o.key == k })
+}
+
+// has returns the addresses of an attachment that no other one may get.
+func (o *owner) has() []netip.Addr {
+	if o.st.Rec != nil && o.st.Rec.State == record.Releasing {
+		return nil
+	}
+	return slices.Concat(o.st.Rec.Reserved(), o.reserved)
+}
+
+// conflict returns another attachment with one of the addresses, the oldest; -1 for none.
+func (w *world) conflict(i int, ips []netip.Addr) (found int, taken netip.Addr) {
+	found = -1
+	for j := range w.owners {
+		for _, ip := range w.owners[j].has() {
+			if j != i && slices.Contains(ips, ip) && (found < 0 || w.older(j, found)) {
+				found, taken = j, ip
+			}
+		}
+	}
+	return found, taken
+}
+
+func (w *world) older(j, i int) bool {
+	a, b := w.owners[j].st, w.owners[i].st
+	if a.Rec == nil || b.Rec == nil {
+		return a.Rec != nil
+	}
+	return cmp.Or(a.Rec.Created.Compare(b.Rec.Created), strings.Compare(a.ID, b.ID)) < 0
+}
+
+func (w *world) other(j int) protocol.Other {
+	o := &w.owners[j]
+	return protocol.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Addresses: o.st.Rec.Addrs()}
+}
+
+// held returns the addresses that the store has for an ID.
+func (w *world) held(id string) []netip.Addr {
+	var ips []netip.Addr
+	for _, l := range w.leases {
+		if l.id == id {
+			ips = append(ips, l.ip)
+		}
+	}
+	return ips
+}
+
+func (w *world) free(ip netip.Addr) bool {
+	return !slices.ContainsFunc(w.leases, func(l lease) bool { return l.ip == ip })
+}
+
+func (w *world) allocate(id string, ips []netip.Addr) {
+	w.leases = slices.Clone(w.leases)
+	for _, ip := range ips {
+		w.leases = append(w.leases, lease{id, ip})
+	}
+	slices.SortFunc(w.leases, func(a, b lease) int { return cmp.Or(strings.Compare(a.id, b.id), a.ip.Compare(b.ip)) })
+}
+
+func (w *world) delete(id string) {
+	w.leases = slices.DeleteFunc(slices.Clone(w.leases), func(l lease) bool { return l.id == id })
+}
+
+// choices returns the results that an ADD may have: one address of each family, a requested or any free
+// one. The plugin allocates no address outside its ranges.
+func (x *explorer) choices(w *world, requested []netip.Addr) [][]netip.Addr {
+	sets := [][]netip.Addr{nil}
+	for _, f := range x.cfg.families {
+		var next [][]netip.Addr
+		asked := slices.ContainsFunc(requested, func(ip netip.Addr) bool { return record.FamilyOf(ip) == f })
+		for _, ip := range x.pool[f] {
+			if !w.free(ip) || slices.Contains(w.outside, ip) || asked && !slices.Contains(requested, ip) {
+				continue
+			}
+			for _, s := range sets {
+				next = append(next, append(slices.Clone(s), ip))
+			}
+		}
+		sets = next
+	}
+	return sets
+}
+
+func result(ips []netip.Addr, inStore bool) call.Result {
+	r := call.Result{InStore: inStore && len(ips) > 0}
+	for _, ip := range ips {
+		r.Addresses = append(r.Addresses, call.Address{Prefix: netip.PrefixFrom(ip, ip.BitLen())})
+	}
+	return r
+}
+
+// restart begins a run with what is on disk. The processes of calls in progress live on, or not.
+func (x *explorer) restart(w *world) {
+	w.late = slices.Clone(w.late)
+	for i := range w.owners {
+		o := &w.owners[i]
+		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone}
+		if o.disk != nil {
+			o.st = protocol.Load(*o.disk, x.options(w), at(w.now))
+			o.doubted, o.queued = o.disk.State == record.Held, true
+		}
+	}
+}
+
+// begin begins an operation on an attachment.
+func (x *explorer) begin(w *world, i int, t task) {
+	o := &w.owners[i]
+	if t.background {
+		o.queued = false
+	}
+	t.outside = w.outside
+	o.run = &run{start: o.st, task: t, began: w.now}
+	if t.freed {
+		o.run.task.freed = o.st.Lost // it may have been reacquired meanwhile
+	}
+	x.advance(w, i)
+}
+
+// ended continues after an operation: its client uses what the response has.
+func (x *explorer) ended(w *world, i int, t task, err error) {
+	o := &w.owners[i]
+	if err != nil || t.background {
+		return
+	}
+	// It found what the ID of generation 0 has.
+	if id := idOf(o.key.Owner); slices.Contains(w.excused, id) && !x.cfg.profile.SingleUseIDs() {
+		w.excused = slices.DeleteFunc(slices.Clone(w.excused), func(e string) bool { return e == id })
+	}
+	switch t.action {
+	case protocol.Allocate:
+		var got []netip.Addr
+		for _, f := range t.families {
+			if a, ok := o.st.Rec.Address(f); ok && o.st.Rec.Claimed(f) {
+				got = append(got, a.Addr())
+			}
+		}
+		other := func(ip netip.Addr) bool { return slices.Contains(t.families, record.FamilyOf(ip)) }
+		o.using = append(slices.DeleteFunc(slices.Clone(o.using), other), got...)
+		if i := slices.IndexFunc(got, func(ip netip.Addr) bool { return slices.Contains(t.outside, ip) }); i >= 0 {
+			w.wrong = fmt.Sprintf("%s gets %s, which was outside the ranges before", o.key.Owner, got[i])
+		}
+	case protocol.Restore:
+		if !slices.Contains(o.using, t.ip) {
+			o.using = append(slices.Clip(o.using), t.ip)
+		}
+	}
+	slices.SortFunc(o.using, netip.Addr.Compare)
+}
+
+// violation returns the property that a world violates.
+func (x *explorer) violation(w *world) string {
+	if w.wrong != "" {
+		return w.wrong
+	}
+	for i, o := range w.owners {
+		for _, ip := range o.using {
+			if slices.Contains(w.pod, ip) {
+				return fmt.Sprintf("%s and the pod use %s", o.key.Owner, ip)
+			}
+			if slices.ContainsFunc(x.opts.Exclude, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+				return fmt.Sprintf("%s uses %s, which is excluded", o.key.Owner, ip)
+			}
+			for _, p := range w.owners[i+1:] {
+				if slices.Contains(p.using, ip) {
+					return fmt.Sprintf("%s and %s use %s", o.key.Owner, p.key.Owner, ip)
+				}
+			}
+		}
+	}
+	for _, o := range w.owners {
+		if o.run != nil && !covered(o.disk, o.run.waits) {
+			return fmt.Sprintf("%s is not covered by the record on disk", short(o.run.waits.inv.ContainerID))
+		}
+	}
+	for _, o := range w.owners {
+		if why := x.tooFar(w, o.st.Rec); o.run == nil && why != "" {
+			return fmt.Sprintf("%s of %s is further ahead than its delay", why, o.key.Owner)
+		}
+	}
+	if x.idle(w) {
+		return x.unfinished(w)
+	}
+	return ""
+}
+
+// tooFar returns what of a record is due later than its delay.
+func (x *explorer) tooFar(w *world, r *record.Record) string {
+	if r == nil {
+		return ""
+	}
+	seconds := time.Duration(x.cfg.profile.AddOutlivesSeconds) * time.Second
+	for _, inv := range r.Invocations {
+		if inv.AddActsUntil.After(at(w.now).Add(seconds)) {
+			return "the end of an ADD"
+		}
+	}
+	switch {
+	case r.LateDel.Until.After(at(w.now).Add(seconds)):
+		return "the end of a DEL"
+	case r.ReleaseAt.After(at(w.now + x.cfg.releaseDelay)):
+		return "the release"
+	}
+	return ""
+}
+
+// unfinished returns what is not done although nothing is in progress, and nothing will be.
+func (x *explorer) unfinished(w *world) string {
+	for _, l := range w.leases {
+		if l.id != "pod" && !slices.Contains(w.excused, l.id) && !slices.ContainsFunc(w.owners, func(o owner) bool { return recorded(o.st.Rec, l.id) }) {
+			return fmt.Sprintf("the lease of %s for %s leaks", l.ip, short(l.id))
+		}
+	}
+	for _, o := range w.owners {
+		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && !r.InUse()) {
+			return fmt.Sprintf("the record of %s stays %s", o.key.Owner, r.State)
+		}
+	}
+	return ""
+}
+
+// covered reports whether the disk would let a start undo a step that changes the plugin's store: the rule
+// of the write-ahead log. A DEL is covered by a record that will be released or acquired anew, by a held
+// one whose loss the DEL is to confirm, and, under the ID of an earlier ADD, by any.
+func covered(d *record.Record, s step) bool {
+	if s.verb != add && s.verb != del {
+		return true
+	}
+	listed := recorded(d, s.inv.ContainerID)
+	switch {
+	case d == nil:
+		return false
+	case d.State == record.Adding:
+		return listed || s.verb == del
+	case s.verb == add:
+		return listed && s.inv.VerifyBy() == profile.VerifyAdd
+	case d.State == record.Releasing:
+		return true
+	}
+	return s.inv.ContainerID != d.IDInUse() || d.LateDel.Until.Sub(base) > 1_000_000*time.Second
+}
+
+func recorded(r *record.Record, id string) bool {
+	return r != nil && slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return inv.ContainerID == id })
+}
+
+// due returns when background work of an owner is due; -1 for never.
+func (x *explorer) due(w *world, o *owner) int {
+	if o.queued {
+		return w.now
+	}
+	t, ok := o.st.Due(at(w.now))
+	switch {
+	case !ok || o.st.Rec == nil:
+		return -1
+	case t.IsZero():
+		return w.now
+	}
+	return max(w.now, int(t.Sub(base)/time.Second))
+}
+
+// idle reports whether nothing is in progress, in flight or due.
+func (x *explorer) idle(w *world) bool {
+	return len(w.late) == 0 && !w.outage && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || x.due(w, &o) >= 0 })
+}
+
+// shortID is an ID in a trace.
+type shortID string
+
+func (id shortID) String() string { return short(string(id)) }
+
+// short returns an ID as a trace shows it.
+func short(id string) string {
+	for _, o := range []string{"a", "b"} {
+		if rest, ok := strings.CutPrefix(id, idOf(o)); ok {
+			return o + rest
+		}
+	}
+	return id
+}
+
+var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net")}
+
+// idOf returns the container ID of generation 0.
+func idOf(owner string) string { return idsOf[owner] }

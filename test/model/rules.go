@@ -1,0 +1,50 @@
+package main
+
+// edit replaces a place in a file of the protocol.
+type edit struct{ file, old, with string }
+
+// limits bound the repetitions of the protocol: two of anything behave as more.
+var limits = []edit{
+	{"try.go", "MaxRepeats = 16", "MaxRepeats = 1"},
+	{"try.go", "maxExcluded = 16", "maxExcluded = 2"},
+	{"reconcile.go", "wholeRetries = 4", "wholeRetries = 1"},
+}
+
+// rule is a rule of the protocol: the edits that remove it, where the exploration must fail then, and how.
+type rule struct {
+	name  string
+	edits []edit
+	// in is the configuration, bounds its other bounds.
+	in, bounds string
+	violates   string
+}
+
+const (
+	notCovered = "not covered"
+	leak       = "leaks"
+	two        = " use "
+)
+
+var rules = []rule{
+	{"adding is durable before DEL and ADD", []edit{{"adding.go", "	if err := write(r); err != nil {", "	_ = write\n	op.setRecord(r)\n	if err := error(nil); err != nil {"}}, "local", "", notCovered},
+	{"held is durable before the response", []edit{{"claim.go", "	if err := op.write(r); err != nil {\n		return err\n	}\n	if changed", "	op.setRecord(r)\n	if changed"}}, "another", "", two},
+	{"a response after a failed write needs a successful one", []edit{{"claim.go", "!op.Dirty && before.State", "before.State"}}, "delay", "-faults 2 -calls 3", two},
+	{"releasing is durable before the DEL", []edit{{"release.go", "	r.BootID = op.Opts.BootID\n	return op.write(r)", "	r.BootID = op.Opts.BootID\n	op.setRecord(r)\n	return nil"}}, "local", "", notCovered},
+	{"a lease of an owner without a record is adopted", []edit{{"adopt.go", "	if len(found.Addresses) == 0 {", "	if true {"}}, "local", "", two},
+	{"the record stays until no ADD can act", []edit{{"invocations.go", "return !op.World.Now().Before(op.addActsUntil())", "return true"}}, "same", "", leak},
+	{"the last DEL begins after that moment", []edit{{"release.go", "	if !addsEnded {\n		return nil", "	if addsEnded = op.addsEnded(); !addsEnded {\n		return nil"}}, "same", "-faults 2 -calls 1", leak},
+	{"no ADD uses an ID on which a DEL may act", []edit{{"del.go", "	if inv.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {", "	if false && inv.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {"}}, "remote", "", two},
+	{"a released attachment remembers its generation", []edit{{"write.go", "tombstone := op.World", "tombstone := false && op.World"}}, "same", "-calls 3", two},
+	{"an interrupted ADD may still act at a start", []edit{{"load.go", "return s == record.Adding && !last.AddRefused ||", "return false && s == record.Adding && !last.AddRefused ||"}}, "same", "", leak},
+	{"a reboot ends nothing off the node", []edit{{"load.go", "if rebooted && inv.Profile.OnNode() {", "if rebooted {"}}, "same", "", leak},
+	{"only a definite answer is a loss", []edit{{"verify.go", "if call.IsLost(inv, err) {", "if err != nil {"}}, "remote", "", two},
+	{"a DEL confirms a loss", []edit{{"verify.go", "if !inv.Profile.SingleUseIDs() { //", "if false { //"}}, "remote", "", two},
+	{"after a reboot presence proves nothing", []edit{{"verify.go", "return op.Rec.BootID != op.Opts.BootID && inv", "return false && op.Rec.BootID != op.Opts.BootID && inv"}}, "check", "", two},
+	{"an address of another attachment is released again", []edit{{"reserve.go", "	case !ip.IsValid():", "	case true:"}}, "loss", "", two},
+	{"adding is written before a DEL while the disk may say held", []edit{{"write.go", "	if !op.Dirty {\n		return nil", "	if true {\n		return nil"}}, "another", "-faults 2", notCovered},
+	{"deadlines are capped at a start", []edit{{"load.go", "	r = capDeadlines(r.Clone(), o, now)", "	_ = capDeadlines\n	r = r.Clone()"}}, "same", "-faults 2", "further ahead"},
+	{"where DELs are queued each ADD uses a new ID", []edit{{"invocations.go", "	if p.SingleUseIDs() {\n		return op.World", "	if false {\n		return op.World"}}, "queued", "-calls 3", two},
+	{"an excluded address is not allocated", []edit{{"exclude.go", "	case i >= 0:", "	case false:"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
+	{"an address outside the ranges is replaced", []edit{{"allocate.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
+	{"what an interrupted release began is finished", []edit{{"reconcile.go", "	case r.State == record.Cooldown, r.State == record.Releasing:", "	case r.State == record.Cooldown:"}}, "local", "", "goes on for ever"},
+}
