@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
@@ -32,6 +36,8 @@ type Cluster struct {
 	cilium   rest.Interface
 	core     typedcorev1.CoreV1Interface
 	metadata metadata.Interface
+	// dynamic reads objects of other projects.
+	dynamic dynamic.Interface
 }
 
 func New(config *rest.Config) (*Cluster, error) {
@@ -51,7 +57,11 @@ func New(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{cilium, core, meta}, nil
+	others, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{cilium, core, meta, others}, nil
 }
 
 // CiliumNodes calls each for every CiliumNode. begin returns each, and is called again when the list
@@ -154,6 +164,49 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 		}
 	})
 	return bridges, addresses, describe("pods", err)
+}
+
+// IPPools returns a function that lists the container IDs of all reservations of whereabouts: those in
+// the IPPools of a namespace. A namespace without an IPPool is an error: it may be the wrong one.
+func (c *Cluster) IPPools(namespace string) func(context.Context) (map[string]bool, error) {
+	pools := c.dynamic.Resource(schema.GroupVersionResource{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}).Namespace(namespace)
+	return func(ctx context.Context) (map[string]bool, error) {
+		var ids map[string]bool
+		var found int
+		var malformed error
+		err := pages(ctx, pools.List, func() { ids, found, malformed = map[string]bool{}, 0, nil }, func(list *unstructured.UnstructuredList) {
+			for i := range list.Items {
+				found++
+				malformed = cmp.Or(malformed, addReservations(ids, &list.Items[i]))
+			}
+		})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("list IPPools of namespace %s: %w", namespace, err)
+		case found == 0:
+			return nil, fmt.Errorf("namespace %s has no IPPool; expected the namespace of whereabouts' IPPools, by --whereabouts-namespace", namespace)
+		case malformed != nil:
+			return nil, malformed
+		}
+		return ids, nil
+	}
+}
+
+// addReservations adds the container IDs of an IPPool.
+func addReservations(ids map[string]bool, pool *unstructured.Unstructured) error {
+	allocations, _, err := unstructured.NestedMap(pool.Object, "spec", "allocations")
+	if err != nil {
+		return fmt.Errorf("IPPool %s: %w", pool.GetName(), err)
+	}
+	for offset, a := range allocations {
+		fields, _ := a.(map[string]any)
+		id, ok := fields["id"].(string)
+		if !ok {
+			return fmt.Errorf("IPPool %s: allocation %s has no id", pool.GetName(), offset)
+		}
+		ids[id] = true
+	}
+	return nil
 }
 
 func isReady(p *corev1.Pod) bool {

@@ -8,9 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
@@ -23,6 +20,11 @@ type History struct {
 	ConfigMaps typedcorev1.ConfigMapInterface
 	// Name is the name of the ConfigMap, which must exist.
 	Name string
+}
+
+// History returns the history in a ConfigMap, which needs the rights to get and update it.
+func (c *Cluster) History(namespace, name string) History {
+	return History{c.core.ConfigMaps(namespace), name}
 }
 
 // Update replaces the history by the result of change, which is called again after a write of
@@ -63,35 +65,4 @@ func (s History) Update(ctx context.Context, change func(lostnodes.History) lost
 		return nil
 	})
 	return after, err
-}
-
-// IPPools returns a function that lists the container IDs of all reservations of whereabouts: those in
-// the IPPools of a namespace. A namespace without an IPPool is an error: it may be the wrong one.
-func IPPools(client dynamic.Interface, namespace string) func(context.Context) (map[string]bool, error) {
-	resource := schema.GroupVersionResource{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}
-	return func(ctx context.Context) (map[string]bool, error) {
-		list, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("list IPPools of namespace %s: %w", namespace, err)
-		}
-		if len(list.Items) == 0 {
-			return nil, fmt.Errorf("namespace %s has no IPPool; expected the namespace of whereabouts' IPPools, by --whereabouts-namespace", namespace)
-		}
-		ids := map[string]bool{}
-		for _, pool := range list.Items {
-			allocations, _, err := unstructured.NestedMap(pool.Object, "spec", "allocations")
-			if err != nil {
-				return nil, fmt.Errorf("IPPool %s: %w", pool.GetName(), err)
-			}
-			for offset, a := range allocations {
-				fields, _ := a.(map[string]any)
-				id, ok := fields["id"].(string)
-				if !ok {
-					return nil, fmt.Errorf("IPPool %s: allocation %s has no id", pool.GetName(), offset)
-				}
-				ids[id] = true
-			}
-		}
-		return ids, nil
-	}
 }

@@ -113,7 +113,8 @@ func TestIPPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{{Group: "whereabouts.cni.cncf.io", Version: "v1alpha1", Resource: "ippools"}: "IPPoolList"}
-			got, err := IPPools(fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, c.pools...), "kube-system")(t.Context())
+			cluster := &Cluster{dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, c.pools...)}
+			got, err := cluster.IPPools("kube-system")(t.Context())
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !maps.Equal(got, c.want) {
 				t.Errorf("got %v, %v; want %v, %q", got, err, c.want, c.err)
 			}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/dynamic"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
@@ -95,21 +93,12 @@ func newTracker(o *options.LostNodes, userAgent string) (t lostnodes.Tracker, er
 	if err != nil {
 		return t, err
 	}
-	core, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		return t, err
-	}
-	history := fleet.History{ConfigMaps: core.ConfigMaps(o.Namespace), Name: o.ConfigMap}
 	t = lostnodes.Tracker{
-		Cluster: cluster, UpdateHistory: history.Update, Networks: o.CNINetworks, Owners: o.Owners,
+		Cluster: cluster, UpdateHistory: cluster.History(o.Namespace, o.ConfigMap).Update, Networks: o.CNINetworks, Owners: o.Owners,
 		MaxGap: o.MaxGap, Grace: o.Grace, MaxNodes: o.MaxNodes, ExtraSlots: o.ExtraSlots, Now: time.Now,
 	}
 	if o.WhereaboutsNamespace != "" {
-		client, err := dynamic.NewForConfig(config)
-		if err != nil {
-			return t, err
-		}
-		t.ContainerIDs = fleet.IPPools(client, o.WhereaboutsNamespace)
+		t.ContainerIDs = cluster.IPPools(o.WhereaboutsNamespace)
 	}
 	return t, nil
 }
