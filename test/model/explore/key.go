@@ -127,6 +127,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	}
 	t := o.run.task
 	e.moment(o.run.began)
+	e.bools(o.run.acted)
 	e.str(string(t.action))
 	e.bools(t.background, t.freed)
 	e.addr(t.ip)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -130,8 +131,13 @@ func (x *explorer) next(w *world) int {
 		}
 	}
 	for i := range w.owners {
-		if w.owners[i].run == nil {
-			consider(x.due(w, &w.owners[i]))
+		o := &w.owners[i]
+		if o.run == nil {
+			consider(x.due(w, o))
+		} else if o.st.Rec != nil {
+			for _, inv := range o.st.Rec.Invocations {
+				consider(int(inv.AddActsUntil.Sub(base) / time.Second))
+			}
 		}
 	}
 	for _, l := range w.late {
@@ -375,6 +381,18 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 	case check:
 		x.checks(w, id, then)
 	case del:
+		if o.run.acted {
+			then(goesOn, outcome{}, nil, "DEL of %s ends", shortID(id))
+			return
+		}
+		if x.cfg.profile.AddOutlivesSeconds > 0 && !w.outage {
+			to(goesOn, func(c *world) {
+				r := *c.owners[i].run
+				r.acted = true
+				c.owners[i].run = &r
+				c.delete(id)
+			}, "%s: DEL of %s acts", o.key.Owner, shortID(id))
+		}
 		x.dels(w, id, then)
 	case add:
 		x.adds(w, s.inv, then)

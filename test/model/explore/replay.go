@@ -20,8 +20,9 @@ type run struct {
 	began int
 	// had are the outcomes of its reads and steps, in order.
 	had []outcome
-	// waits is the step that it waits for.
+	// waits is the step that it waits for. acted: a DEL that succeeds has acted, but not ended.
 	waits step
+	acted bool
 }
 
 // task is what an operation is for.
@@ -108,7 +109,7 @@ func (p *replay) step(s step) outcome {
 func (x *explorer) advance(w *world, i int) {
 	o := &w.owners[i]
 	r := *o.run
-	r.waits = step{}
+	r.waits, r.acted = step{}, false
 	o.run = &r
 	op := x.operation(w, i, &r)
 	done := false
