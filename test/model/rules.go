@@ -44,6 +44,7 @@ var rules = []rule{
 	{"adding is written before a DEL while the disk may say held", []edit{{"write.go", "	if !op.Dirty {\n		return nil", "	if true {\n		return nil"}}, "another", "-faults 2", notCovered},
 	{"deadlines are capped at a start", []edit{{"load.go", "	r = capDeadlines(r.Clone(), o, now)", "	_ = capDeadlines\n	r = r.Clone()"}}, "same", "-faults 2", "further ahead"},
 	{"where DELs are queued each ADD uses a new ID", []edit{{"invocations.go", "	if p.SingleUseIDs() {\n		return op.World", "	if false {\n		return op.World"}}, "queued", "-calls 3", two},
+	{"an address that was given up stays reserved", []edit{{"claim.go", "			r.GivenUp = append(r.GivenUp, was.Addr())\n", ""}}, "given-up", "", two},
 	{"an excluded address is not allocated", []edit{{"exclude.go", "	case i >= 0:", "	case false:"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
 	{"an address outside the ranges is replaced", []edit{{"allocate.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
 	{"what an interrupted release began is finished", []edit{{"reconcile.go", "	case r.State == record.Cooldown, r.State == record.Releasing:", "	case r.State == record.Cooldown:"}}, "local", "", "goes on for ever"},

@@ -270,6 +270,7 @@ func configs() []config {
 		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
+		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
 	}
 	for i := range all {
 		c := &all[i]

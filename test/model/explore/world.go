@@ -25,10 +25,10 @@ type config struct {
 	// addrs is the number of addresses of each family, calls of requests, pods of ADDs of a pod, late of
 	// verbs that may act late at one time.
 	addrs, calls, faults, pods, late int
-	// faults that need more than a failed step, on or off.
-	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore bool
-	releaseDelay, verifyInterval                                                                        int
-	exclude                                                                                             int // addresses
+	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
+	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore, held bool
+	releaseDelay, verifyInterval                                                                              int
+	exclude                                                                                                   int // addresses
 }
 
 // lease is an allocation in the plugin's store.
@@ -130,6 +130,12 @@ func (x *explorer) initial() *world {
 	}
 	for _, n := range names {
 		w.owners = append(w.owners, owner{key: protocol.Key{Pool: "p", Owner: n}})
+	}
+	if x.cfg.held {
+		x.begin(w, 0, task{action: protocol.Allocate, families: x.cfg.families})
+		for w.owners[0].run != nil {
+			w = x.moves(w)[0].w
+		}
 	}
 	return w
 }
