@@ -164,8 +164,9 @@ test-deploy: plugins test-binaries ## render both charts, the manifests and the 
 test-observe: ## test the dashboard and each alert with Prometheus' parsers and rule engine
 	cd test/external && go test $(NOCACHE) ./observe
 
+# Not part of "make ci": the first build takes minutes.
 .PHONY: test-allocator
-test-allocator: ## run the planner of the bridge with Cilium's allocator in random order; the first build takes minutes
+test-allocator: ## run the planner of the bridge with Cilium's allocator in random order
 	go test -C test/allocator $(NOCACHE) ./...
 
 .PHONY: test-tools
@@ -355,7 +356,7 @@ screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge ## run sidecars a
 ci: test checks ## run the tests, then the checks
 
 .PHONY: checks
-checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-allocator test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
+checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code
@@ -366,7 +367,6 @@ lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	$(TOOLS)/golangci-lint run --allow-parallel-runners --build-tags failpoints ./internal/failpoint
 	cd test/external && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
-	cd test/allocator && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: lint-workflows
