@@ -35,6 +35,9 @@ func TestPatchedAgentRestart(t *testing.T) {
 	stock.End(syscall.SIGTERM)
 	tb.waitHealthy(t, tb.agent.MustStart(t))
 	tb.mustAgentAddresses(t, agentOwners(), pods...)
+	// The agent is healthy before it has changed the programs of the pods to its new router address.
+	tb.waitForLog(t, tb.agent, "Finished regenerating restored endpoints")
+	tb.checkPodsReachable(t, pods)
 	patchedOutage := tb.measureRestart(t, tb.agent, pods)
 
 	for name, o := range map[string]outage{"stock": stockOutage, "patched": patchedOutage} {
