@@ -20,9 +20,6 @@ import (
 // maxRequests is how many requests to the sidecar run at the same time.
 const maxRequests = 4
 
-// maxBatchTime is how long slots are acquired before those that are there are published.
-const maxBatchTime = 10 * time.Second
-
 // apply executes the batches of a snapshot's plan in order, and publishes the slots that it acquires.
 // Every write must find the version of the snapshot, or of the write before. A refused request to the
 // sidecar skips the later actions on its addresses only; an unavailable sidecar skips the other requests
@@ -35,6 +32,7 @@ func (c *controller) apply(ctx context.Context, s snapshot) error {
 	a.send(ctx, p.Restore)
 	a.send(ctx, p.Release)
 	a.write(ctx, targetStatus, p.Released)
+	a.acquireUntil = time.Now().Add(c.state.batchTime(s.settings))
 	a.send(ctx, p.Acquire)
 	a.publish(ctx, s)
 	return cmp.Or(a.writeErr, a.err)
@@ -118,7 +116,6 @@ func (a *application) send(ctx context.Context, batch []planner.Action) {
 	if a.writeErr != nil {
 		return
 	}
-	a.acquireUntil = time.Now().Add(maxBatchTime)
 	var group errgroup.Group
 	group.SetLimit(maxRequests)
 	executed := make([]bool, len(batch))

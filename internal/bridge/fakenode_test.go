@@ -86,13 +86,16 @@ func clone(n *ciliumnode.Node) *ciliumnode.Node {
 	return &out
 }
 
-func (f *fixture) cached() (n *ciliumnode.Node, watching bool) {
+func (f *fixture) cached() (n *ciliumnode.Node, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.inCache != nil || f.node == nil {
-		return f.inCache, !f.watchDown
+	if f.watchDown {
+		err = cmp.Or(f.apiErr, patchForbidden())
 	}
-	return clone(f.node), !f.watchDown
+	if f.inCache != nil || f.node == nil {
+		return f.inCache, err
+	}
+	return clone(f.node), err
 }
 
 func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {

@@ -15,9 +15,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// firstBatch is how many slots are acquired before the first publication that follows; each batch is
-// twice as large as the one before. So 100 slots are 5 writes.
-const firstBatch = 4
+// firstBatch is how long slots are acquired before those that are there are published. Each further batch
+// takes twice as long as the one before, up to maxBatch: with a fast plugin all slots are one write, and
+// with a slow one nobody waits for all.
+const firstBatch, maxBatch = 250 * time.Millisecond, 10 * time.Second
 
 // smallExcessDelays is how many release delays a small excess waits for a larger one, or for pods that
 // need its slots.
@@ -63,8 +64,8 @@ type state struct {
 	rangeSize int
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
-	// batch is the number of slots in the next batch, acquired the time of the last acquisition.
-	batch    int
+	// batch is how long slots are acquired for the next write, acquired the time of the last acquisition.
+	batch    time.Duration
 	acquired time.Time
 }
 
@@ -91,7 +92,7 @@ func (s *state) repeatRequests() {
 	}
 }
 
-// planned ends the shortage if a plan that may acquire does not, and starts with small batches again
+// planned ends the shortage if a plan that may acquire does not, and starts with short batches again
 // when nothing was acquired for a while.
 func (s *state) planned(plan planner.Plan) {
 	if len(plan.Acquire) > 0 {
@@ -109,16 +110,23 @@ func (s *state) planned(plan planner.Plan) {
 	}
 }
 
+// batchTime returns how long slots are acquired for the next write. In a range of the node's own no pod waits
+// for the first ones.
+func (s *state) batchTime(settings planner.Settings) time.Duration {
+	if settings.MaxPods > 0 {
+		return maxBatch
+	}
+	return s.batch
+}
+
 // acquiredBatch records that slots were acquired, and whether a request failed; without a failure the next
-// batch may be twice as large.
+// batch may take twice as long.
 func (s *state) acquiredBatch(slots int, failed bool) {
 	if s.acquireFailed = failed; slots == 0 {
 		return
 	}
 	s.acquired = time.Now()
-	if slots >= s.batch {
-		s.batch *= 2
-	}
+	s.batch = min(2*s.batch, maxBatch)
 }
 
 // observePods adds the pods of the node to an observation.
@@ -134,8 +142,7 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 	s.forget(o)
 	r := planner.Remembered{
 		Drained: map[netip.Addr]bool{}, Refused: s.refusals[planner.Restore].active(), ReleaseFailed: s.refusals[planner.Release].active(),
-		// A batch has at least as many slots as are acquired ahead for one more pod.
-		Exhausted: s.shortage().active(), Batch: max(s.batch, settings.MaxAboveWatermark+1),
+		Exhausted: s.shortage().active(),
 	}
 	if s.acquireFailed {
 		r.Batch = 1 // one request shows whether the failure lasts
@@ -166,9 +173,6 @@ func (s *state) learnRange(o planner.Observed, r *planner.Remembered, settings p
 	if settings.MaxPods == 0 {
 		s.rangeSize = 0
 		return
-	}
-	if !s.acquireFailed {
-		r.Batch = 0 // no pod waits for the first ones
 	}
 	held := planner.Count(o, *r, settings).Retained
 	if s.rangeSize != held {

@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +54,7 @@ func newWatchedNode(client dynamic.Interface, name string, m *metrics, changed f
 		}
 		return &metav1.ObjectMeta{Name: o.GetName()} // the controller reads it and reports the error
 	})
+	w.watch.Offset = kube.Offset(name)
 	state := measure(w.watch, m, resourceNodes)
 	w.watch.Changed = func(all bool) {
 		state()
@@ -60,17 +63,21 @@ func newWatchedNode(client dynamic.Interface, name string, m *metrics, changed f
 	return w
 }
 
-// cached returns the CiliumNode of the watch, nil for none, and whether the watch works.
-func (w watchedNode) cached() (n *ciliumnode.Node, watching bool) {
-	watching = w.watch.Connected()
+func (w watchedNode) cached() (n *ciliumnode.Node, err error) {
+	if !w.watch.Connected() {
+		err = cmp.Or(w.watch.Err(), errConnecting)
+	}
 	all, _ := w.watch.List()
 	for _, o := range all {
 		if is, ok := o.(*ciliumnode.Node); ok && is.Metadata.Name == w.name {
 			n = is
 		}
 	}
-	return n, watching
+	return n, err
 }
+
+// errConnecting is the error of a watch whose request has not ended.
+var errConnecting = errors.New("the CiliumNode is not watched yet")
 
 func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)

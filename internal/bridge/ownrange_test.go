@@ -152,9 +152,9 @@ func TestSlowPluginOfOwnRange(t *testing.T) {
 		if got := len(f.pool()); got != 3 {
 			t.Errorf("after 3 s %d addresses are published; want the agent's 3", got)
 		}
-		advance(maxBatchTime)
+		advance(maxBatch)
 		if got := len(f.pool()); got < 20 {
-			t.Errorf("%s later %d addresses are published; want those that were acquired", maxBatchTime, got)
+			t.Errorf("%s later %d addresses are published; want those that were acquired", maxBatch, got)
 		}
 		advance(time.Minute)
 		if n := f.count(&f.patches); len(f.pool()) != 113 || n > 8 {

@@ -30,10 +30,10 @@ const (
 )
 
 // nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
-// none, and whether the watch works. checkWriteAccess checks whether the CiliumNode may be written,
+// none, and why the watch does not work, nil if it does. checkWriteAccess checks whether the CiliumNode may be written,
 // without a write.
 type nodeClient interface {
-	cached() (n *ciliumnode.Node, watching bool)
+	cached() (n *ciliumnode.Node, err error)
 	get(ctx context.Context) (*ciliumnode.Node, error)
 	checkWriteAccess(ctx context.Context) error
 	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
@@ -258,15 +258,20 @@ func (c *controller) checkSidecar(ctx context.Context) error {
 }
 
 // takeNode returns the CiliumNode, and whether it was just read. It is never older than the one before.
-// While the API server is down, the watch shows when it responds again.
+// While the API server is down the watch shows when it responds again. Only where watches are not permitted
+// reads replace it.
 func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bool, err error) {
-	cached, watching := c.node.cached()
+	cached, watchErr := c.node.cached()
 	lately := time.Since(c.lastRead) < resync
-	if c.unavailable != nil && !watching && lately {
+	refused := apierrors.IsForbidden(watchErr)
+	switch {
+	case watchErr != nil && !errors.Is(watchErr, errConnecting) && !refused:
+		return nil, false, apiError(watchErr)
+	case c.unavailable != nil && refused && lately:
 		return nil, false, c.unavailable
 	}
 	// While a release is in progress the reads show that the API server is available to the agent.
-	due := (!watching || c.releasing) && !lately
+	due := (refused || c.releasing) && !lately
 	// A watch is late by less than resync. After etcd was restored, versions are older.
 	late := cached != nil && c.newest != nil && isNewer(c.newest, cached) && time.Since(c.taken) >= resync
 	if n = cached; n == nil || c.mustRead || due || late {

@@ -48,6 +48,8 @@ func newPodWatch(config *rest.Config, node string, m *metrics, wake func()) (*ku
 		return nil, err
 	}
 	w := kube.NewWatch(client.Pods(metav1.NamespaceAll), fields.OneTermEqualSelector("spec.nodeName", node), usedPart)
+	// Just before that of the CiliumNode: after an outage the requests for pods follow all those for CiliumNodes.
+	w.Offset = kube.Offset(node) - coalesce
 	count, state := -1, measure(w, m, resourcePods)
 	w.Changed = func(bool) {
 		state()

@@ -3,6 +3,10 @@ package kube
 
 import (
 	"fmt"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,7 +73,19 @@ func Protobuf(c *rest.Config) *rest.Config {
 }
 
 // MaxRetryDelay limits the delay after a failure.
-const MaxRetryDelay = 12 * time.Second
+const MaxRetryDelay = 13 * time.Second
+
+// Offset returns a time within MaxRetryDelay for a node, at which it repeats failed requests: nodes do not
+// do it simultaneously. Those whose names differ only in the number at their end have equal distances
+// (multiples of the golden ratio), others random ones.
+func Offset(node string) time.Duration {
+	prefix := strings.TrimRight(node, "0123456789")
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(prefix)) // never fails
+	number, _ := strconv.ParseUint(node[len(prefix):], 10, 32)
+	_, fraction := math.Modf(float64(h.Sum32())/(1<<32) + float64(number)*math.Phi)
+	return time.Duration(fraction * float64(MaxRetryDelay))
+}
 
 // Backoff returns the delays after failures in a row: random, so that nodes do not retry simultaneously,
 // and growing to between half of MaxRetryDelay and that.

@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +59,33 @@ func TestConfig(t *testing.T) {
 		if c, err := Config(flag, "test/1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, %v; want an error with %q", flag, c, err, want)
 		}
+	}
+}
+
+// The nodes of a cluster are spread over MaxRetryDelay: with numbered names evenly.
+func TestOffset(t *testing.T) {
+	const nodes, parts = 100, 12
+	for name, tt := range map[string]struct {
+		node  func(i int) string
+		limit int // nodes in one of the parts; 8 on average
+	}{
+		"numbers":    {func(i int) string { return fmt.Sprint("node-", i) }, 10},
+		"addresses":  {func(i int) string { return fmt.Sprint("ip-10-0-", i/50, "-", i%50) }, 10},
+		"random end": {func(i int) string { return fmt.Sprintf("pool-%xq", uint32(i)*2654435761) }, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var in [parts]int
+			for i := range nodes {
+				offset := Offset(tt.node(i))
+				if offset < 0 || offset >= MaxRetryDelay {
+					t.Fatalf("the offset of %s is %s", tt.node(i), offset)
+				}
+				in[offset*parts/MaxRetryDelay]++
+			}
+			if slices.Max(in[:]) > tt.limit {
+				t.Errorf("nodes in each part are %v; want at most %d", in, tt.limit)
+			}
+		})
 	}
 }
 

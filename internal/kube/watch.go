@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -42,6 +43,9 @@ type Watch[T any] struct {
 	// After reports whether another watch works, nil for none. After a failed request this one waits for
 	// it: while the API server is down, one of them retries.
 	After func() bool
+	// Offset is of the moments, one in each MaxRetryDelay, at which requests are sent after two that have
+	// failed: when the API server is available again, each node sends its own at another time.
+	Offset time.Duration
 
 	transform cache.TransformFunc
 	reflector *cache.Reflector
@@ -53,8 +57,9 @@ type Watch[T any] struct {
 	initial, unsupported bool
 
 	mu sync.Mutex
-	// err is the error of the last request.
-	err error
+	// err is the error of the last request, failures how many have failed since one has not.
+	err      error
+	failures int
 	// listed reports whether all objects were received, connected whether no request has failed since.
 	listed, connected bool
 }
@@ -81,7 +86,8 @@ func NewWatch[L runtime.Object, O, T any](client Lister[L], selector fields.Sele
 			return w.watch(ctx, o, client.Watch)
 		},
 	}
-	backoff := Backoff()
+	// The first repetition; further ones wait for their moment.
+	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1, Jitter: 1, Steps: math.MaxInt}
 	w.reflector = cache.NewReflectorWithOptions(source, nil, store[T]{w.objects, w}, cache.ReflectorOptions{Name: selector.String(), Backoff: &backoff})
 	return w
 }
@@ -179,11 +185,22 @@ func (e ended) Stop() {
 	e.Interface.Stop()
 }
 
-// wait delays a request that follows others too soon, or that another watch should send first.
+// wait delays a request that follows others too soon, and after failures until its moment. If ctx has ended,
+// so does the request.
 func (w *Watch[T]) wait(ctx context.Context) {
-	if w.After != nil && w.Err() != nil {
-		// It ends with an error if ctx has ended; so does the request.
-		_ = wait.PollUntilContextCancel(ctx, wait.Jitter(MaxRetryDelay/2, 1), true, func(context.Context) (bool, error) { return w.After(), nil })
+	w.mu.Lock()
+	failures := w.failures
+	w.mu.Unlock()
+	for failures > 1 || failures > 0 && w.After != nil {
+		now := time.Duration(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(MaxRetryDelay - (now-w.Offset)%MaxRetryDelay):
+		}
+		if w.After == nil || w.After() {
+			break
+		}
 	}
 	_ = w.limiter.Wait(ctx)
 }
@@ -191,6 +208,9 @@ func (w *Watch[T]) wait(ctx context.Context) {
 func (w *Watch[T]) done(verb string, err error) {
 	w.mu.Lock()
 	w.err = err
+	if w.failures++; err == nil {
+		w.failures = 0
+	}
 	w.connected = w.connected && err == nil
 	w.mu.Unlock()
 	w.Requested(verb, err)

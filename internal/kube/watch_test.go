@@ -241,9 +241,8 @@ func TestOutage(t *testing.T) {
 					if one.Connected() || two.Connected() || one.Err() == nil {
 						t.Error("connected during the outage")
 					}
-					// The delay is 9 s on average, and begins with half a second every two minutes.
-					if n, m := first.count()-before, second.count()-beforeSecond; n < 350 || n > 600 || m > 0 {
-						t.Errorf("%d and %d requests in an hour; want about 450 and none", n, m)
+					if n, m := first.count()-before, second.count()-beforeSecond; n-int(time.Hour/MaxRetryDelay) > 1 || n < int(time.Hour/MaxRetryDelay) || m > 0 {
+						t.Errorf("%d and %d requests in an hour; want one in each %s and none", n, m, MaxRetryDelay)
 					}
 					before, beforeSecond = first.count(), second.count()
 					first.fail(nil)

@@ -32,6 +32,7 @@ func newNodeSource(client typedcorev1.NodeInterface, name string, changed func()
 			Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
 		}
 	})
+	s.watch.Offset = kube.Offset(name)
 	s.watch.Changed = func(bool) { changed() }
 	s.watch.Requested = func(verb string, err error) {
 		if err != nil {

@@ -24,7 +24,7 @@ func TestRequests(t *testing.T) {
 	}
 	names := f.server.AddPods(f.node.Name, pods)
 	f.eventually(t, "an address for each pod", func() error { return f.poolHas(t, pods+7) })
-	// Batches of 4, 8, 16 and the rest; more where the events of the pods come slowly.
+	// One or two; more where the events of the pods come slowly.
 	if r, w := requested(); r > 0 || w > pods/4 {
 		t.Errorf("%d reads and %d writes for a burst of %d pods; want 0 and at most %d", r, w, pods, pods/4)
 	}
