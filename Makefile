@@ -215,7 +215,7 @@ cluster-test: build plugins ## run images and manifests on two real nodes with k
 	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
 	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test
 
-# Not part of "make ci": needs root, etcd and a kube-apiserver, which "make agent-test" needs too
+# Not part of "make ci": needs root and a kube-apiserver, which "make agent-test" needs too
 # (test/whereabouts/README.md).
 .PHONY: plugin-test
 plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions, and a real kube-apiserver; needs root; the first build takes minutes
@@ -228,7 +228,7 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts,
 	  PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test/$$module PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
 	    test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}" || exit 1; done
 
-# Not part of "make ci": needs root, etcd and the same kube-apiserver (test/network/README.md).
+# Not part of "make ci": needs root and the same kube-apiserver (test/network/README.md).
 .PHONY: network-test
 network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
@@ -239,7 +239,7 @@ network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network 
 	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
-# Not part of "make ci": needs root, etcd and the same kube-apiserver (test/audit/README.md).
+# Not part of "make ci": needs root and the same kube-apiserver (test/audit/README.md).
 .PHONY: audit-test
 audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
@@ -320,7 +320,7 @@ bench-cilium: ## bench, also with Cilium's own server and allocator
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
 
-# Not part of "make ci": needs etcd and a kube-apiserver (test/benchbridge/README.md), and 25 minutes.
+# Not part of "make ci": needs a kube-apiserver (test/benchbridge/README.md), and 25 minutes.
 .PHONY: bench-bridge
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
 	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test

@@ -9,7 +9,7 @@ mkdir -p "$1/bin"
 dir=$(cd "$1" && pwd)
 
 missing=
-for pair in etcd:etcd-server clang-19:clang-19 iptables:iptables ipset:ipset ip:iproute2 unshare:util-linux; do
+for pair in clang-19:clang-19 iptables:iptables ipset:ipset ip:iproute2 unshare:util-linux; do
   command -v "${pair%%:*}" >/dev/null || missing+=" ${pair##*:}"
 done
 [ -z "$missing" ] || { echo "missing: run 'apt-get install --no-install-recommends$missing'" >&2; exit 1; }

@@ -62,7 +62,7 @@ func ciliumNodes() schema.GroupVersionResource {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	if !cluster.Namespaced() {
-		t.Skip("the benchmark needs etcd, kube-apiserver, separate namespaces and many minutes; run 'make bench-bridge'")
+		t.Skip("the benchmark needs kube-apiserver, separate namespaces and many minutes; run 'make bench-bridge'")
 	}
 	env := func(name string) string { return cluster.MustEnv(t, name, target) }
 	b := &bench{dir: env("BENCH_BRIDGE_DIR"), bridge: env("BENCH_BRIDGE_BIN"), operator: os.Getenv("BENCH_BRIDGE_OPERATOR")}

@@ -1,13 +1,13 @@
 #!/bin/bash
-# build.sh DIR [PROGRAM…]: builds the kube-apiserver that test/programs/go.mod pins, and other
-# programs of Kubernetes, into DIR, unless they exist, and checks that etcd is installed.
+# build.sh DIR [PROGRAM…]: builds the etcd and kube-apiserver that test/programs/go.mod pins, and other
+# programs of Kubernetes, into DIR, unless they exist.
 set -euo pipefail
 programs=$(cd "$(dirname "$0")/../programs" && pwd)
-command -v etcd >/dev/null ||
-  { echo "etcd was not found; run 'apt-get install --no-install-recommends etcd-server'" >&2; exit 1; }
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 shift
+[ -x "$dir/etcd" ] ||
+  CGO_ENABLED=0 go build -C "$programs" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/etcd" go.etcd.io/etcd/server/v3
 for name in kube-apiserver "$@"; do
   [ ! -x "$dir/$name" ] || continue
   echo "building $name" >&2

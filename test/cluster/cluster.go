@@ -22,7 +22,7 @@ const admin = "admin"
 type Config struct {
 	// Dir gets certificates, logs, the data of etcd and admin.kubeconfig.
 	Dir string
-	// APIServer is the path of kube-apiserver.
+	// APIServer is the path of kube-apiserver; etcd is in the same directory.
 	APIServer string
 	// Host is the address of the API server, which exists in its network namespace and is not
 	// a loopback address.
@@ -62,7 +62,7 @@ func Start(t testing.TB, config Config) *Cluster {
 		return NewProgram(t, config.Dir, name, nil, slices.Concat(config.Exec, args)...)
 	}
 
-	program("etcd", "etcd",
+	program("etcd", filepath.Join(filepath.Dir(config.APIServer), "etcd"),
 		"--data-dir="+in("etcd"),
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
