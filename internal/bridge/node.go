@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,8 @@ func (w watchedNode) cached() (n *ciliumnode.Node, err error) {
 
 // errConnecting is the error of a watch whose request has not ended.
 var errConnecting = errors.New("the CiliumNode is not watched yet")
+
+func (w watchedNode) returned() time.Time { return w.watch.Returned() }
 
 func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)

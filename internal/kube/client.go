@@ -73,7 +73,7 @@ func Protobuf(c *rest.Config) *rest.Config {
 }
 
 // MaxRetryDelay limits the delay after a failure.
-const MaxRetryDelay = 13 * time.Second
+const MaxRetryDelay = 14 * time.Second
 
 // Offset returns a time within MaxRetryDelay for a node, at which it repeats failed requests: nodes do not
 // do it simultaneously. Those whose names differ only in the number at their end have equal distances

@@ -62,6 +62,8 @@ type Watch[T any] struct {
 	failures int
 	// listed reports whether all objects were received, connected whether no request has failed since.
 	listed, connected bool
+	// returned is when they were received after failures.
+	returned time.Time
 }
 
 // NewWatch returns a watch of the objects O of a client. part returns their used part, with the metadata.
@@ -113,6 +115,13 @@ func (w *Watch[T]) Connected() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.connected
+}
+
+// Returned returns when the objects were received after requests had failed, zero if that has not happened.
+func (w *Watch[T]) Returned() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.returned
 }
 
 // Err returns the error of the last request.
@@ -234,6 +243,9 @@ func (s store[T]) Delete(object any) error { return s.changed(s.Store.Delete(obj
 func (s store[T]) Replace(objects []any, version string) error {
 	err := s.Store.Replace(objects, version)
 	s.w.mu.Lock()
+	if s.w.listed && !s.w.connected {
+		s.w.returned = time.Now()
+	}
 	s.w.listed, s.w.connected = true, true
 	s.w.mu.Unlock()
 	s.w.Changed(true)

@@ -103,7 +103,7 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), count)
 	most := busiest(requests)
 	return []row{
-		{name, "first publication after its return", spread(after), "p50 <= 5s, max <= 15s", verdict(median(after) <= 5*time.Second && maximum(after) <= 15*time.Second)},
+		{name, "first publication after its return", spread(after), "max <= 15s", verdict(maximum(after) <= 15*time.Second)},
 		{name, "requests in the busiest second after its return", fmt.Sprint(most), "<= 20/s", verdict(most <= 20)},
 	}
 }
