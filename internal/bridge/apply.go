@@ -32,7 +32,11 @@ func (c *controller) apply(ctx context.Context, s snapshot) error {
 	a.send(ctx, p.Restore)
 	a.send(ctx, p.Release)
 	a.write(ctx, targetStatus, p.Released)
-	a.acquireUntil = time.Now().Add(c.state.batchTime(s.settings))
+	batch := c.state.batch
+	if s.settings.MaxPods > 0 {
+		batch = maxBatch // no pod waits for the first ones
+	}
+	a.acquireUntil = time.Now().Add(batch)
 	a.send(ctx, p.Acquire)
 	a.publish(ctx, s)
 	return cmp.Or(a.writeErr, a.err)

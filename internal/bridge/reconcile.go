@@ -27,8 +27,6 @@ const (
 	coalesce = 100 * time.Millisecond
 	// recheck is the interval of the checks of the sidecar's node and plugin, and of the node's pods.
 	recheck = 10 * time.Minute
-	// longestWait limits how long a plan waits after an outage of the API server.
-	longestWait = 10 * time.Second
 )
 
 // nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
@@ -74,8 +72,6 @@ type controller struct {
 	taken, lastRead time.Time
 	// unavailable is the last failure if the API server caused it, until a CiliumNode is taken.
 	unavailable error
-	// writeAt is when the first plan after the end of an outage, at returned, is applied.
-	returned, writeAt time.Time
 	// mustRead is set after a conflict: the cached CiliumNode is outdated.
 	mustRead bool
 	// releasing reports whether a release was in progress at the last observation.
@@ -176,7 +172,7 @@ func (c *controller) step(ctx context.Context) (plan string, err error) {
 		return "", err
 	}
 	c.metrics.observed.set(time.Now())
-	c.state.planned(s.plan)
+	wait := c.state.planned(s.plan, c.node.returned())
 	var refusedSince time.Time
 	if b := c.state.shortage(); b != nil {
 		refusedSince = b.since
@@ -189,7 +185,7 @@ func (c *controller) step(ctx context.Context) (plan string, err error) {
 	if len(actions) == 0 {
 		return "", nil
 	}
-	if wait := c.untilWrite(); wait > 0 {
+	if wait > 0 {
 		c.loop.Wake(wait)
 		return "", nil
 	}
@@ -295,17 +291,6 @@ func (c *controller) takeNode(ctx context.Context) (n *ciliumnode.Node, fresh bo
 	}
 	c.unavailable = nil
 	return n, fresh, nil
-}
-
-// untilWrite returns how long the first plan after an outage of the API server waits: somewhat longer than
-// the API server has responded to this node. Agents write when it returns, all at the same time; the bridges,
-// which have connected one after the other, then follow one after the other.
-func (c *controller) untilWrite() time.Duration {
-	returned := c.node.returned()
-	if since := time.Since(returned); !returned.Equal(c.returned) && since < kube.MaxRetryDelay/2 {
-		c.returned, c.writeAt = returned, time.Now().Add(min(since*9/4, longestWait))
-	}
-	return time.Until(c.writeAt)
 }
 
 // isNewer reports whether a has a later version than b.
