@@ -116,7 +116,11 @@ func (d document) delegatingNetwork() (call.Network, error) {
 		}
 		n := d.network
 		n.PluginConfig, n.IPAMType = compact.Bytes(), conf.Network.IPAM.Type
-		return n, nil
+		if n.IPAMType == ContainerPlugin {
+			n.ServesContainers = true
+			n.PluginConfig, n.IPAMType, err = withDelegate(n.PluginConfig)
+		}
+		return n, err
 	}
 	return call.Network{}, errNoIPAM
 }

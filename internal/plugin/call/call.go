@@ -28,6 +28,9 @@ type Network struct {
 	PluginConfig json.RawMessage
 	// IPAMType is the type of the IPAM plugin, such as "host-local".
 	IPAMType string
+	// ServesContainers reports that container runtimes call this plugin through the sidecar
+	// (delegated-ipam-cni).
+	ServesContainers bool
 	// DisableCheck and DisableGC turn off CHECK and GC for this network (CNI spec section 1).
 	DisableCheck, DisableGC bool
 }
