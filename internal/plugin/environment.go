@@ -14,7 +14,10 @@ import (
 // of its processor time (docs/reference/performance.md).
 const maxProcs = "GOMAXPROCS"
 
-const argPodName = "K8S_POD_NAME="
+const (
+	argPodName   = "K8S_POD_NAME="
+	argSandboxID = "K8S_POD_INFRA_CONTAINER_ID="
+)
 
 // commonEnv returns the environment besides CNI_*: PATH and the named variables if they are set, and
 // maxProcs. The CNI library's invoke.Args would pass on all of this process's environment.

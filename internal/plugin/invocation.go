@@ -22,17 +22,27 @@ import (
 // that does not exist. The invocation returned with an error cannot be called with, but has Plugin
 // and, if it is known, Profile, for display.
 func (r *Runner) NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error) {
+	inv, err := r.newInvocation(ctx, n, "")
+	if err != nil {
+		return inv, err
+	}
+	inv.ContainerID, inv.Args = containerID, invocationArgs(inv.Profile, containerID, owner)
+	return inv, nil
+}
+
+// newInvocation returns an invocation without container ID and CNI_ARGS. netns is CNI_NETNS; empty for
+// that of an owner without a container.
+func (r *Runner) newInvocation(ctx context.Context, n call.Network, netns string) (call.Invocation, error) {
 	known := call.Invocation{Plugin: n.IPAMType}
 	profiles, err := r.opts.Profiles()
 	if err != nil {
 		return known, wrapNetworkErr(n, err)
 	}
 	known.Profile = profiles.For(n.IPAMType)
-	inv, err := r.fillInvocation(ctx, known, n)
+	inv, err := r.fillInvocation(ctx, known, n, netns)
 	if err != nil {
 		return known, wrapNetworkErr(n, err)
 	}
-	inv.ContainerID, inv.Args = containerID, invocationArgs(known.Profile, containerID, owner)
 	return inv, nil
 }
 
@@ -44,7 +54,7 @@ func wrapNetworkErr(n call.Network, err error) error {
 
 // fillInvocation adds to an invocation with Plugin and Profile the fields that all attachments of
 // the network share.
-func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call.Network) (call.Invocation, error) {
+func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call.Network, netns string) (call.Invocation, error) {
 	object, err := parsePluginObject(n.PluginConfig)
 	if err != nil {
 		return inv, err
@@ -75,8 +85,10 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if inv.Config, err = object.networkConfig(n.Name, inv.CNIVersion); err != nil {
 		return inv, err
 	}
-	if inv.NetNS, err = r.namespace(inv.Profile); err != nil {
-		return inv, err
+	if inv.NetNS = netns; netns == "" {
+		if inv.NetNS, err = r.namespace(inv.Profile); err != nil {
+			return inv, err
+		}
 	}
 	inv.Network, inv.DisableCheck = n.Name, n.DisableCheck
 	inv.Path, inv.IfName = r.cniPath, r.opts.IfName

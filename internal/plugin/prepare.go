@@ -40,8 +40,8 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	}
 	// A pod's identity has the sandbox of the call, as from the kubelet's runtimes. It is not part of the
 	// invocation, because the container ID may get a generation after that was made.
-	if strings.Contains(inv.Args, argPodName) && inv.ContainerID != "" {
-		args = appendArg(args, "K8S_POD_INFRA_CONTAINER_ID="+inv.ContainerID)
+	if strings.Contains(inv.Args, argPodName) && !strings.Contains(inv.Args, argSandboxID) && inv.ContainerID != "" {
+		args = appendArg(args, argSandboxID+inv.ContainerID)
 	}
 	stdin := []byte(inv.Config)
 	if len(extra) > 0 {

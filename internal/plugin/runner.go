@@ -106,6 +106,20 @@ func (r *Runner) Status(ctx context.Context, inv call.Invocation) error {
 	return r.run(ctx, call.VerbStatus, call.Call{Invocation: inv})
 }
 
+// GC runs GC, which the invocation must have (call.Invocation.HasGC). The plugin may release each
+// attachment of the network that is not valid (CNI spec 1.1.0).
+func (r *Runner) GC(ctx context.Context, inv call.Invocation, valid []call.Attachment) error {
+	inv.ContainerID, inv.Requested = "", nil // it is about no attachment
+	list, err := json.Marshal(valid)
+	if err == nil {
+		inv.Config, err = withKeys(inv.Config, map[string]json.RawMessage{"cni.dev/valid-attachments": list})
+	}
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, call.VerbGC, call.Call{Invocation: inv})
+}
+
 func (r *Runner) run(ctx context.Context, verb string, c call.Call) error {
 	x := r.execution(verb, c)
 	_, err := x.run(ctx)

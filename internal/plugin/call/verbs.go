@@ -16,6 +16,7 @@ const (
 	VerbCheck   = "CHECK"
 	VerbStatus  = "STATUS"
 	VerbVersion = "VERSION"
+	VerbGC      = "GC"
 )
 
 // HasCheck reports whether CHECK may be called with the invocation: the verb exists since CNI
@@ -29,6 +30,9 @@ func (inv Invocation) HasCheck() bool {
 func (inv Invocation) HasStatus() bool {
 	return inv.AtLeast("1.1.0") && inv.Profile.HasStatus()
 }
+
+// HasGC reports whether the CNI version of the calls has GC.
+func (inv Invocation) HasGC() bool { return inv.AtLeast("1.1.0") }
 
 // AtLeast reports whether the CNI version of the calls is want or later. One that cannot be parsed is
 // earlier than any.

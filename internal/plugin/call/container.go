@@ -1,0 +1,47 @@
+package call
+
+import (
+	"encoding/json"
+	"regexp"
+)
+
+// Attachment identifies a container interface, as in the valid attachments of GC (CNI spec 1.1.0,
+// section 2).
+type Attachment struct {
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifname"`
+}
+
+// Container is what a container runtime passes to the plugin of a container interface.
+type Container struct {
+	Attachment
+	// NetNS and Args are CNI_NETNS and CNI_ARGS.
+	NetNS, Args string
+	// CNIArgs and RuntimeConfig are the keys args and runtimeConfig of the network configuration; nil for
+	// none.
+	CNIArgs, RuntimeConfig json.RawMessage
+}
+
+// The keys of a network configuration that the runtime sets for each container interface.
+const (
+	KeyArgs          = "args"
+	KeyRuntimeConfig = "runtimeConfig"
+)
+
+// ContainerOf returns what the runtime passed for an invocation.
+func ContainerOf(inv Invocation) Container {
+	var config map[string]json.RawMessage
+	_ = json.Unmarshal(inv.Config, &config) // a record has a valid one
+	return Container{
+		Attachment: Attachment{inv.ContainerID, inv.IfName}, NetNS: inv.NetNS, Args: inv.Args,
+		CNIArgs: config[KeyArgs], RuntimeConfig: config[KeyRuntimeConfig],
+	}
+}
+
+// ifName is what Linux and the CNI specification (section 2, CNI_IFNAME) accept.
+var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
+
+// ValidIfName reports whether an interface can have a name.
+func ValidIfName(name string) bool {
+	return len(name) <= 15 && ifName.MatchString(name) && name != "." && name != ".."
+}

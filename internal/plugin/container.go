@@ -1,0 +1,46 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// ContainerInvocation returns the invocation of an ADD for a container interface. The plugin gets what
+// the runtime passed, as if the runtime had called it. It fails as NewInvocation does.
+func (r *Runner) ContainerInvocation(ctx context.Context, n call.Network, c call.Container) (call.Invocation, error) {
+	namespace := ""
+	if usableNetNS(c.NetNS) {
+		namespace = c.NetNS
+	}
+	inv, err := r.newInvocation(ctx, n, namespace)
+	if err != nil {
+		return inv, err
+	}
+	inv.ContainerID, inv.IfName, inv.Args = c.ContainerID, c.IfName, c.Args
+	inv.Config, err = withContainer(inv.Config, c)
+	return inv, err
+}
+
+// usableNetNS reports whether a plugin can get the CNI_NETNS of a runtime. The plugin would allocate and
+// then fail with that of the sidecar, and a path in /proc is another process here, or a later one.
+func usableNetNS(path string) bool {
+	return path != "" && !strings.HasPrefix(path, "/proc/") && checkNetNS(path) == nil
+}
+
+// withContainer returns a network configuration with the keys that the runtime sets.
+func withContainer(config json.RawMessage, c call.Container) (json.RawMessage, error) {
+	object, err := parsePluginObject(config)
+	if err != nil {
+		return nil, err
+	}
+	for key, value := range map[string]json.RawMessage{call.KeyArgs: c.CNIArgs, call.KeyRuntimeConfig: c.RuntimeConfig} {
+		delete(object, key)
+		if value != nil {
+			object[key] = value
+		}
+	}
+	return json.Marshal(object)
+}
