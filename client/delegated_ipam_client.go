@@ -5,6 +5,7 @@ package client
 import (
 	"maps"
 
+	"github.com/delegated-ipam/delegated-ipam/client/cni"
 	"github.com/delegated-ipam/delegated-ipam/client/daemon"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
 	"github.com/go-openapi/runtime"
@@ -55,6 +56,7 @@ func New(transport runtime.ContextualTransport, formats strfmt.Registry) *Delega
 
 	cli := new(DelegatedIpam)
 	cli.Transport = transport
+	cli.Cni = cni.New(transport, formats)
 	cli.Daemon = daemon.New(transport, formats)
 	cli.Ipam = ipam.New(transport, formats)
 
@@ -116,6 +118,8 @@ func (cfg *TransportConfig) WithConsumers(consumers map[string]runtime.Consumer)
 
 // DelegatedIpam is a client for delegated ipam.
 type DelegatedIpam struct {
+	Cni cni.ClientService
+
 	Daemon daemon.ClientService
 
 	Ipam ipam.ClientService
@@ -126,6 +130,7 @@ type DelegatedIpam struct {
 // SetTransport changes the transport on the client and all its subresources.
 func (c *DelegatedIpam) SetTransport(transport runtime.ContextualTransport) {
 	c.Transport = transport
+	c.Cni.SetTransport(transport)
 	c.Daemon.SetTransport(transport)
 	c.Ipam.SetTransport(transport)
 }

@@ -32,6 +32,265 @@ func init() {
   },
   "basePath": "/v1",
   "paths": {
+    "/cni/add": {
+      "post": {
+        "description": "CNI ADD. Runs the ADD of the delegated plugin with the container ID, interface, network namespace\nand arguments of the request. Repeated for an interface that holds addresses, it returns the same\nresult.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Allocate the addresses of a container interface",
+        "parameters": [
+          {
+            "$ref": "#/parameters/cni-request"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success",
+            "schema": {
+              "$ref": "#/definitions/CNIObject"
+            }
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/check": {
+      "post": {
+        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Check the addresses of a container interface",
+        "parameters": [
+          {
+            "$ref": "#/parameters/cni-request"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/del": {
+      "post": {
+        "description": "CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Release the addresses of a container interface",
+        "parameters": [
+          {
+            "$ref": "#/parameters/cni-request"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/gc": {
+      "post": {
+        "description": "CNI GC. Releases the addresses of each interface in the network that is not in the list and was\nadded before the request. Other owners' addresses stay. A plugin that implements GC is called with\nall attachments that stay.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Release the addresses of container interfaces that no longer exist",
+        "parameters": [
+          {
+            "$ref": "#/parameters/cni-gc-request"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
     "/config": {
       "get": {
         "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients repeat\nthis request until it is answered, before any other request.\n",
@@ -609,6 +868,121 @@ func init() {
         "uuid": {
           "description": "The expiration-uuid of the response",
           "type": "string"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "CNIAttachment": {
+      "description": "A container interface",
+      "type": "object",
+      "required": [
+        "container-id",
+        "ifname"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "x-nullable": false
+        },
+        "ifname": {
+          "description": "CNI_IFNAME",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "CNIGCRequest": {
+      "description": "The parameters of CNI GC",
+      "type": "object",
+      "required": [
+        "network",
+        "valid-attachments"
+      ],
+      "properties": {
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "valid-attachments": {
+          "description": "The container interfaces that exist",
+          "type": "array",
+          "maxItems": 100000,
+          "items": {
+            "$ref": "#/definitions/CNIAttachment"
+          }
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "CNIObject": {
+      "description": "A JSON object of CNI, which is passed on unchanged",
+      "type": "object",
+      "additionalProperties": true,
+      "x-delegated-ipam-extension": true,
+      "x-go-type": {
+        "hints": {
+          "kind": "primitive",
+          "noValidation": true
+        },
+        "import": {
+          "package": "encoding/json"
+        },
+        "type": "RawMessage"
+      }
+    },
+    "CNIRequest": {
+      "description": "The parameters of a call of the CNI plugin delegated-ipam-cni",
+      "type": "object",
+      "required": [
+        "network",
+        "container-id",
+        "ifname"
+      ],
+      "properties": {
+        "args": {
+          "description": "CNI_ARGS",
+          "type": "string",
+          "maxLength": 16384
+        },
+        "cni-args": {
+          "description": "The key args of the network configuration",
+          "$ref": "#/definitions/CNIObject"
+        },
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "maxLength": 128,
+          "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$",
+          "x-nullable": false
+        },
+        "ifname": {
+          "description": "CNI_IFNAME, other than \".\" and \"..\"",
+          "type": "string",
+          "maxLength": 15,
+          "minLength": 1,
+          "pattern": "^[^\\s/:\\x00-\\x1f]+$",
+          "x-nullable": false
+        },
+        "netns": {
+          "description": "CNI_NETNS; empty if the interface has none any more",
+          "type": "string",
+          "maxLength": 4096
+        },
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "runtime-config": {
+          "description": "The key runtimeConfig of the network configuration",
+          "$ref": "#/definitions/CNIObject"
         }
       },
       "x-delegated-ipam-extension": true
@@ -1205,6 +1579,24 @@ func init() {
     }
   },
   "parameters": {
+    "cni-gc-request": {
+      "description": "A network, and its container interfaces that exist",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNIGCRequest"
+      }
+    },
+    "cni-request": {
+      "description": "A container interface",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNIRequest"
+      }
+    },
     "ipam-also": {
       "type": "string",
       "x-delegated-ipam-extension": true,
@@ -1280,6 +1672,289 @@ func init() {
   },
   "basePath": "/v1",
   "paths": {
+    "/cni/add": {
+      "post": {
+        "description": "CNI ADD. Runs the ADD of the delegated plugin with the container ID, interface, network namespace\nand arguments of the request. Repeated for an interface that holds addresses, it returns the same\nresult.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Allocate the addresses of a container interface",
+        "parameters": [
+          {
+            "description": "A container interface",
+            "name": "request",
+            "in": "body",
+            "required": true,
+            "schema": {
+              "$ref": "#/definitions/CNIRequest"
+            }
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success",
+            "schema": {
+              "$ref": "#/definitions/CNIObject"
+            }
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/check": {
+      "post": {
+        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Check the addresses of a container interface",
+        "parameters": [
+          {
+            "description": "A container interface",
+            "name": "request",
+            "in": "body",
+            "required": true,
+            "schema": {
+              "$ref": "#/definitions/CNIRequest"
+            }
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/del": {
+      "post": {
+        "description": "CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Release the addresses of a container interface",
+        "parameters": [
+          {
+            "description": "A container interface",
+            "name": "request",
+            "in": "body",
+            "required": true,
+            "schema": {
+              "$ref": "#/definitions/CNIRequest"
+            }
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/gc": {
+      "post": {
+        "description": "CNI GC. Releases the addresses of each interface in the network that is not in the list and was\nadded before the request. Other owners' addresses stay. A plugin that implements GC is called with\nall attachments that stay.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Release the addresses of container interfaces that no longer exist",
+        "parameters": [
+          {
+            "description": "A network, and its container interfaces that exist",
+            "name": "request",
+            "in": "body",
+            "required": true,
+            "schema": {
+              "$ref": "#/definitions/CNIGCRequest"
+            }
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid container ID, interface or JSON object",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "404": {
+            "description": "The sidecar does not serve the network's pods",
+            "headers": {
+              "Delegated-Ipam-Reason": {
+                "pattern": "^[ -~]+$",
+                "type": "string",
+                "description": "Why, in printable ASCII characters, at most 1024 of them",
+                "x-delegated-ipam-extension": true
+              }
+            }
+          },
+          "502": {
+            "description": "Failure",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
     "/config": {
       "get": {
         "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients repeat\nthis request until it is answered, before any other request.\n",
@@ -1917,6 +2592,121 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "CNIAttachment": {
+      "description": "A container interface",
+      "type": "object",
+      "required": [
+        "container-id",
+        "ifname"
+      ],
+      "properties": {
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "x-nullable": false
+        },
+        "ifname": {
+          "description": "CNI_IFNAME",
+          "type": "string",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "CNIGCRequest": {
+      "description": "The parameters of CNI GC",
+      "type": "object",
+      "required": [
+        "network",
+        "valid-attachments"
+      ],
+      "properties": {
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "valid-attachments": {
+          "description": "The container interfaces that exist",
+          "type": "array",
+          "maxItems": 100000,
+          "items": {
+            "$ref": "#/definitions/CNIAttachment"
+          }
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "CNIObject": {
+      "description": "A JSON object of CNI, which is passed on unchanged",
+      "type": "object",
+      "additionalProperties": true,
+      "x-delegated-ipam-extension": true,
+      "x-go-type": {
+        "hints": {
+          "kind": "primitive",
+          "noValidation": true
+        },
+        "import": {
+          "package": "encoding/json"
+        },
+        "type": "RawMessage"
+      }
+    },
+    "CNIRequest": {
+      "description": "The parameters of a call of the CNI plugin delegated-ipam-cni",
+      "type": "object",
+      "required": [
+        "network",
+        "container-id",
+        "ifname"
+      ],
+      "properties": {
+        "args": {
+          "description": "CNI_ARGS",
+          "type": "string",
+          "maxLength": 16384
+        },
+        "cni-args": {
+          "description": "The key args of the network configuration",
+          "$ref": "#/definitions/CNIObject"
+        },
+        "container-id": {
+          "description": "CNI_CONTAINERID",
+          "type": "string",
+          "maxLength": 128,
+          "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$",
+          "x-nullable": false
+        },
+        "ifname": {
+          "description": "CNI_IFNAME, other than \".\" and \"..\"",
+          "type": "string",
+          "maxLength": 15,
+          "minLength": 1,
+          "pattern": "^[^\\s/:\\x00-\\x1f]+$",
+          "x-nullable": false
+        },
+        "netns": {
+          "description": "CNI_NETNS; empty if the interface has none any more",
+          "type": "string",
+          "maxLength": 4096
+        },
+        "network": {
+          "description": "Name of the CNI network configuration",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "runtime-config": {
+          "description": "The key runtimeConfig of the network configuration",
+          "$ref": "#/definitions/CNIObject"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "DaemonConfiguration": {
       "description": "Configuration of the sidecar",
       "type": "object",
@@ -2509,6 +3299,24 @@ func init() {
     }
   },
   "parameters": {
+    "cni-gc-request": {
+      "description": "A network, and its container interfaces that exist",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNIGCRequest"
+      }
+    },
+    "cni-request": {
+      "description": "A container interface",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNIRequest"
+      }
+    },
     "ipam-also": {
       "type": "string",
       "x-delegated-ipam-extension": true,

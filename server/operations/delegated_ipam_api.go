@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 	"github.com/go-openapi/errors"
@@ -71,6 +72,30 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 			return middleware.NotImplemented("operation ipam.GetIpam has not yet been implemented")
 		}),
 
+		CniPostCniAddHandler: cni.PostCniAddHandlerFunc(func(params cni.PostCniAddParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.PostCniAdd has not yet been implemented")
+		}),
+
+		CniPostCniCheckHandler: cni.PostCniCheckHandlerFunc(func(params cni.PostCniCheckParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.PostCniCheck has not yet been implemented")
+		}),
+
+		CniPostCniDelHandler: cni.PostCniDelHandlerFunc(func(params cni.PostCniDelParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.PostCniDel has not yet been implemented")
+		}),
+
+		CniPostCniGcHandler: cni.PostCniGcHandlerFunc(func(params cni.PostCniGcParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.PostCniGc has not yet been implemented")
+		}),
+
 		IpamPostIpamHandler: ipam.PostIpamHandlerFunc(func(params ipam.PostIpamParams) middleware.Responder {
 			_ = params
 
@@ -128,6 +153,14 @@ type DelegatedIpamAPI struct {
 	DaemonGetHealthzHandler daemon.GetHealthzHandler
 	// IpamGetIpamHandler sets the operation handler for the get ipam operation
 	IpamGetIpamHandler ipam.GetIpamHandler
+	// CniPostCniAddHandler sets the operation handler for the post cni add operation
+	CniPostCniAddHandler cni.PostCniAddHandler
+	// CniPostCniCheckHandler sets the operation handler for the post cni check operation
+	CniPostCniCheckHandler cni.PostCniCheckHandler
+	// CniPostCniDelHandler sets the operation handler for the post cni del operation
+	CniPostCniDelHandler cni.PostCniDelHandler
+	// CniPostCniGcHandler sets the operation handler for the post cni gc operation
+	CniPostCniGcHandler cni.PostCniGcHandler
 	// IpamPostIpamHandler sets the operation handler for the post ipam operation
 	IpamPostIpamHandler ipam.PostIpamHandler
 	// IpamPostIpamIPHandler sets the operation handler for the post ipam IP operation
@@ -223,6 +256,18 @@ func (o *DelegatedIpamAPI) Validate() error {
 	}
 	if o.IpamGetIpamHandler == nil {
 		unregistered = append(unregistered, "ipam.GetIpamHandler")
+	}
+	if o.CniPostCniAddHandler == nil {
+		unregistered = append(unregistered, "cni.PostCniAddHandler")
+	}
+	if o.CniPostCniCheckHandler == nil {
+		unregistered = append(unregistered, "cni.PostCniCheckHandler")
+	}
+	if o.CniPostCniDelHandler == nil {
+		unregistered = append(unregistered, "cni.PostCniDelHandler")
+	}
+	if o.CniPostCniGcHandler == nil {
+		unregistered = append(unregistered, "cni.PostCniGcHandler")
 	}
 	if o.IpamPostIpamHandler == nil {
 		unregistered = append(unregistered, "ipam.PostIpamHandler")
@@ -340,6 +385,22 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 		o.handlers["GET"] = make(map[string]http.Handler)
 	}
 	o.handlers["GET"]["/ipam"] = ipam.NewGetIpam(o.context, o.IpamGetIpamHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/add"] = cni.NewPostCniAdd(o.context, o.CniPostCniAddHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/check"] = cni.NewPostCniCheck(o.context, o.CniPostCniCheckHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/del"] = cni.NewPostCniDel(o.context, o.CniPostCniDelHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/gc"] = cni.NewPostCniGc(o.context, o.CniPostCniGcHandler)
 	if o.handlers["POST"] == nil {
 		o.handlers["POST"] = make(map[string]http.Handler)
 	}

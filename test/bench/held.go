@@ -136,6 +136,12 @@ func (o *fakeBackend) NewInvocation(_ context.Context, n call.Network, container
 	return call.Invocation{ContainerID: containerID, Network: n.Name, Plugin: "host-local"}, o.err()
 }
 
+func (o *fakeBackend) ContainerInvocation(ctx context.Context, n call.Network, c call.Container) (call.Invocation, error) {
+	return o.NewInvocation(ctx, n, c.ContainerID, "")
+}
+
+func (o *fakeBackend) GC(context.Context, call.Invocation, []call.Attachment) error { return o.err() }
+
 func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 	ip := o.next
 	o.next = ip.Next()

@@ -35,6 +35,8 @@ const maxCalls = 4
 // plugin imitates the plugin and the sidecar's engine: an IPv4 range in memory. The HTTP API in front
 // of it is the sidecar's.
 type plugin struct {
+	httpapi.Engine // the methods that no bridge calls
+
 	node, store string
 
 	first netip.Addr

@@ -28,6 +28,10 @@ type Plugin interface {
 	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
 	// (plugin not found, VERSION failed, unsafe plugin not accepted).
 	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
+	// ContainerInvocation returns the invocation of an ADD for a container interface, as NewInvocation.
+	ContainerInvocation(ctx context.Context, n call.Network, c call.Container) (call.Invocation, error)
+	// GC runs GC, which the invocation must have, with the attachments that are valid.
+	GC(ctx context.Context, inv call.Invocation, valid []call.Attachment) error
 	// Configured returns why a pool has had no network since the process started; nil if it had one.
 	Configured(pool string) error
 	// Range compares addresses with the ranges of the network behind a pool as it is configured now.
@@ -80,6 +84,8 @@ type ReleaseRequest struct {
 	Pool string
 	// SkipDelay releases it without ReleaseDelay, also if it is in cooldown already.
 	SkipDelay bool
+	// Containers: the caller may release container interfaces.
+	Containers bool
 }
 
 // Attachment is the current view of one attachment. Its record is shared and must not be

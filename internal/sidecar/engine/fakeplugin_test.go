@@ -52,7 +52,7 @@ func sameAnswer() profile.Profile {
 func (n *fakeNode) Network(pool string) (call.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return call.Network{Name: n.networks[pool]}, n.networkErr
+	return call.Network{Name: n.networks[pool], ServesContainers: true}, n.networkErr
 }
 
 func (n *fakeNode) Configured(string) error {
@@ -84,6 +84,24 @@ func (n *fakeNode) NewInvocation(_ context.Context, network call.Network, contai
 		ContainerID: containerID, Network: network.Name, CNIVersion: n.cniVersion,
 		Config: json.RawMessage(`{}`), Plugin: n.profile.Type, Profile: n.profile,
 	}, n.pluginErr
+}
+
+func (n *fakeNode) ContainerInvocation(ctx context.Context, network call.Network, c call.Container) (call.Invocation, error) {
+	inv, err := n.NewInvocation(ctx, network, c.ContainerID, "")
+	inv.IfName, inv.NetNS, inv.Args = c.IfName, c.NetNS, c.Args
+	return inv, err
+}
+
+func (n *fakeNode) GC(_ context.Context, _ call.Invocation, valid []call.Attachment) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.store {
+		if !slices.ContainsFunc(valid, func(v call.Attachment) bool { return v.ContainerID == id }) {
+			delete(n.store, id)
+		}
+	}
+	n.steps = append(n.steps, "GC")
+	return nil
 }
 
 func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {

@@ -14,7 +14,7 @@ func (e *Engine) load(r record.Record) {
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
 	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now()), e.pools[r.Pool])
-	a.verifyDue.Store(r.State == record.Held)
+	a.verifyDue.Store(a.Rec.State == record.Held)
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.Key]; ok {
 		log.WithField(fieldOther, first.ID).Error("A second record of this owner is ignored: release the first one and start again")
@@ -36,8 +36,11 @@ func (e *Engine) load(r record.Record) {
 // retires reports whether an attachment is released at start: its owner is not among Owners any more
 // (RetireOwners), or it keeps an address that is not excluded any more.
 func (e *Engine) retires(r record.Record) bool {
-	if protocol.KeepsExcluded(r.Owner) {
+	switch {
+	case protocol.KeepsExcluded(r.Owner):
 		return !slices.ContainsFunc(r.Addrs(), e.opts.Excludes)
+	case protocol.OfContainer(r.Owner): // --owners is about the agent's
+		return false
 	}
 	return e.opts.RetireOwners && !e.opts.Owners.Match(r.Owner)
 }

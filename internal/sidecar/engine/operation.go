@@ -42,6 +42,8 @@ type operation struct {
 	client, hasSlot bool
 	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
 	hasProcess, hasSecondProcess bool
+	// container has the parameters of a container runtime's request; nil for none.
+	container *call.Container
 	// requestID is the ID of the client's request; empty for background work.
 	requestID string
 	// calls is the context of its plugin calls from acquireProcess on, and endCalls ends it.

@@ -28,6 +28,10 @@ type request struct {
 	skipDelay bool
 	// left receives the leftovers of protocol.Discard.
 	left *[]Leftover
+	// container are the parameters of a container runtime's request; nil for another one. before is the time
+	// before which its attachment was created, if a garbage collection releases it.
+	container *call.Container
+	before    time.Time
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
 	generated bool
@@ -69,6 +73,8 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	k, _, ok := e.holder(pool, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
+	case ok && protocol.OfContainer(k.Owner) && !r.Containers:
+		err = newError(protocol.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
 	case ok: // an address of a family that was disabled later can still be released
 	case !e.opts.Enabled(family):
 		err = familyDisabledError("address "+r.IP.String(), family)
@@ -145,6 +151,8 @@ func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 	switch why := e.rejected[k]; {
 	case protocol.KeepsExcluded(owner):
 		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, protocol.ExcludedOwnerPrefix)
+	case protocol.OfContainer(owner):
+		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, protocol.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):
 		return k, newError(protocol.Forbidden, "owner %q is not admitted by --owners", k.Owner)
 	case why != nil:
@@ -168,7 +176,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
 	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
-	op.protocol.Action = req.action
+	op.protocol.Action, op.container = req.action, req.container
 	if err := op.waitForLock(); err != nil {
 		err = e.clientError(ctx, k, err)
 		e.actionDone(req.action, k.Pool, req.families, err)
@@ -197,10 +205,12 @@ func (op *operation) work(req request, done chan<- result) {
 	op.entry.lastUsed = time.Now()
 	op.engine.mu.Unlock()
 	var err error
-	switch req.action {
-	case protocol.Release:
+	switch {
+	case req.container != nil || !req.before.IsZero():
+		err = op.workForContainer(req)
+	case req.action == protocol.Release:
 		err = op.protocol.Release(req.ip, req.skipDelay)
-	case protocol.Discard:
+	case req.action == protocol.Discard:
 		*req.left, err = op.discard()
 	default:
 		err = op.protocol.Allocate(req.want)

@@ -81,6 +81,14 @@ func (op *operation) Outside(ip netip.Addr) bool {
 }
 
 func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, error) {
+	if protocol.OfContainer(op.entry.Owner) {
+		c := op.container
+		if c == nil { // in the background
+			recorded := call.ContainerOf(op.protocol.LastInvocation())
+			c = &recorded
+		}
+		return op.engine.plugin.ContainerInvocation(op.callCtx(), n, *c)
+	}
 	return op.engine.plugin.NewInvocation(op.callCtx(), n, id, op.entry.Owner)
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
@@ -39,6 +40,12 @@ type Engine interface {
 	Release(context.Context, engine.ReleaseRequest) (engine.Attachment, error)
 	// Discard releases the attachment of an owner, or forgets it, and returns what the plugin may keep.
 	Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error)
+	// AddContainer, DelContainer and CheckContainer are the requests of a container runtime in a network.
+	AddContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)
+	DelContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)
+	CheckContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)
+	// GC releases the attachments of container interfaces that are not valid.
+	GC(ctx context.Context, network string, valid []call.Attachment) error
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[engine.Attachment]
 	// Abandon releases the attachment of a generated owner whose client did not get the response.

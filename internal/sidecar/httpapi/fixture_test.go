@@ -45,6 +45,13 @@ type fakeEngine struct {
 	discarded []string
 	left      []engine.Leftover
 	ctx       context.Context
+
+	containers []containerCall
+}
+
+type containerCall struct {
+	verb, network string
+	container     call.Container
 }
 
 func (e *fakeEngine) Allocate(ctx context.Context, r engine.AllocateRequest) (engine.Attachment, error) {
@@ -68,6 +75,28 @@ func (e *fakeEngine) Release(ctx context.Context, r engine.ReleaseRequest) (engi
 func (e *fakeEngine) Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error) {
 	e.ctx, e.discarded = ctx, append(e.discarded, pool+"/"+owner)
 	return e.got, e.left, e.err
+}
+
+func (e *fakeEngine) AddContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
+	return e.container(ctx, "add", network, c)
+}
+
+func (e *fakeEngine) DelContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
+	return e.container(ctx, "del", network, c)
+}
+
+func (e *fakeEngine) CheckContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
+	return e.container(ctx, "check", network, c)
+}
+
+func (e *fakeEngine) container(ctx context.Context, verb, network string, c call.Container) (engine.Attachment, error) {
+	e.ctx, e.containers = ctx, append(e.containers, containerCall{verb, network, c})
+	return e.got, e.err
+}
+
+func (e *fakeEngine) GC(ctx context.Context, network string, valid []call.Attachment) error {
+	e.ctx, e.containers = ctx, append(e.containers, containerCall{verb: fmt.Sprint("gc ", valid), network: network})
+	return e.err
 }
 
 func (e *fakeEngine) Abandon(_ context.Context, pool, owner string) {
@@ -94,7 +123,7 @@ func (e *fakeEngine) Record(pool, owner string) (record.Record, bool) {
 
 // calls returns the number of calls that change attachments.
 func (e *fakeEngine) calls() int {
-	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded)
+	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded) + len(e.containers)
 }
 
 // reporter returns copies of a report, with the lists that every report has.

@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/daemon"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
@@ -27,6 +28,10 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
 	api.IpamDeleteIpamHandler = ipam.DeleteIpamHandlerFunc(h.discard)
 	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
+	api.CniPostCniAddHandler = cni.PostCniAddHandlerFunc(h.addContainer)
+	api.CniPostCniDelHandler = cni.PostCniDelHandlerFunc(h.delContainer)
+	api.CniPostCniCheckHandler = cni.PostCniCheckHandlerFunc(h.checkContainer)
+	api.CniPostCniGcHandler = cni.PostCniGcHandlerFunc(h.gc)
 	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
 	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
 }
@@ -91,7 +96,7 @@ func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got
 // release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := engine.ReleaseRequest{Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
+	request := engine.ReleaseRequest{Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay), Containers: h.checkContainers(ctx) == nil}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())

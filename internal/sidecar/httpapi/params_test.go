@@ -150,7 +150,7 @@ func TestAddressParameter(t *testing.T) {
 		if got := f.engine.restored[0]; got != (engine.RestoreRequest{IP: ip, Owner: "health", Pool: "blue"}) {
 			t.Errorf("restore of %s: the engine was called with %+v", in, got)
 		}
-		if got := f.engine.released[0]; got != (engine.ReleaseRequest{IP: ip, Pool: "blue"}) {
+		if got := f.engine.released[0]; got != (engine.ReleaseRequest{IP: ip, Pool: "blue", Containers: true}) {
 			t.Errorf("release of %s: the engine was called with %+v", in, got)
 		}
 		wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue", "Skip-Release-Delay", "true"), http.StatusOK)

@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,7 @@ const (
 	// the server end a slow one.
 	writeTimeout = 100 * time.Second
 
-	// maxHeader and maxBody are in bytes. No operation of the API has a body.
+	// maxHeader and maxBody are in bytes.
 	maxHeader = 8 << 10
 	maxBody   = 64 << 10
 
@@ -46,7 +47,7 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	}
 }
 
-// prepare reads and drops the body of a request, refuses one above maxBody, and reports the request to
+// prepare reads the body of a request, refuses one above maxBody, and reports the request to
 // its connection.
 func prepare(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,12 +55,12 @@ func prepare(next http.Handler) http.Handler {
 			c.startRequest()
 		}
 		if r.Body != http.NoBody {
-			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 			if err != nil {
 				refuseBody(w, err)
 				return
 			}
-			r.Body, r.ContentLength = http.NoBody, n // by the length the router sees that there was one
+			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -69,7 +70,7 @@ func prepare(next http.Handler) http.Handler {
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		http.Error(w, fmt.Sprintf("the body has more than %d bytes; no operation has one", maxBody), http.StatusRequestEntityTooLarge)
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
 		return
 	}
 	http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)

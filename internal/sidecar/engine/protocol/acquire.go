@@ -39,7 +39,15 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 		}
 		return false, errors.Join(err, t.failed)
 	}
-	if op.Rec == nil {
+	ofContainer := OfContainer(op.Owner)
+	// The runtime's container IDs are new. A refusal is repeated after a DEL, so that costs nothing.
+	untried := ofContainer && op.Rec == nil
+	switch {
+	case untried:
+		old = nil
+	case ofContainer && t.failed != nil && inv.Profile.SingleUseIDs(): // its DEL would act on the next ADD
+		return false, op.undoAcquire(inv, t.failed)
+	case op.Rec == nil:
 		adopted, absent, err := op.adopt(inv, t)
 		if err == nil {
 			err = op.checkRequired(t.Want)
@@ -73,6 +81,9 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 		op.World.Freed(*r.holder)
 	}
 	inUse := op.idInUseByDel(inv)
+	if inUse && ofContainer {
+		return false, op.undoAcquire(inv, op.idInUseError())
+	}
 	if inUse { // use another one
 		inv.ContainerID, inv.AddActsUntil = op.nextID(inv.Profile), time.Time{}
 	}
@@ -84,7 +95,7 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 	if err = op.add(inv, t.Want); err == nil {
 		return false, nil
 	}
-	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil, othersRan: acquisition.OthersRan() && !op.World.Stopping(), err: err})
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, othersRan: acquisition.OthersRan() && !op.World.Stopping(), err: err})
 	if final != nil {
 		return false, op.undoAcquire(inv, final)
 	}

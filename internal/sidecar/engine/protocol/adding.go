@@ -57,7 +57,7 @@ func (op *Operation) keepUnconfirmed(delErr error) error {
 	r := op.unconfirmed.Clone()
 	r.Generation, r.LateDel = op.Rec.Generation, op.Rec.LateDel
 	op.setRecord(r)
-	if op.idInUseByDel(op.lastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
+	if op.idInUseByDel(op.LastInvocation()) || outcomeUnknown(delErr) { // it may be lost now
 		op.setLost(delErr)
 	}
 	return fmt.Errorf("%s: the plugin reported that it does not hold %v, but the DEL that must confirm that failed, so it is kept: %w",

@@ -52,6 +52,9 @@ func (op *Operation) assignContainerID(network string) error {
 
 // nextID returns the container ID of the next ADD with a profile.
 func (op *Operation) nextID(p profile.Profile) string {
+	if id := op.runtimeID(); id != "" {
+		return id
+	}
 	if p.SingleUseIDs() {
 		return op.World.UniqueID(op.ID)
 	}
@@ -64,6 +67,9 @@ func (op *Operation) nextID(p profile.Profile) string {
 
 // idInUseByDel reports whether a DEL may still act on the container ID of an invocation.
 func (op *Operation) idInUseByDel(inv call.Invocation) bool {
+	if OfContainer(op.Owner) {
+		return op.World.Now().Before(op.Rec.LateDel.Until)
+	}
 	return !inv.Profile.SingleUseIDs() && inv.ContainerID != op.nextID(inv.Profile)
 }
 

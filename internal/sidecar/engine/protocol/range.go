@@ -20,7 +20,7 @@ func (op *Operation) outside(ip netip.Addr) bool {
 // checkComparable rejects a request for recorded addresses before the first configuration of the pool
 // since the start, if the plugin has ranges to compare them with: the node may have got others.
 func (op *Operation) checkComparable() error {
-	if len(op.Rec.Addresses()) == 0 || !op.lastInvocation().Profile.LikeHostLocal() {
+	if len(op.Rec.Addresses()) == 0 || !op.LastInvocation().Profile.LikeHostLocal() {
 		return nil
 	}
 	if err := op.World.Configured(); err != nil {

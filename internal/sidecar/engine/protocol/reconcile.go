@@ -55,7 +55,7 @@ func (op *Operation) reverify() error {
 	if err == nil && !held {
 		err = op.reacquire()
 	}
-	if err != nil {
+	if err != nil || op.Rec == nil { // a container interface is released
 		return err
 	}
 	return op.delOldIDs()
@@ -63,14 +63,18 @@ func (op *Operation) reverify() error {
 
 // reacquire completes an interrupted acquisition, and reacquires lost addresses that were
 // allocated to the owner, if they can be requested and are in the ranges. Addresses that were never
-// allocated to the owner are released.
+// allocated to the owner are released, and those of a container interface, which the runtime adds again.
 func (op *Operation) reacquire() error {
+	if OfContainer(op.Owner) {
+		op.Action = Cleanup
+		return op.giveUp()
+	}
 	if op.Rec.State == record.Adding && !op.Rec.InUse() {
 		op.Action = Cleanup
 		return op.release()
 	}
 	op.Action = Reacquire
-	inv, claimed := op.lastInvocation(), op.claimedAddresses()
+	inv, claimed := op.LastInvocation(), op.claimedAddresses()
 	if !slices.ContainsFunc(claimed, op.outside) && (op.Freed || canRequest(inv, claimed)) {
 		required := claimed
 		// One that another holder has for good must not cost the owner the other family.

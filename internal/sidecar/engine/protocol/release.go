@@ -21,8 +21,8 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
 		return op.release()
 	}
-	if KeepsExcluded(op.Owner) {
-		return op.release() // no client has it, so nothing cools down
+	if KeepsExcluded(op.Owner) || OfContainer(op.Owner) {
+		return op.release() // nothing cools down: no client has it, or its container ends with all families
 	}
 	f := record.FamilyOf(ip)
 	r := op.Rec.Clone()

@@ -58,6 +58,8 @@ const (
 	Release  Action = "release"
 	// Discard releases an attachment even if the plugin's DEL failed.
 	Discard Action = "discard"
+	// Check runs CHECK for a container interface. Its ADD is counted as Allocate, its DEL as Release.
+	Check Action = "check"
 
 	// Expire: an allocation was not confirmed in time.
 	Expire Action = "expire"
@@ -72,8 +74,8 @@ const (
 	Cleanup Action = "cleanup"
 )
 
-// lastInvocation returns the invocation of the last ADD.
-func (s State) lastInvocation() call.Invocation {
+// LastInvocation returns the invocation of the last ADD.
+func (s State) LastInvocation() call.Invocation {
 	if s.Rec == nil || len(s.Rec.Invocations) == 0 {
 		return call.Invocation{}
 	}
@@ -103,7 +105,7 @@ func (s State) IDInUse() string {
 // OldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
 // under the same ID waits for the release: its DEL would free the held addresses.
 func (s State) OldIDs() []call.Invocation {
-	live := s.lastInvocation().ContainerID
+	live := s.LastInvocation().ContainerID
 	return slices.DeleteFunc(slices.Clone(s.Rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
 }
 

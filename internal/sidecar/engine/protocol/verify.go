@@ -26,7 +26,7 @@ func (op *Operation) verify() (held bool, err error) {
 			}
 		}()
 	}
-	inv := op.lastInvocation()
+	inv := op.LastInvocation()
 	if op.idInUseByDel(inv) && op.World.Now().Before(op.Rec.LateDel.Until) {
 		return false, fmt.Errorf("%s: a DEL of %v without an answer may still act; try again after %s", op, op.addresses(), op.Rec.LateDel.Until.Format(time.RFC3339))
 	}
@@ -81,7 +81,11 @@ func (op *Operation) verifyByLookup(inv call.Invocation) (holds, known bool) {
 
 // verifyByPlugin verifies the attachment by CHECK or ADD, as the profile says.
 func (op *Operation) verifyByPlugin(inv call.Invocation) (bool, error) {
-	switch inv.VerifyBy() {
+	by := inv.VerifyBy()
+	if by == profile.VerifyAdd && OfContainer(op.Owner) {
+		by = profile.VerifyNothing // an ADD is the runtime's
+	}
+	switch by {
 	case profile.VerifyNothing:
 		return true, nil
 	case profile.VerifyAdd:

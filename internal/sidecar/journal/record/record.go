@@ -117,6 +117,14 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
+func (r Record) LastResult() json.RawMessage {
+	if n := len(r.Invocations); n > 0 {
+		return r.Invocations[n-1].PrevResult
+	}
+	return nil
+}
+
 // Claimed reports whether the family is allocated to the owner.
 func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
 

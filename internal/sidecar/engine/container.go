@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// Requests of a container runtime name a network, as its plugins do, and the container interface
+// (docs/design/pods.md). Errors are as those of Allocate.
+
+// AddContainer returns the attachment of a container interface, created if necessary.
+func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, protocol.Allocate, network, c)
+}
+
+// DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
+func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, protocol.Release, network, c)
+}
+
+// CheckContainer runs the plugin's CHECK for a container interface.
+func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, protocol.Check, network, c)
+}
+
+func (e *Engine) runContainer(ctx context.Context, action protocol.Action, network string, c call.Container) (Attachment, error) {
+	k, err := e.containerKey(network, protocol.ContainerOwner(c.ContainerID, c.IfName))
+	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c})
+}
+
+// workForContainer does what a container runtime requests.
+func (op *operation) workForContainer(req request) error {
+	switch {
+	case !req.before.IsZero():
+		if r := op.entry.Rec; r == nil || !r.Created.Before(req.before) {
+			return nil // added again
+		}
+		return op.protocol.Del()
+	case req.action == protocol.Allocate:
+		return op.protocol.Add()
+	case req.action == protocol.Release:
+		return op.protocol.Del()
+	default:
+		return op.protocol.Check()
+	}
+}
+
+// containerKey returns the key of a container interface in a network: that of its record, or else in the
+// pool of the network.
+func (e *Engine) containerKey(network, owner string) (protocol.Key, error) {
+	for pool := range e.pools {
+		if r, ok := e.Record(pool, owner); ok && r.Network == network {
+			return protocol.Key{Pool: pool, Owner: owner}, nil
+		}
+	}
+	k := protocol.Key{Owner: owner}
+	n, err := e.containerNetwork(network)
+	if err != nil {
+		return k, err
+	}
+	k.Pool = n.pool
+	if why := e.rejected[k]; why != nil {
+		return k, newError(protocol.Failed, "%s is not served: %w", k, why)
+	}
+	return k, nil
+}
+
+type pooledNetwork struct {
+	call.Network
+	pool string
+}
+
+// containerNetwork returns the network of a container runtime's request, or why it is not served.
+func (e *Engine) containerNetwork(name string) (pooledNetwork, error) {
+	var served []string
+	var errs []error
+	for _, pool := range e.opts.Pools {
+		n, err := e.plugin.Network(pool)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("pool %q: %w", pool, err))
+		case n.ServesContainers && n.Name == name:
+			return pooledNetwork{n, pool}, nil
+		case n.ServesContainers:
+			served = append(served, n.Name)
+		}
+	}
+	if len(errs) > 0 { // one of them may be its pool
+		return pooledNetwork{}, &protocol.Error{Kind: protocol.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
+	}
+	slices.Sort(served)
+	return pooledNetwork{}, newError(protocol.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
+}
+
+// GC releases the attachments of the network's container interfaces that are not valid and were created
+// before the call, and calls the plugin with all attachments that are. Other owners' are valid.
+func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment) error {
+	began := time.Now()
+	n, err := e.containerNetwork(network)
+	if err != nil {
+		return err
+	}
+	owners := map[string]bool{}
+	for _, v := range valid {
+		owners[protocol.ContainerOwner(v.ContainerID, v.IfName)] = true
+	}
+	var stale []protocol.Key
+	e.each(func(a *entry) {
+		if protocol.OfContainer(a.Owner) && a.Rec.Network == network && !owners[a.Owner] {
+			stale = append(stale, a.Key)
+		}
+	})
+	var errs []error
+	for _, k := range stale {
+		if _, err := e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), before: began}); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, e.pluginGC(ctx, n, valid))...)
+}
+
+// pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.
+func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Attachment) error {
+	inv, err := e.plugin.NewInvocation(ctx, n.Network, "", "")
+	if err != nil || !inv.HasGC() || n.DisableGC {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
+	defer cancel()
+	p := e.pools[n.pool]
+	all := map[*semaphore.Weighted]int64{p.processes: int64(e.opts.MaxProcesses)}
+	if p.background != p.processes {
+		all[p.background] = 1
+	}
+	for s, slots := range all {
+		if err := s.Acquire(ctx, slots); err != nil {
+			return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: the plugin's GC waited for other calls for too long: %w", n.Name, err)}
+		}
+		defer s.Release(slots)
+	}
+	listed := map[call.Attachment]bool{}
+	for _, v := range valid {
+		listed[v] = true
+	}
+	e.each(func(a *entry) {
+		if a.Rec.State == record.Releasing && protocol.OfContainer(a.Owner) {
+			return
+		}
+		for _, recorded := range a.Rec.Invocations {
+			if recorded.Network == n.Name {
+				listed[call.Attachment{ContainerID: recorded.ContainerID, IfName: recorded.IfName}] = true
+			}
+		}
+	})
+	return e.plugin.GC(ctx, inv, slices.Collect(maps.Keys(listed)))
+}
