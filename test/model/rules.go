@@ -47,5 +47,9 @@ var rules = []rule{
 	{"an address that was given up stays reserved", []edit{{"claim.go", "			r.GivenUp = append(r.GivenUp, was.Addr())\n", ""}}, "given-up", "", two},
 	{"an excluded address is not allocated", []edit{{"exclude.go", "	case i >= 0:", "	case false:"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
 	{"an address outside the ranges is replaced", []edit{{"allocate.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
+	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"acquire.go", "if inUse && ofContainer {", "if false {"}}, "container-remote", "", two},
+	{"no container survives a reboot", []edit{{"load.go", "	if OfContainer(r.Owner) &&", "	if false && OfContainer(r.Owner) &&"}}, "container", "", "after a reboot"},
+	{"a lost container interface is released", []edit{{"reconcile.go", "	if OfContainer(op.Owner) {", "	if false {"}}, "container-bare", "", "without a request"},
+	{"a DEL confirms the loss of a container interface", []edit{{"container.go", "	if op.unconfirmed != nil {", "	op.unconfirmed = nil\n	if false {"}}, "container-remote", "", two},
 	{"what an interrupted release began is finished", []edit{{"reconcile.go", "	case r.State == record.Cooldown, r.State == record.Releasing:", "	case r.State == record.Cooldown:"}}, "local", "", "goes on for ever"},
 }

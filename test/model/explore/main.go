@@ -270,6 +270,10 @@ func configs() []config {
 		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
+		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
+		{name: "container-bare", profile: node, container: true, bare: true},
+		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
+		{name: "container-another", profile: another, container: true, reboot: true},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
 	}
 	for i := range all {
@@ -277,6 +281,9 @@ func configs() []config {
 		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, 2, 1, 1, 1, true
 		if c.lostLease {
 			c.pods = 0 // nothing but a lease keeps it from the address
+		}
+		if c.container && c.profile.OnNode() {
+			c.calls = 3
 		}
 		if c.families == nil {
 			c.families = v4

@@ -230,7 +230,7 @@ func (x *explorer) faults(w *world, to adder) {
 		to(fault, func(c *world) {
 			for i := range c.owners {
 				c.owners[i].disk = nil
-				if !cfg.lookup {
+				if !cfg.lookup || protocol.OfContainer(c.owners[i].key.Owner) {
 					c.owners[i].using = nil
 				}
 			}
@@ -270,7 +270,8 @@ func (x *explorer) reboot(w *world) {
 	}
 	w.pod = nil // it has ended; its lease may stay
 	for i := range w.owners {
-		w.owners[i].using = nil
+		o := &w.owners[i]
+		o.using, o.stale = nil, o.disk != nil && o.disk.State != record.Tombstone && protocol.OfContainer(o.key.Owner)
 	}
 	x.restart(w)
 }
@@ -282,6 +283,10 @@ func (x *explorer) begins(w *world, i int, to adder) {
 		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
 	}
 	if w.calls == 0 || protocol.KeepsExcluded(o.key.Owner) {
+		return
+	}
+	if protocol.OfContainer(o.key.Owner) {
+		x.beginsOfContainer(w, i, to)
 		return
 	}
 	families := [][]record.Family{x.cfg.families}
@@ -308,6 +313,43 @@ func (x *explorer) begins(w *world, i int, to adder) {
 				c.calls--
 				x.begin(c, i, task{action: protocol.Restore, ip: ip, families: []record.Family{record.IPv4}})
 			}, "%s restores %s", o.key.Owner, ip)
+		}
+	}
+}
+
+// beginsOfContainer are what a container runtime does, through the sidecar and, before its installation or
+// after its removal, without it. A container whose ADD is repeated without a record uses only what that returns.
+func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
+	o, id := &w.owners[i], idOf(w.owners[i].key.Owner)
+	to(chosen, func(c *world) {
+		c.calls--
+		if o.st.Rec == nil {
+			c.owners[i].using = nil
+		}
+		x.begin(c, i, task{action: protocol.Allocate, families: x.cfg.families})
+	}, "%s: ADD", o.key.Owner)
+	to(chosen, func(c *world) {
+		c.calls--
+		c.owners[i].using = nil
+		x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
+	}, "%s: DEL", o.key.Owner)
+	if !x.cfg.bare {
+		return
+	}
+	if len(w.held(id)) > 0 {
+		to(chosen, func(c *world) {
+			c.calls--
+			c.owners[i].using = nil
+			c.delete(id)
+		}, "%s: DEL without the sidecar", o.key.Owner)
+	} else if o.st.Rec == nil {
+		for _, set := range x.choices(w, nil) {
+			to(chosen, func(c *world) {
+				c.calls--
+				c.owners[i].using = set
+				c.allocate(id, set)
+				c.excused = append(slices.Clip(c.excused), id)
+			}, "%s: ADD without the sidecar: %v", o.key.Owner, set)
 		}
 	}
 }
@@ -357,7 +399,7 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 			if s.soon {
 				c.owners[i].gone = c.owners[i].disk
 			}
-			c.owners[i].disk = nil
+			c.owners[i].disk, c.owners[i].stale = nil, false
 		}
 		then(goesOn, outcome{}, gone, "removes its record")
 		then(fault, outcome{err: errFault}, nil, "the removal fails")
@@ -422,6 +464,7 @@ func (x *explorer) writes(i int, r record.Record, then continuation) {
 			c.owners[i].before = d
 		}
 		c.owners[i].disk = &disk
+		c.owners[i].stale = c.owners[i].stale && (disk.State == record.Held || disk.State == record.Releasing)
 		for j := range c.owners {
 			c.owners[j].gone = nil
 		}

@@ -145,6 +145,15 @@ func (x *explorer) operation(w *world, i int, r *run) *protocol.Operation {
 }
 
 func (x *explorer) do(op *protocol.Operation, t task) error {
+	ofContainer := protocol.OfContainer(op.Owner)
+	switch t.action {
+	case protocol.Allocate, protocol.Release:
+		if ofContainer && t.action == protocol.Allocate {
+			return op.Add()
+		} else if ofContainer {
+			return op.Del()
+		}
+	}
 	switch t.action {
 	case protocol.Allocate:
 		return op.Allocate(protocol.Want{Families: t.families, Any: true})

@@ -27,8 +27,10 @@ type config struct {
 	addrs, calls, faults, pods, late int
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
 	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore, held bool
-	releaseDelay, verifyInterval                                                                              int
-	exclude                                                                                                   int // addresses
+	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
+	container, bare              bool
+	releaseDelay, verifyInterval int
+	exclude                      int // addresses
 }
 
 // lease is an allocation in the plugin's store.
@@ -59,6 +61,8 @@ type owner struct {
 	// gone is the record whose removal a power loss undoes; result the result of the last operation.
 	gone   *record.Record
 	result error
+	// stale: its record on disk is that of a container that ended with a reboot.
+	stale bool
 	// using are the addresses that its client uses.
 	using []netip.Addr
 }
@@ -125,6 +129,9 @@ func (x *explorer) options(w *world) *protocol.Options {
 func (x *explorer) initial() *world {
 	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods}
 	names := []string{"a", "b"}
+	if x.cfg.container {
+		names[0] = containerOwner
+	}
 	for _, p := range x.opts.Exclude {
 		names = append(names, protocol.ExcludedOwnerPrefix+p.Addr().String())
 	}
@@ -238,10 +245,10 @@ func (x *explorer) restart(w *world) {
 	w.late = slices.Clone(w.late)
 	for i := range w.owners {
 		o := &w.owners[i]
-		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone}
+		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone, stale: o.stale}
 		if o.disk != nil {
 			o.st = protocol.Load(*o.disk, x.options(w), at(w.now))
-			o.doubted, o.queued = o.disk.State == record.Held, true
+			o.doubted, o.queued = o.st.Rec.State == record.Held, true
 		}
 	}
 }
@@ -312,6 +319,9 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) {
+			return fmt.Sprintf("%s is added without a request", o.key.Owner)
+		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
 			return fmt.Sprintf("%s is not covered by the record on disk", short(o.run.waits.inv.ContainerID))
 		}
@@ -355,6 +365,9 @@ func (x *explorer) unfinished(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
+		if o.stale {
+			return fmt.Sprintf("the record of %s stays after a reboot", o.key.Owner)
+		}
 		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && !r.InUse()) {
 			return fmt.Sprintf("the record of %s stays %s", o.key.Owner, r.State)
 		}
@@ -422,7 +435,10 @@ func short(id string) string {
 	return id
 }
 
-var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net")}
+// containerOwner is a container interface; its container ID is the runtime's.
+var containerOwner = protocol.ContainerOwner("c", "eth0")
+
+var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c"}
 
 // idOf returns the container ID of generation 0.
 func idOf(owner string) string { return idsOf[owner] }
