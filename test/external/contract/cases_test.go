@@ -21,7 +21,7 @@ type contractCase struct {
 
 // contractCases has at least one case for each documented code of each operation.
 func contractCases() []contractCase {
-	return slices.Concat(readCases(), allocateCases(), restoreCases(), releaseCases(), discardCases())
+	return slices.Concat(readCases(), allocateCases(), restoreCases(), releaseCases(), discardCases(), containerCases())
 }
 
 func readCases() []contractCase {
@@ -99,6 +99,37 @@ func discardCases() []contractCase {
 		{"no attachment", routerHolds, op("ingress"), 404},
 		{"state directory moved", stateMoved, op("router"), 500},
 	}
+}
+
+// aContainer is the request for a container interface, inOther the same in another network.
+const (
+	aContainer = `{"network":"pods","container-id":"0a1b","ifname":"eth0","netns":"/var/run/netns/0a1b","args":"IgnoreUnknown=1",
+		"cni-args":{"cni":{}},"runtime-config":{"ips":[]}}`
+	inOther = `{"network":"others","container-id":"0a1b","ifname":"eth0"}`
+)
+
+func containerCases() []contractCase {
+	var all []contractCase
+	for _, operation := range []string{"POST /cni/add", "POST /cni/del", "POST /cni/check"} {
+		op := func(body string) call { return call{operation: operation, body: body} }
+		all = append(all, []contractCase{
+			{"container", containerHolds, op(aContainer), 200},
+			{"invalid interface", containers, op(`{"network":"pods","container-id":"0a1b","ifname":".."}`), 400},
+			{"caller not allowed", containersFromOtherUser, op(aContainer), 403},
+			{"another network", containers, op(inOther), 404},
+			{"plugin error", containersFail, op(aContainer), 502},
+		}...)
+	}
+	gc := func(network, ifName string) call {
+		return call{operation: "POST /cni/gc", body: fmt.Sprintf(`{"network":%q,"valid-attachments":[{"container-id":"0a1b","ifname":%q}]}`, network, ifName)}
+	}
+	return append(all, []contractCase{
+		{"container", containers, gc("pods", "eth0"), 200},
+		{"invalid interface", containers, gc("pods", ".."), 400},
+		{"caller not allowed", containersFromOtherUser, gc("pods", "eth0"), 403},
+		{"another network", containers, gc("others", "eth0"), 404},
+		{"no configuration", noConfiguration, gc("pods", "eth0"), 502},
+	}...)
 }
 
 //evidence:reference/api each documented code has a case, and no response has another one

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -122,6 +123,48 @@ func scripted(t *testing.T, script string) (*harness.Node, *harness.Sidecar) {
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
 	n.InstallScript(t, "scripted", script)
 	s := n.Launch(t)
+	s.WaitReady(t)
+	return n, s
+}
+
+// containers starts a sidecar whose network container runtimes use through it.
+func containers(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	return containersWith(t)
+}
+
+// containerHolds is containers with the addresses of aContainer.
+func containerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n, s := containers(t)
+	loadSwagger(t, swaggerFile).send(t, s.Client, call{operation: "POST /cni/add", body: aContainer}).WantStatus(t, http.StatusOK)
+	return n, s
+}
+
+// containersFail is containers with a plugin of which every verb fails but VERSION.
+func containersFail(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n, s := containersWith(t)
+	n.InstallScript(t, "host-local", delFailsScript)
+	return n, s
+}
+
+// containersFromOtherUser is containers for a client that may call, but is not a container runtime.
+func containersFromOtherUser(t *testing.T) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n, s := containersWith(t, "--socket-mode=0666", fmt.Sprintf("--allow-uids=%d", otherID))
+	other := *s
+	other.Client = proxyAsOtherUser(t, n)
+	return n, &other
+}
+
+func containersWith(t *testing.T, flags ...string) (*harness.Node, *harness.Sidecar) {
+	t.Helper()
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "delegated-ipam-cni", IPAM: map[string]any{"delegate": map[string]any{
+		"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}},
+	}}})
+	s := n.Launch(t, append(flags, "--enable-ipv6=false")...)
 	s.WaitReady(t)
 	return n, s
 }

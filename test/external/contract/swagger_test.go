@@ -31,6 +31,8 @@ type call struct {
 	operation string
 	// path, query and header are the values of the parameters, by name.
 	path, query, header map[string]string
+	// body is the JSON body; empty for none.
+	body string
 }
 
 func loadSwagger(t *testing.T, file string) swagger {
@@ -79,7 +81,15 @@ func (d swagger) send(t *testing.T, c harness.Client, r call) harness.Response {
 	for name, value := range r.header {
 		header = append(header, name, value)
 	}
-	return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
+	if r.body == "" {
+		return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+d.basePath+path, strings.NewReader(r.body))
+	harness.Must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.Send(request)
+	harness.Must(t, err)
+	return response
 }
 
 // validateCall returns an error if a parameter of the call is undocumented or invalid, or a
@@ -93,6 +103,12 @@ func (d swagger) validateCall(r call) error {
 		"path": maps.Clone(r.path), "query": maps.Clone(r.query), "header": maps.Clone(r.header),
 	}
 	for _, p := range op.Parameters {
+		if p.In == "body" {
+			if err := validateBody(p.Schema, r.body); err != nil {
+				return fmt.Errorf("body %s: %w", p.Name, err)
+			}
+			continue
+		}
 		value, given := remaining[p.In][p.Name]
 		delete(remaining[p.In], p.Name)
 		if !given {
@@ -111,6 +127,14 @@ func (d swagger) validateCall(r call) error {
 		}
 	}
 	return nil
+}
+
+func validateBody(s *spec.Schema, text string) error {
+	var body any
+	if err := json.Unmarshal([]byte(text), &body); err != nil {
+		return err
+	}
+	return validate.AgainstSchema(strict(s), body, strfmt.Default)
 }
 
 func validateParameter(p spec.Parameter, value string) error {
