@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// containerNode returns a node whose runtime calls the plugin with this ipam object through the sidecar.
+func containerNode(t *testing.T, cniVersion string, ipam func(n *harness.Node) map[string]any) *harness.Node {
+	t.Helper()
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: cniVersion, Plugin: "delegated-ipam-cni", IPAM: map[string]any{"delegate": ipam(n)}})
+	n.Flags = []string{"--enable-ipv6=false"}
+	return n
+}
+
+// hostLocalIPAM is an ipam object of host-local.
+func hostLocalIPAM(n *harness.Node) map[string]any {
+	return map[string]any{
+		"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}},
+		"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
+	}
+}
+
+// container is a container interface of the network "pods".
+type container struct{ id, ifName string }
+
+func (c container) request() map[string]any {
+	return map[string]any{
+		"network": "pods", "container-id": c.id, "ifname": c.ifName, "netns": "/var/run/netns/" + c.id,
+		"args": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + c.id,
+	}
+}
+
+func (c container) owner() string { return "cni/" + c.id + "/" + c.ifName }
+
+// cni sends a request of delegated-ipam-cni.
+func cni(t *testing.T, s *harness.Sidecar, operation string, body map[string]any) harness.Response {
+	t.Helper()
+	data, err := json.Marshal(body)
+	harness.Must(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/cni/"+operation, bytes.NewReader(data))
+	harness.Must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.Send(request)
+	harness.Must(t, err)
+	return response
+}
+
+// addContainer adds a container interface, which must succeed, and returns its addresses.
+func addContainer(t *testing.T, s *harness.Sidecar, c container) []string {
+	t.Helper()
+	response := cni(t, s, "add", c.request())
+	response.WantStatus(t, http.StatusOK)
+	var result struct{ IPs []struct{ Address string } }
+	harness.Must(t, json.Unmarshal(response.Body, &result))
+	var ips []string
+	for _, ip := range result.IPs {
+		bare, _, _ := strings.Cut(ip.Address, "/")
+		ips = append(ips, bare)
+	}
+	return ips
+}
+
+func delContainer(t *testing.T, s *harness.Sidecar, c container) {
+	t.Helper()
+	cni(t, s, "del", c.request()).WantStatus(t, http.StatusOK)
+}
+
+// wantLease wants the plugin's store to have an address for exactly this container interface.
+func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
+	t.Helper()
+	for _, l := range n.Leases(t) {
+		if l.IP.String() == ip && l.ContainerID == c.id && l.Interface == c.ifName {
+			return
+		}
+	}
+	t.Errorf("the plugin's store has %v; want %s for %v", n.Leases(t), ip, c)
+}
+
+//evidence:design/pods the plugin gets the ID and interface of the runtime, a repeated ADD returns the same result, and a DEL is repeatable
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	pod, second := container{"0a1b2c3d", "eth0"}, container{"0a1b2c3d", "net1"}
+
+	first := cni(t, s, "add", pod.request())
+	first.WantStatus(t, http.StatusOK)
+	for _, text := range []string{`"gateway":"10.15.0.1"`, `"routes":[{"dst":"0.0.0.0/0"}]`, `"cniVersion":"1.1.0"`} {
+		if !bytes.Contains(first.Body, []byte(text)) {
+			t.Errorf("ADD returned %s; want %s in it", first.Body, text)
+		}
+	}
+	if repeated := cni(t, s, "add", pod.request()); !bytes.Equal(repeated.Body, first.Body) {
+		t.Errorf("the repeated ADD returned %s; want the result of the first one, %s", repeated.Body, first.Body)
+	}
+	ip := addContainer(t, s, pod)[0]
+	wantLease(t, n, ip, pod)
+	wantLease(t, n, addContainer(t, s, second)[0], second)
+	wantLeaseCount(t, n, 3)
+	cni(t, s, "check", pod.request()).WantStatus(t, http.StatusOK)
+
+	delContainer(t, s, pod)
+	delContainer(t, s, pod)
+	delContainer(t, s, container{"unknown", "eth0"})
+	wantNoAttachment(t, s, pod.owner())
+	wantState(t, s, second.owner(), "held")
+	delContainer(t, s, second)
+	wantLeased(t, n, router...)
+	wantLeaseCount(t, n, 1)
+}
+
+// A container that was added without the sidecar is released through it.
+//
+//evidence:design/pods a container that was added without the sidecar is released through it
+func TestContainerAddedBefore(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	pod := container{"before", "eth0"}
+	bareCall(t, n, "ADD", pod)
+	wantLeaseCount(t, n, 1)
+	addContainer(t, s, pod) // as an agent that repeats its ADD at each start
+	wantLeaseCount(t, n, 1)
+	delContainer(t, s, pod)
+	bareCall(t, n, "ADD", pod)
+	delContainer(t, s, pod)
+	wantLeaseCount(t, n, 0)
+}
+
+// bareCall calls host-local as a runtime does without the sidecar.
+func bareCall(t *testing.T, n *harness.Node, verb string, c container) {
+	t.Helper()
+	stdin, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "pods", "type": "cilium-cni", "ipam": hostLocalIPAM(n)})
+	harness.Must(t, err)
+	cmd := exec.Command(filepath.Join(n.BinDir, "host-local"))
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=" + c.ifName, "CNI_NETNS=/var/run/netns/x", "CNI_PATH=" + n.BinDir}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", verb, err, out)
+	}
+}
+
+// After a rollback the plugin itself releases what it added through the sidecar, and the sidecar forgets it.
+//
+//evidence:design/pods what the plugin itself has released is dropped
+func TestContainerRollback(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	pod := container{"rolled-back", "eth0"}
+	addContainer(t, s, pod)
+	bareCall(t, n, "DEL", pod)
+	wantLeaseCount(t, n, 0)
+	s.Stop(t)
+	s = n.Start(t)
+	waitReleased(t, s, pod.owner())
+	wantLeaseCount(t, n, 0)
+}
+
+//evidence:design/pods a reboot releases the containers of the previous boot
+func TestContainerReboot(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	old := container{"old", "eth0"}
+	addContainer(t, s, old)
+	s.Kill(t)
+	n.Reboot(t)
+	s = n.Start(t)
+	addContainer(t, s, container{"new", "eth0"})
+	waitReleased(t, s, old.owner())
+	wantAddresses(t, s.AllocateFor(t, "router"), router)
+	wantLeaseCount(t, n, 2)
+}
+
+//evidence:design/pods GC releases what the runtime does not list, and keeps the addresses of the agent
+func TestContainerGC(t *testing.T) {
+	for name, gc := range map[string]string{"plugin with GC": "", "plugin without GC": "nothing"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var plugin harness.Scripted
+			n := containerNode(t, "1.1.0", func(n *harness.Node) map[string]any {
+				plugin = n.InstallScripted(t, "central")
+				ipam := ranges()
+				ipam["type"] = "central"
+				if gc != "" {
+					ipam["gc"] = gc
+				}
+				return ipam
+			})
+			s := n.Start(t)
+			router := s.AllocateFor(t, "router")
+			kept, stale := container{"kept", "eth0"}, container{"stale", "eth0"}
+			ip := addContainer(t, s, kept)
+			addContainer(t, s, stale)
+			cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []map[string]string{{"container-id": kept.id, "ifname": kept.ifName}}}).WantStatus(t, http.StatusOK)
+			wantNoAttachment(t, s, stale.owner())
+			wantState(t, s, kept.owner(), "held")
+			held, want := plugin.Holds(t), append(router, ip...)
+			slices.Sort(held)
+			slices.Sort(want)
+			wantAddresses(t, held, want)
+			if plugin.CallCount(t, "GC") != 1 {
+				t.Errorf("the plugin was called for %v; want one GC", plugin.Verbs(t))
+			}
+		})
+	}
+}
+
+// The plugin gets what the runtime passed.
+//
+//evidence:design/pods arguments and configuration of the runtime reach the plugin unchanged
+func TestContainerParameters(t *testing.T) {
+	t.Parallel()
+	var plugin harness.Scripted
+	n := containerNode(t, "1.0.0", func(n *harness.Node) map[string]any {
+		plugin = n.InstallScripted(t, "central")
+		ipam := ranges()
+		ipam["type"] = "central"
+		return ipam
+	})
+	s := n.Start(t)
+	request := container{"0a1b", "net1"}.request()
+	request["args"] = "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=12345678901234567890"
+	request["cni-args"] = map[string]any{"cni": map[string]any{"labels": json.Number("12345678901234567890")}}
+	request["runtime-config"] = map[string]any{"portMappings": []any{}}
+	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
+	cni(t, s, "del", request).WantStatus(t, http.StatusOK)
+	calls := plugin.Calls(t)
+	for _, c := range calls[len(calls)-2:] {
+		for name, want := range map[string]string{
+			"CNI_CONTAINERID": "0a1b", "CNI_IFNAME": "net1", "CNI_NETNS": "/var/run/netns/0a1b",
+			"CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=12345678901234567890;K8S_POD_INFRA_CONTAINER_ID=0a1b",
+		} {
+			if got := c.Env[name]; got != want {
+				t.Errorf("%s had %s=%s; want %s", c.Verb, name, got, want)
+			}
+		}
+		for _, want := range []string{`"args":{"cni":{"labels":12345678901234567890}}`, `"runtimeConfig":{"portMappings":[]}`, `"type":"central"`} {
+			if !bytes.Contains(c.Stdin, []byte(want)) {
+				t.Errorf("%s had the configuration %s; want %s in it", c.Verb, c.Stdin, want)
+			}
+		}
+	}
+}
+
+func TestContainerRejected(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	pod := container{"pod", "eth0"}
+	addContainer(t, s, pod)
+	forbidden := s.TryAllocate(t, harness.Request{Owner: pod.owner()})
+	forbidden.WantStatus(t, http.StatusForbidden)
+	other := pod.request()
+	other["network"] = "others"
+	unknown := cni(t, s, "add", other)
+	unknown.WantStatus(t, http.StatusNotFound)
+	if reason := unknown.Header.Get("Delegated-Ipam-Reason"); !strings.Contains(reason, "[pods]") {
+		t.Errorf("the reason is %q; want the networks that are served", reason)
+	}
+	bad := pod.request()
+	bad["ifname"] = ".."
+	cni(t, s, "add", bad).WantStatus(t, http.StatusBadRequest)
+	bad["ifname"] = "a/b"
+	cni(t, s, "add", bad).WantStatus(t, http.StatusUnprocessableEntity)
+}
