@@ -60,6 +60,8 @@ func otherWriters() map[string]map[string][]string {
 		// The store of host-local, which only a repair by doctor changes. watch changes no file.
 		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}, "watch": {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}},
 		"files":            {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
+		// The runtime's directory of plugins, when the plugin is installed or removed.
+		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		// The directory in which profile try and reclaim run plugins.

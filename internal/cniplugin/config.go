@@ -1,0 +1,107 @@
+package cniplugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+const (
+	// defaultSocket is the path at which the sidecar serves unless --socket-path is given.
+	defaultSocket = "/var/run/cilium/delegated-ipam.sock"
+	// defaultTimeout limits one call. The sidecar responds within 80 s, and kubelet ends a
+	// StopPodSandbox after 120 s and a RunPodSandbox after 240 s (--runtime-request-timeout).
+	defaultTimeout = 90 * time.Second
+	maxTimeout     = 110 * time.Second
+	// sidecarWait limits how long a call is repeated while the sidecar is stopped or rejects it for
+	// now. A failed ADD is followed by a DEL of cilium-cni or containerd, whose calls have no limit;
+	// both waits end long before kubelet's 240 s, and it repeats the start of the pod after 10 to 15 s.
+	sidecarWait = 20 * time.Second
+	// statusTimeout limits STATUS, which may be a part of each status that kubelet requests from the
+	// runtime: every 5 s, and the node is not ready after 30 s without one.
+	statusTimeout = 5 * time.Second
+)
+
+// config is the network configuration that the plugin reads on stdin: that of the plugin which
+// delegates, with its ipam section.
+type config struct {
+	CNIVersion       string               `json:"cniVersion"`
+	Name             string               `json:"name"`
+	IPAM             ipam                 `json:"ipam"`
+	Args             json.RawMessage      `json:"args"`
+	RuntimeConfig    json.RawMessage      `json:"runtimeConfig"`
+	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
+}
+
+type ipam struct {
+	Type    string `json:"type"`
+	Socket  string `json:"socket"`
+	Timeout *int   `json:"timeout"`
+	// Delegate is the ipam section of the delegated plugin.
+	Delegate *delegate `json:"delegate"`
+}
+
+// delegate is an ipam section of another plugin, whose keys may mean anything but its type.
+type delegate struct {
+	Type     string          `json:"type"`
+	Delegate json.RawMessage `json:"delegate"`
+}
+
+// example is a valid ipam section.
+const example = `such as "ipam": {"type": "` + Type + `", "delegate": {"type": "host-local", "ranges": ...}}`
+
+// parseConfig parses and checks the configuration.
+func parseConfig(stdin []byte) (*config, error) {
+	var c config
+	if err := json.Unmarshal(stdin, &c); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the network configuration: %s", err), "expected "+example)
+	}
+	if err := c.check(); err != nil {
+		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network %s: %s", c.Name, err), "correct the file in the runtime's CNI configuration directory")
+	}
+	return &c, nil
+}
+
+func (c *config) check() error {
+	if c.IPAM.Type != Type {
+		// The sidecar finds the delegated plugin by this type.
+		return fmt.Errorf("ipam.type is %q, and runs the binary of %s; expected %q", c.IPAM.Type, Type, Type)
+	}
+	if c.IPAM.Delegate == nil || c.IPAM.Delegate.Type == "" {
+		return fmt.Errorf("ipam.delegate names no plugin; expected the ipam section of the plugin that allocates, %s", example)
+	}
+	path := "ipam.delegate"
+	for d := c.IPAM.Delegate; d != nil; path += ".delegate" {
+		if d.Type == Type {
+			return fmt.Errorf("%s.type is %q, which would call itself; expected the plugin that allocates, %s", path, Type, example)
+		}
+		var nested *delegate
+		if json.Unmarshal(d.Delegate, &nested) != nil {
+			break // not an ipam section
+		}
+		d = nested
+	}
+	if s := c.IPAM.Timeout; s != nil && (*s < 1 || *s > int(maxTimeout.Seconds())) {
+		return fmt.Errorf("ipam.timeout is %d; expected 1 to %d, in seconds", *s, int(maxTimeout.Seconds()))
+	}
+	if s := c.sidecar().socket; !filepath.IsAbs(s) {
+		return fmt.Errorf("ipam.socket is %q; expected the absolute path of a unix socket, such as %s", c.IPAM.Socket, defaultSocket)
+	}
+	return nil
+}
+
+// sidecar returns the sidecar that the configuration names.
+func (c *config) sidecar() sidecar {
+	s := sidecar{socket: strings.TrimPrefix(c.IPAM.Socket, "unix://"), timeout: defaultTimeout, wait: sidecarWait}
+	if c.IPAM.Socket == "" {
+		s.socket = defaultSocket
+	}
+	if c.IPAM.Timeout != nil {
+		s.timeout = time.Duration(*c.IPAM.Timeout) * time.Second
+	}
+	return s
+}

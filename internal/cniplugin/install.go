@@ -1,0 +1,114 @@
+package cniplugin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// usage describes the commands for the installation, which a runtime never runs: it sets CNI_COMMAND
+// and no arguments.
+const usage = `usage: delegated-ipam-cni install BIN_DIR
+       delegated-ipam-cni remove BIN_DIR CONF_DIR
+
+install copies this program into a directory of CNI plugins. remove deletes it there, unless a CNI
+configuration in CONF_DIR names it. Without arguments the program is a CNI plugin.
+`
+
+// command runs a command for the installation and returns the exit code.
+func command(args []string, stdout, stderr io.Writer) int {
+	var err error
+	switch {
+	case len(args) == 2 && args[0] == "install":
+		err = install(args[1], stdout)
+	case len(args) == 3 && args[0] == "remove":
+		err = remove(args[1], args[2], stdout)
+	default:
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s %s: %v\n", Type, args[0], err)
+		return 1
+	}
+	return 0
+}
+
+// install copies this program into a directory. A runtime that starts it meanwhile gets the old or the
+// new one.
+func install(dir string, stdout io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, Type)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, program) {
+		_, err = fmt.Fprintf(stdout, "%s is up to date\n", path)
+		return err
+	}
+	// The name is fixed, so that a copy which was interrupted is replaced by the next one.
+	part := filepath.Join(dir, "."+Type+".new")
+	if err := errors.Join(removeFile(part), writeFile(part, program)); err != nil {
+		return err
+	}
+	if err := os.Rename(part, path); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "installed %s\n", path)
+	return err
+}
+
+// writeFile writes a new file durably.
+func writeFile(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Chmod(0o755), f.Sync(), f.Close())
+}
+
+// remove deletes the program from a directory, unless a configuration in confDir may name it: pods
+// could neither be started nor ended.
+func remove(dir, confDir string, stdout io.Writer) error {
+	entries, err := os.ReadDir(confDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(confDir, e.Name())
+		switch filepath.Ext(path) {
+		case ".conf", ".conflist", ".json": // as libcni
+		default:
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if bytes.Contains(content, []byte(`"`+Type+`"`)) {
+			return fmt.Errorf("%s names it, so pods would neither start nor end; expected a configuration with the plugin of ipam.delegate in its place", path)
+		}
+	}
+	path := filepath.Join(dir, Type)
+	if err := errors.Join(removeFile(filepath.Join(dir, "."+Type+".new")), removeFile(path)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s is removed\n", path)
+	return err
+}
+
+// removeFile deletes a file that may be absent.
+func removeFile(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

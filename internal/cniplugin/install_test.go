@@ -1,0 +1,80 @@
+package cniplugin
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runCommand runs a command of the plugin's program and returns its output and exit code.
+func runCommand(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(binDir, Type), args...)
+	printed, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(printed), cmd.ProcessState.ExitCode()
+}
+
+func wantRun(t *testing.T, code int, text string, args ...string) {
+	t.Helper()
+	if out, got := runCommand(t, args...); got != code || !strings.Contains(out, text) {
+		t.Errorf("%q: exit code %d, printed %q; want %d and %q", args, got, out, code, text)
+	}
+}
+
+func wantFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != len(want) {
+		t.Fatalf("%s has %v, %v; want %q", dir, entries, err, want)
+	}
+	for i, e := range entries {
+		if e.Name() != want[i] {
+			t.Errorf("%s has %s; want %s", dir, e.Name(), want[i])
+		}
+	}
+}
+
+func TestInstall(t *testing.T) {
+	bin, conf := t.TempDir(), t.TempDir()
+	path := filepath.Join(bin, Type)
+	write := func(path, content string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, "an older version", 0o644)
+	write(filepath.Join(bin, ".delegated-ipam-cni.new"), "an interrupted copy", 0o600)
+	wantRun(t, 0, "installed "+path, "install", bin)
+	wantFiles(t, bin, Type)
+	installed, err := os.ReadFile(path)
+	program, programErr := os.ReadFile(filepath.Join(binDir, Type))
+	info, statErr := os.Stat(path)
+	if err != nil || programErr != nil || statErr != nil || !bytes.Equal(installed, program) || info.Mode() != 0o755 {
+		t.Fatalf("the installed file is not the program, executable by all: %v %v %v %v", info, err, programErr, statErr)
+	}
+	wantRun(t, 0, path+" is up to date", "install", bin)
+	wantRun(t, 1, "no such file or directory", "install", filepath.Join(bin, "none"))
+
+	named := filepath.Join(conf, "05-cilium.conflist")
+	write(named, `{"plugins": [{"ipam": {"type": "delegated-ipam-cni"}}]}`, 0o600)
+	wantRun(t, 1, named+" names it", "remove", bin, conf)
+	wantFiles(t, bin, Type)
+	if err := os.Rename(named, named+".cilium_bak"); err != nil {
+		t.Fatal(err)
+	}
+	write(named, `{"plugins": [{"ipam": {"type": "host-local"}}]}`, 0o600)
+	wantRun(t, 0, path+" is removed", "remove", bin, conf)
+	wantFiles(t, bin)
+	wantRun(t, 0, "", "remove", bin, filepath.Join(conf, "none"))
+
+	for _, args := range [][]string{{"install"}, {"remove", bin}, {"--help"}, {"ADD"}} {
+		wantRun(t, 2, "usage: delegated-ipam-cni install BIN_DIR", args...)
+	}
+}
