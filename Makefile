@@ -21,6 +21,7 @@ TOOLS       := $(CACHE)/tools
 PLUGINS     := $(CACHE)/plugins
 OLD_PLUGINS := $(CACHE)/plugins-v1.4
 TEST_BIN    := $(CACHE)/test/delegated-ipam
+TEST_CNI    := $(CACHE)/test/delegated-ipam-cni
 SCRIPTED    := $(CACHE)/test/scripted
 FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
 CILIUM_DBG  := $(CACHE)/test/cilium-dbg
@@ -28,7 +29,8 @@ COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
 BENCH_NODES := $(CACHE)/bench-bridge
 
-PROGRAMS       := delegated-ipam delegated-ipam-bridge
+PROGRAMS       := delegated-ipam delegated-ipam-bridge delegated-ipam-cni
+IMAGES         := delegated-ipam delegated-ipam-bridge
 IMAGE_ARCHES   := amd64 arm64
 IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(arch)/%))
 
@@ -49,7 +51,7 @@ endif
 # The binaries of tests (test/harness). The sidecar under test writes its coverage to GOCOVERDIR.
 PLUGIN_ENV := DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
 TEST_ENV   := DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TEST_BIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
-  DELEGATED_IPAM_TEST_FAILPOINTS=$(CURDIR)/$(FAILPOINTS) $(PLUGIN_ENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
+  DELEGATED_IPAM_TEST_FAILPOINTS=$(CURDIR)/$(FAILPOINTS) DELEGATED_IPAM_TEST_CNI=$(CURDIR)/$(TEST_CNI) $(PLUGIN_ENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
 
 # "go test" caches results, but does not know the binaries that a test starts.
 NOCACHE := -count=1
@@ -71,7 +73,7 @@ help: ## list the targets
 # --- build and run
 
 .PHONY: build
-build: $(PROGRAMS:%=$(BIN)/%) ## build bin/delegated-ipam and bin/delegated-ipam-bridge, static binaries
+build: $(PROGRAMS:%=$(BIN)/%) ## build bin/delegated-ipam, bin/delegated-ipam-bridge and bin/delegated-ipam-cni, static binaries
 
 LDFLAGS = -s -w -X main.version=$(VERSION)
 
@@ -93,7 +95,7 @@ sbom: $(IMAGE_PROGRAMS) ## write the software bill of materials of each program 
 
 .PHONY: image
 image: sbom ## build both images for amd64 and arm64 into bin/*.tar, tagged IMAGE_TAG; needs neither root nor a network
-	@for name in $(PROGRAMS); do \
+	@for name in $(IMAGES); do \
 	  go run -C tools ./image -name $$name -tag $(IMAGE_TAG) -version $(VERSION) -revision $(REVISION) -time $(IMAGE_TIME) \
 	    -license $(CURDIR)/LICENSE -out $(CURDIR)/$(BIN)/$$name.tar $(IMAGE_ARCHES:%=$(CURDIR)/$(CACHE)/image/%/$$name) || exit 1; done
 
@@ -253,6 +255,7 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 test-binaries: ## build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
 	@rm -rf $(COVER)/binary
 	go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
+	go build -cover -covermode=atomic -coverpkg=./internal/...,./cmd/... -o $(TEST_CNI) ./cmd/delegated-ipam-cni
 	go build -o $(SCRIPTED) ./test/scripted
 	go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
 
@@ -306,10 +309,10 @@ BENCH_PAIRS ?= 300
 
 # State and store are below the checkout, on its disk: /tmp may be memory.
 .PHONY: bench
-bench: $(BIN)/delegated-ipam plugins ## compare the cost with the bare plugin, and after bench-cilium with Cilium; takes minutes, on a quiet machine
+bench: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-cni plugins ## compare the cost with the bare plugin, and after bench-cilium with Cilium; takes minutes, on a quiet machine
 	@mkdir -p $(BENCH)
 	go build -o $(BENCH)/bench ./test/bench
-	$(BENCH)/bench -binary $(BIN)/delegated-ipam -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
+	$(BENCH)/bench -binary $(BIN)/delegated-ipam -cni $(BIN)/delegated-ipam-cni -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
 	  -pairs $(BENCH_PAIRS) -page docs/reference/performance.md
 	@$(MAKE) --no-print-directory charts
 

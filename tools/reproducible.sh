@@ -21,4 +21,4 @@ copy "$second"
 
 # bin/ has the programs for this machine, and the release.
 diff -r "$first/bin" "$second/bin" || { echo "bin/ differs between two builds" >&2; exit 1; }
-(cd "$first/bin" && sha256sum delegated-ipam delegated-ipam-bridge && cat release/"$version"/SHA256SUMS)
+(cd "$first/bin" && sha256sum delegated-ipam delegated-ipam-bridge delegated-ipam-cni && cat release/"$version"/SHA256SUMS)

@@ -21,6 +21,9 @@ const archiveLimit = 25_000_000
 // method ("go build -ldflags=-dumpdep" names the dependency).
 const programLimit = 18 << 20
 
+// cniLimit is the limit of the CNI plugin's program in bytes. It is started twice for each pod.
+const cniLimit = 8 << 20
+
 // programs returns the names of the images and of their programs, which are equal.
 func programs() []string { return []string{"delegated-ipam", "delegated-ipam-bridge"} }
 
@@ -48,17 +51,26 @@ func TestImageContent(t *testing.T) {
 					t.Fatal(err)
 				}
 				// The build may have a restrictive umask, and the images have an unprivileged user.
-				program := "/usr/bin/" + name
-				if want := map[string]fs.FileMode{"/LICENSE": 0o644, program: 0o755}; !maps.Equal(modes, want) {
+				limits := map[string]int64{"/usr/bin/" + name: archiveLimit * 2}
+				if name == "delegated-ipam" {
+					limits = map[string]int64{"/usr/bin/delegated-ipam": programLimit, "/usr/bin/delegated-ipam-cni": cniLimit}
+				}
+				want := map[string]fs.FileMode{"/LICENSE": 0o644}
+				for program := range limits {
+					want[program] = 0o755
+				}
+				if !maps.Equal(modes, want) {
 					t.Errorf("the image contains %v; want %v", modes, want)
 				}
-				wantStatic(t, root+program, machine)
-				info, err := os.Stat(root + program)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if name == "delegated-ipam" && info.Size() > programLimit {
-					t.Errorf("%s has %d bytes; want at most %d", program, info.Size(), programLimit)
+				for program, limit := range limits {
+					wantStatic(t, root+program, machine)
+					info, err := os.Stat(root + program)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if info.Size() > limit {
+						t.Errorf("%s has %d bytes; want at most %d", program, info.Size(), limit)
+					}
 				}
 			})
 		}

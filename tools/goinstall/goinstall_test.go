@@ -60,6 +60,12 @@ func TestGoInstall(t *testing.T) {
 			t.Errorf("%s version prints %q; want %q at its beginning", name, got, want)
 		}
 	}
+	// A CNI plugin has no arguments.
+	command(t, environ, "go", "install", tagged.Path+"/cmd/delegated-ipam-cni@"+tagged.Version)
+	got := command(t, nil, "sh", "-c", `"$0" 2>&1`, filepath.Join(dir, "bin", "delegated-ipam-cni"))
+	if want := "CNI plugin delegated-ipam-cni " + tagged.Version + "\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("delegated-ipam-cni prints %q; want %q at its beginning", got, want)
+	}
 }
 
 // writeProxy writes what a module proxy serves for the tag (https://go.dev/ref/mod#goproxy-protocol).

@@ -34,27 +34,28 @@ type source struct {
 	license []byte
 }
 
-// purpose returns the description of the image and the default arguments of its program.
-func (s source) purpose() (description string, args []string, err error) {
+// purpose returns the description of the image, the default arguments of its program, and the
+// programs beside it.
+func (s source) purpose() (description string, args, beside []string, err error) {
 	switch s.name {
 	case "delegated-ipam":
-		return "Cilium's IPAM API over any CNI IPAM plugin", []string{"serve"}, nil
+		return "Cilium's IPAM API over any CNI IPAM plugin", []string{"serve"}, []string{"delegated-ipam-cni"}, nil
 	case "delegated-ipam-bridge":
-		return "Fills spec.ipam.pool of a CiliumNode with addresses of delegated-ipam", nil, nil
+		return "Fills spec.ipam.pool of a CiliumNode with addresses of delegated-ipam", nil, nil, nil
 	default:
-		return "", nil, fmt.Errorf("unknown program %q; expected delegated-ipam or delegated-ipam-bridge", s.name)
+		return "", nil, nil, fmt.Errorf("unknown program %q; expected delegated-ipam or delegated-ipam-bridge", s.name)
 	}
 }
 
-// image returns the image for an architecture. It contains the program and the licence, and no
+// image returns the image for an architecture. It contains the programs and the licence, and no
 // shell, package or certificate: the programs use a unix socket, the host's plugins, and the API
 // server with the certificate of its service account.
-func (s source) image(arch string, program []byte) (v1.Image, error) {
-	description, args, err := s.purpose()
+func (s source) image(arch string, programs []program) (v1.Image, error) {
+	description, args, _, err := s.purpose()
 	if err != nil {
 		return nil, err
 	}
-	content, err := s.layer(program)
+	content, err := s.layer(programs)
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +90,20 @@ func (s source) image(arch string, program []byte) (v1.Image, error) {
 }
 
 // layer returns the file system of the image as an uncompressed tar archive. Modes and owners
-// are fixed: copied from a checkout with a umask of 077, the image's user could not run the program.
-func (s source) layer(program []byte) ([]byte, error) {
+// are fixed: copied from a checkout with a umask of 077, the image's user could not run the programs.
+func (s source) layer(programs []program) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, f := range []struct {
+	type entry struct {
 		name    string
 		mode    int64
 		content []byte
-	}{{"LICENSE", 0o644, s.license}, {"usr/", 0o755, nil}, {"usr/bin/", 0o755, nil}, {"usr/bin/" + s.name, 0o755, program}} {
+	}
+	entries := []entry{{"LICENSE", 0o644, s.license}, {"usr/", 0o755, nil}, {"usr/bin/", 0o755, nil}}
+	for _, p := range programs {
+		entries = append(entries, entry{"usr/bin/" + p.name, 0o755, p.content})
+	}
+	for _, f := range entries {
 		if err := writeEntry(w, f.name, f.mode, s.time, f.content); err != nil {
 			return nil, err
 		}

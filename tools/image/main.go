@@ -1,5 +1,5 @@
-// Command image makes the container image of one static program, for each architecture for which
-// the program is given, and writes them as one archive: an OCI image layout that docker load takes,
+// Command image makes the container image of one static program, and of those that belong to it in
+// the same directory, for each architecture for which the program is given, and writes them as one archive: an OCI image layout that docker load takes,
 // too. It needs no root, no daemon and no network, and writes only the archive. The same programs,
 // licence and flags give the same bytes.
 //
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -49,14 +50,14 @@ func run(args []string, stdout io.Writer) error {
 	}
 	images := map[string]v1.Image{}
 	for _, path := range flags.Args() {
-		arch, program, err := readProgram(path)
+		arch, programs, err := s.readPrograms(path)
 		if err != nil {
 			return err
 		}
 		if images[arch] != nil {
 			return fmt.Errorf("%s: a second program for %s", path, arch)
 		}
-		if images[arch], err = s.image(arch, program); err != nil {
+		if images[arch], err = s.image(arch, programs); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -69,6 +70,37 @@ func run(args []string, stdout io.Writer) error {
 		_, err = fmt.Fprintf(stdout, "%s: %s for %v, %d bytes\n", *out, a.qualified(), a.architectures(), info.Size())
 	}
 	return err
+}
+
+// program is a file of the image in /usr/bin.
+type program struct {
+	name    string
+	content []byte
+}
+
+// readPrograms reads the program of the image and those beside it, for one architecture.
+func (s source) readPrograms(path string) (arch string, programs []program, err error) {
+	_, _, beside, err := s.purpose()
+	if err != nil {
+		return "", nil, err
+	}
+	arch, content, err := readProgram(path)
+	if err != nil {
+		return "", nil, err
+	}
+	programs = []program{{s.name, content}}
+	for _, name := range beside {
+		other := filepath.Join(filepath.Dir(path), name)
+		otherArch, content, err := readProgram(other)
+		if err != nil {
+			return "", nil, err
+		}
+		if otherArch != arch {
+			return "", nil, fmt.Errorf("%s is for %s; expected %s as %s", other, otherArch, arch, path)
+		}
+		programs = append(programs, program{name, content})
+	}
+	return arch, programs, nil
 }
 
 // readProgram reads a program and returns for which architecture it is, in the words of GOARCH. A

@@ -21,10 +21,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// build builds a static program for an architecture and returns its path.
+// build builds a static program for an architecture, and one beside it, and returns its path.
 func build(t *testing.T, dir, arch string, environ ...string) string {
 	t.Helper()
-	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, arch)
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, arch, "delegated-ipam")
 	must(t, os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600))
 	cmd := exec.Command("go", "build", "-o", program, source)
 	cmd.Env = append(os.Environ(), append([]string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0"}, environ...)...)
@@ -32,6 +32,9 @@ func build(t *testing.T, dir, arch string, environ ...string) string {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
 	must(t, os.Chmod(program, 0o600)) // as with a umask of 077
+	content, err := os.ReadFile(program)
+	must(t, err)
+	must(t, os.WriteFile(program+"-cni", content, 0o600))
 	return program
 }
 
@@ -110,7 +113,7 @@ func TestArchive(t *testing.T) {
 		platforms = append(platforms, d.Platform.String())
 		image, err := index.Image(d.Digest)
 		must(t, err)
-		wantImage(t, image, d.Platform.Architecture, filepath.Join(programs, d.Platform.Architecture))
+		wantImage(t, image, d.Platform.Architecture, filepath.Join(programs, d.Platform.Architecture, "delegated-ipam"))
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
 		t.Errorf("the platforms are %v; want %v", platforms, want)
@@ -151,10 +154,10 @@ func wantImage(t *testing.T, image v1.Image, arch, program string) {
 	files := contents(t, io.TeeReader(layer, &listed))
 	content, err := os.ReadFile(program)
 	must(t, err)
-	if !maps.EqualFunc(files, map[string][]byte{"LICENSE": []byte("licence\n"), "usr/bin/delegated-ipam": content}, bytes.Equal) {
+	if !maps.EqualFunc(files, map[string][]byte{"LICENSE": []byte("licence\n"), "usr/bin/delegated-ipam": content, "usr/bin/delegated-ipam-cni": content}, bytes.Equal) {
 		t.Errorf("%s: the files are %v", arch, slices.Sorted(maps.Keys(files)))
 	}
-	modes := map[string]int64{"LICENSE": 0o644, "usr/": 0o755, "usr/bin/": 0o755, "usr/bin/delegated-ipam": 0o755}
+	modes := map[string]int64{"LICENSE": 0o644, "usr/": 0o755, "usr/bin/": 0o755, "usr/bin/delegated-ipam": 0o755, "usr/bin/delegated-ipam-cni": 0o755}
 	for archive := tar.NewReader(&listed); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -202,6 +205,9 @@ func TestReproducible(t *testing.T) {
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	amd64 := build(t, dir, "amd64")
+	alone, mixed := build(t, t.TempDir(), "amd64"), build(t, t.TempDir(), "amd64")
+	must(t, os.Remove(alone+"-cni"))
+	must(t, os.Rename(build(t, t.TempDir(), "arm64"), mixed+"-cni"))
 	license := filepath.Join(dir, "LICENSE")
 	must(t, os.WriteFile(license, nil, 0o600))
 	for name, tt := range map[string]struct {
@@ -213,6 +219,8 @@ func TestErrors(t *testing.T) {
 		"unknown program":      {[]string{"-name", "x", amd64}, "unknown program"},
 		"twice":                {[]string{"-name", "delegated-ipam", amd64, amd64}, "a second program for amd64"},
 		"not a program":        {[]string{"-name", "delegated-ipam", license}, license},
+		"CNI plugin missing":   {[]string{"-name", "delegated-ipam", alone}, alone + "-cni"},
+		"CNI plugin differs":   {[]string{"-name", "delegated-ipam", mixed}, "is for arm64; expected amd64"},
 		"foreign architecture": {[]string{"-name", "delegated-ipam", build(t, t.TempDir(), "riscv64")}, "expected x86-64 or aarch64"},
 		"dynamic":              {[]string{"-name", "delegated-ipam", build(t, t.TempDir(), "amd64", "GOFLAGS=-buildmode=pie")}, "dynamically linked"},
 	} {

@@ -43,7 +43,7 @@ func inputs(t *testing.T) (programs, parts string) {
 			must(t, os.WriteFile(filepath.Join(parts, name+"-"+arch+".cdx.json"), []byte("{}"), 0o600))
 		}
 	}
-	for _, name := range names() {
+	for _, name := range images() {
 		must(t, os.WriteFile(filepath.Join(parts, name+".tar"), []byte("image "+name), 0o600))
 	}
 	return programs, parts
@@ -98,6 +98,8 @@ func TestFiles(t *testing.T) {
 		"delegated-ipam-1.2.3-snapshot.tgz", "delegated-ipam-bridge-image.tar",
 		"delegated-ipam-bridge-linux-amd64.cdx.json", "delegated-ipam-bridge-linux-amd64.tar.gz",
 		"delegated-ipam-bridge-linux-arm64.cdx.json", "delegated-ipam-bridge-linux-arm64.tar.gz",
+		"delegated-ipam-cni-linux-amd64.cdx.json", "delegated-ipam-cni-linux-amd64.tar.gz",
+		"delegated-ipam-cni-linux-arm64.cdx.json", "delegated-ipam-cni-linux-arm64.tar.gz",
 		"delegated-ipam-image.tar",
 		"delegated-ipam-linux-amd64.cdx.json", "delegated-ipam-linux-amd64.tar.gz", "delegated-ipam-linux-arm64.cdx.json", "delegated-ipam-linux-arm64.tar.gz",
 		"deploy.tar.gz",
@@ -138,6 +140,7 @@ func TestPrograms(t *testing.T) {
 		for name, want := range map[string]map[string]int64{
 			sidecar: {sidecar: 0o755, "LICENSE": 0o644, "delegated-ipam.service": 0o644},
 			bridge:  {bridge: 0o755, "LICENSE": 0o644},
+			cni:     {cni: 0o755, "LICENSE": 0o644},
 		} {
 			content, modes := unpack(t, got[name+"-linux-"+arch+".tar.gz"])
 			if !maps.Equal(modes, want) || content[name] != "program "+arch+" "+name {

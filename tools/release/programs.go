@@ -11,11 +11,15 @@ import (
 const (
 	sidecar = "delegated-ipam"
 	bridge  = "delegated-ipam-bridge"
+	cni     = "delegated-ipam-cni"
 	sums    = "SHA256SUMS"
 )
 
-// names returns the programs, which are the images, too.
-func names() []string { return []string{sidecar, bridge} }
+// names returns the programs.
+func names() []string { return []string{sidecar, bridge, cni} }
+
+// images returns the images. That of the sidecar has the CNI plugin, too.
+func images() []string { return []string{sidecar, bridge} }
 
 // architectures returns the architectures in the words of GOARCH.
 func architectures() []string { return []string{"amd64", "arm64"} }
@@ -61,7 +65,7 @@ func (r release) writeProgram(name, arch string) error {
 
 // writeImages writes the archive of each image.
 func (r release) writeImages() error {
-	for _, name := range names() {
+	for _, name := range images() {
 		if err := r.copy(name+"-image.tar", filepath.Join(r.parts, name+".tar")); err != nil {
 			return err
 		}
