@@ -24,6 +24,8 @@ const (
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin. If it is not set, Main builds it.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
+	// EnvCNI names the CNI plugin delegated-ipam-cni. If it is not set, Main builds it.
+	EnvCNI = "DELEGATED_IPAM_TEST_CNI"
 	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint). If it is
 	// not set, Main builds one.
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
@@ -101,6 +103,7 @@ func buildMissing(dir string) error {
 		{EnvPlugins, "plugins/", "tools/plugins", "tool", ""},
 		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool", ""},
 		{EnvScripted, "scripted", ".", "./test/scripted", ""},
+		{EnvCNI, "delegated-ipam-cni", ".", "./cmd/delegated-ipam-cni", ""},
 		{EnvFailpoints, "delegated-ipam-failpoints", ".", "./cmd/delegated-ipam", "failpoints"},
 	} {
 		if err := a.build(dir, root); err != nil {
@@ -200,7 +203,12 @@ func becomeScript() {
 // install copies a plugin instead of linking it: /opt/cni/bin has regular files.
 func (n *Node) install(t testing.TB, variable, name string) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(fromEnv(t, variable), name))
+	n.installFile(t, filepath.Join(fromEnv(t, variable), name), name)
+}
+
+func (n *Node) installFile(t testing.TB, from, name string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
 	Must(t, err)
 	path := filepath.Join(n.BinDir, name)
 	Must(t, os.WriteFile(path+".new", data, 0o755))

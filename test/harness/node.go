@@ -134,6 +134,9 @@ type Network struct {
 	Plugin string
 	// IPAM overrides keys of the ipam section, or adds them.
 	IPAM map[string]any
+	// Socket is that of the sidecar through which pods get their addresses; empty if they get them
+	// from the plugin.
+	Socket string
 	// Single writes a single-plugin *.conf instead of a *.conflist.
 	Single bool
 }
@@ -189,6 +192,9 @@ func (nw Network) ipam(dataDir string) map[string]any {
 		section = hostLocal(dataDir, nw.Subnets)
 	}
 	maps.Copy(section, nw.IPAM)
+	if nw.Socket != "" {
+		section = map[string]any{"type": cniPlugin, "socket": nw.Socket, "delegate": section}
+	}
 	return section
 }
 

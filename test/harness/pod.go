@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -27,11 +29,29 @@ type Pods struct {
 // pods, which the sidecar does not list.
 func (n *Node) PodsOf(t testing.TB, nw Network) Pods {
 	t.Helper()
+	n.omitPods()
+	return n.podsOf(t, nw)
+}
+
+func (n *Node) podsOf(t testing.TB, nw Network) Pods {
+	t.Helper()
 	section := nw.ipam(n.StoreDir)
 	stdin, err := json.Marshal(map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "type": "cilium-cni", "ipam": section})
 	Must(t, err)
-	n.omitPods()
 	return Pods{plugin: filepath.Join(n.BinDir, fmt.Sprint(section["type"])), binDir: n.BinDir, stdin: stdin}
+}
+
+// cniPlugin is the type of the plugin through which pods get their addresses from the sidecar.
+const cniPlugin = "delegated-ipam-cni"
+
+// PodsThrough writes a network whose pods get their addresses through the sidecar, which lists their
+// leases, and returns them.
+func (n *Node) PodsThrough(t testing.TB, file string, nw Network) Pods {
+	t.Helper()
+	nw.Socket = n.Socket
+	n.installFile(t, fromEnv(t, EnvCNI), cniPlugin)
+	n.WriteNetwork(t, file, nw)
+	return n.podsOf(t, nw)
 }
 
 // omitPods makes Store omit the leases of pods, which the sidecar does not list.
@@ -58,7 +78,7 @@ func (p Pods) Add(t testing.TB, id string) []string {
 
 // TryAdd is Add that returns the error, such as a full range.
 func (p Pods) TryAdd(id string) ([]string, error) {
-	out, err := p.call("ADD", id)
+	out, err := p.Call("ADD", id, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +97,30 @@ func (p Pods) TryAdd(id string) ([]string, error) {
 // Del runs a DEL for a pod.
 func (p Pods) Del(t testing.TB, id string) {
 	t.Helper()
-	if _, err := p.call("DEL", id); err != nil {
+	if _, err := p.Call("DEL", id, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p Pods) call(verb, id string) ([]byte, error) {
+// Call runs a verb for a pod, with more keys in the configuration, and returns what the plugin prints.
+func (p Pods) Call(verb, id string, keys map[string]any) ([]byte, error) {
+	config := map[string]any{}
+	if err := json.Unmarshal(p.stdin, &config); err != nil {
+		return nil, err
+	}
+	maps.Copy(config, keys)
+	stdin, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(p.plugin)
-	cmd.Stdin = bytes.NewReader(p.stdin)
+	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=/var/run/netns/" + id,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id, "CNI_PATH=" + p.binDir,
+	}
+	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
+		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)
 	}
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// podNode returns a node whose pods get their addresses through the sidecar.
+func podNode(t *testing.T) (*harness.Node, harness.Pods) {
+	t.Helper()
+	n := harness.NewNode(t)
+	nw := harness.DualStack()
+	nw.CNIVersion = "1.1.0"
+	return n, n.PodsThrough(t, "10-pods", nw)
+}
+
+// call runs a verb that must succeed.
+func call(t *testing.T, p harness.Pods, verb, id string) []byte {
+	t.Helper()
+	out, err := p.Call(verb, id, nil)
+	harness.Must(t, err)
+	return out
+}
+
+// refused runs a verb that must fail with a text in its CNI error.
+func refused(t *testing.T, p harness.Pods, verb, id, text string) {
+	t.Helper()
+	if _, err := p.Call(verb, id, nil); err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s %s: got %v; want an error with %q", verb, id, err, text)
+	}
+}
+
+// wantIDs wants leases of these container IDs only, one of each family.
+func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
+	t.Helper()
+	var got []string
+	for _, l := range n.Leases(t) {
+		got = append(got, l.ContainerID)
+	}
+	want := slices.Concat(ids, ids)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the store has leases of %q; want %q", got, want)
+	}
+}
+
+//evidence:install/pods a repeated ADD of a pod returns the same result, and a DEL succeeds twice and without an ADD
+func TestPodThroughSidecar(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	call(t, pods, "STATUS", "")
+	first := call(t, pods, "ADD", "0123abcd")
+	for _, part := range []string{`"cniVersion": "1.1.0"`, `"gateway": "10.15.0.1"`, `"address": "fd00:15::`} {
+		if !strings.Contains(string(first), part) {
+			t.Errorf("ADD returned %s; want %s in it", first, part)
+		}
+	}
+	if again := call(t, pods, "ADD", "0123abcd"); !bytes.Equal(again, first) {
+		t.Errorf("the second ADD returned %s; want %s", again, first)
+	}
+	call(t, pods, "CHECK", "0123abcd")
+	s.WaitConsistent(t)
+	wantIDs(t, n, "0123abcd")
+
+	call(t, pods, "DEL", "0123abcd")
+	wantIDs(t, n)
+	call(t, pods, "DEL", "0123abcd")
+	call(t, pods, "DEL", "never-added")
+	refused(t, pods, "CHECK", "0123abcd", "0123abcd")
+	wantIDs(t, n)
+}
+
+//evidence:install/pods GC releases pods that the runtime does not name, never the agent's addresses
+func TestPodGC(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	pods.Add(t, "kept")
+	pods.Add(t, "gone")
+	_, err := pods.Call("GC", "", map[string]any{"cni.dev/valid-attachments": []any{map[string]string{"containerID": "kept", "ifname": "eth0"}}})
+	harness.Must(t, err)
+	wantLeased(t, n, router...)
+	wantLeaseCount(t, n, 4)
+	call(t, pods, "CHECK", "kept")
+	refused(t, pods, "GC", "", "no list of attachments")
+	wantLeaseCount(t, n, 4)
+}
+
+//evidence:install/pods the ADD of a pod during which the sidecar is killed succeeds with the next sidecar, and leaks nothing
+func TestPodWhileSidecarRestarts(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	called, gate := filepath.Join(n.Dir, "called"), filepath.Join(n.Dir, "gate")
+	n.WrapPlugin(t, "host-local", `#!/bin/sh
+if [ "$CNI_COMMAND" = ADD ]; then
+  : >`+called+`
+  until [ -e `+gate+` ]; do sleep 0.05; done
+fi
+exec "$0.real"`)
+	type result struct {
+		ips []string
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		ips, err := pods.TryAdd("0123abcd")
+		done <- result{ips, err}
+	}()
+	harness.Eventually(t, "the plugin to be called", func() error {
+		_, err := os.Stat(called)
+		return err
+	})
+	s.Kill(t)
+	refused(t, pods, "STATUS", "", `"code": 50`)
+	harness.Must(t, os.WriteFile(gate, nil, 0o600))
+	n.Start(t)
+	got := <-done
+	harness.Must(t, got.err)
+	wantLeased(t, n, got.ips...)
+	wantIDs(t, n, "0123abcd")
+	call(t, pods, "STATUS", "")
+}
+
+// The agent of CFP-45607 repeats the ADD of one container ID at each start (TestSecondStart).
+//
+//evidence:design/upstream through the sidecar, a second start of an agent without the journal gets the same address
+func TestSecondStartThroughSidecar(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	first := call(t, pods, "ADD", "cilium-ingress-node-1")
+	s.Stop(t)
+	refused(t, pods, "STATUS", "", `"code": 50`)
+	n.Start(t)
+	if second := call(t, pods, "ADD", "cilium-ingress-node-1"); !bytes.Equal(second, first) {
+		t.Errorf("the second start got %s; want %s", second, first)
+	}
+}
+
+// What the bare plugin has allocated is released through the sidecar, and the other way round.
+//
+//evidence:install/pods a pod from before the change is released through the sidecar, and one from after it by the plugin
+func TestPodChangeAndRollback(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	nw := harness.DualStack()
+	n.WriteNetwork(t, "10-pods", nw)
+	store := n.Store
+	bare := n.PodsOf(t, nw)
+	n.Store = store // with the leases of pods
+	bare.Add(t, "before")
+	through := n.PodsThrough(t, "10-pods", nw)
+	s := n.Start(t)
+	through.Add(t, "after")
+	call(t, through, "DEL", "before")
+	call(t, bare, "DEL", "after")
+	if leases := n.Leases(t); len(leases) > 0 {
+		t.Errorf("the store has %v; want nothing", leases)
+	}
+	call(t, through, "DEL", "after")
+	if list := s.List(t); len(list) > 0 {
+		t.Errorf("the sidecar lists %v; want nothing", list)
+	}
+}
