@@ -21,6 +21,7 @@ func main() {
 	}
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar as it is shipped")
+	flag.StringVar(&o.cni, "cni", "bin/delegated-ipam-cni", "the CNI plugin as it is shipped")
 	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "directory with the real host-local")
 	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; without the file its row is left out")
 	flag.StringVar(&o.dir, "dir", ".cache/bench/run", "directory for state and store, on the file system to measure; it is emptied")
@@ -41,14 +42,14 @@ func exit(err error) {
 
 // options are the flags.
 type options struct {
-	binary, plugins, cilium, dir, page, only string
+	binary, cni, plugins, cilium, dir, page, only string
 
 	pairs int
 }
 
 // run measures everything, prints it and writes the page.
 func run(o options) error {
-	for _, path := range []*string{&o.binary, &o.plugins, &o.cilium, &o.dir} {
+	for _, path := range []*string{&o.binary, &o.cni, &o.plugins, &o.cilium, &o.dir} {
 		abs, err := filepath.Abs(*path)
 		if err != nil {
 			return err

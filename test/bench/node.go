@@ -45,14 +45,19 @@ func (o options) newNode(name string) (*node, error) {
 	if err := os.MkdirAll(n.confDir(), 0o755); err != nil {
 		return nil, err
 	}
+	return n, n.writeNetwork(ipamSection(n.store()))
+}
+
+// writeNetwork writes the CNI configuration with an ipam section.
+func (n *node) writeNetwork(ipam map[string]any) error {
 	list, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": network,
-		"plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipamSection(n.store())}},
+		"plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipam}},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return n, os.WriteFile(filepath.Join(n.confDir(), "05-cilium.conflist"), list, 0o644)
+	return os.WriteFile(filepath.Join(n.confDir(), "05-cilium.conflist"), list, 0o644)
 }
 
 func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
@@ -80,15 +85,19 @@ func (n *node) sidecar(flags ...string) (*server, error) {
 
 // launch starts the sidecar without waiting.
 func (n *node) launch(flags ...string) (*server, error) {
+	socket, err := newSocket()
+	if err != nil {
+		return nil, err
+	}
+	return n.launchAt(socket, flags...)
+}
+
+func (n *node) launchAt(socket string, flags ...string) (*server, error) {
 	log, err := os.OpenFile(n.log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	socket, err := newSocket()
-	if err != nil {
-		return nil, err
-	}
 	return start(socket, log, n.binary, append([]string{
 		"serve", "--socket-path=" + socket, "--state-dir=" + n.state(), "--cni-conf-dir=" + n.confDir(),
 		"--cni-bin-dir=" + n.plugins, "--node-name=" + nodeName + "-" + n.name, "--enable-ipv6=false", "--local-router-ipv4=10.15.0.1",
