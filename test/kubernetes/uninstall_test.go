@@ -19,7 +19,7 @@ func (tb *testbed) uninstallReleased(t *testing.T) {
 	// "kubectl wait" fails before the first pod exists.
 	cluster.MustEventually(t, "the addresses to be released", convergeTimeout, func() error {
 		_, err := tb.kubectl(t.Context(), "--namespace", systemNamespace, "wait", "pod", "--selector=app.kubernetes.io/name=delegated-ipam-uninstall",
-			"--timeout=9m", "--for=jsonpath={.status.initContainerStatuses[0].state.terminated.reason}=Completed")
+			"--timeout=9m", "--for=jsonpath={.status.initContainerStatuses[1].state.terminated.reason}=Completed")
 		return err
 	})
 }

@@ -53,6 +53,7 @@ var installations = []installation{
 	}), "cilium", true, "conflist", false},
 	{"the chart with a patched agent", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, patchedYAML) }), "cilium", false, "", true},
 	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false, "", false},
+	{"the DaemonSet for pods", once(func(t *testing.T) []runtime.Object { return kustomized(t, "pods") }), "delegated-ipam", false, "", false},
 	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true, "network", false},
 	{"the DaemonSet with whereabouts", once(func(t *testing.T) []runtime.Object { return kustomized(t, "whereabouts") }), "delegated-ipam", true, "conflist", false},
 	{"our chart", once(func(t *testing.T) []runtime.Object { return daemonSets(t) }), "delegated-ipam", true, "network", false},

@@ -39,7 +39,13 @@ func TestLint(t *testing.T) {
 //
 //evidence:install/kubernetes the manifests are those of the chart
 func TestOneSource(t *testing.T) {
-	want, got := sources(t, daemonSets(t)), sources(t, kustomized(t, "with-bridge"))
+	wantOneSource(t, daemonSets(t), kustomized(t, "with-bridge"))
+	wantOneSource(t, daemonSets(t, "bridge.enabled=false", "network.enabled=false", "sidecar.installCNI=true"), kustomized(t, "pods"))
+}
+
+func wantOneSource(t *testing.T, chart, kustomization []runtime.Object) {
+	t.Helper()
+	want, got := sources(t, chart), sources(t, kustomization)
 	if a, b := slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)); !slices.Equal(a, b) {
 		t.Fatalf("the kustomization has %v; the chart %v", b, a)
 	}
