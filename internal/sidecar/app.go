@@ -117,7 +117,7 @@ func (a *app) connect(boot, machine string) (err error) {
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
-	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks})
+	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
@@ -207,6 +207,15 @@ func recordedNetworks(records []record.Record) []string {
 	}
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
+}
+
+// unreadable returns an error if there are records whose content is unknown.
+func (a *app) unreadable() error {
+	quarantined, err := a.journal.Quarantined()
+	if n := len(quarantined) + len(a.problems); err == nil && n > 0 {
+		err = fmt.Errorf("%d records cannot be read (status), and their addresses may be in use", n)
+	}
+	return err
 }
 
 // reportProblems logs and reports the records that cannot be used.

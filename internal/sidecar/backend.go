@@ -1,10 +1,13 @@
 package sidecar
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
@@ -18,6 +21,8 @@ type plugins struct {
 	*plugin.Runner
 	conf  *cniconf.Watcher
 	locks *nodelock.Locks
+	// unreadable returns which records have unknown content; nil for none.
+	unreadable func() error
 }
 
 // Network returns the configured network of a pool. A network that another sidecar of this
@@ -40,6 +45,26 @@ func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
 		return call.RangeUnconfigured
 	}
 	return p.Runner.Range(n, addrs)
+}
+
+// GC adds to the valid attachments those of the sidecar that only the plugin's store has, because the
+// journal was lost. It fails if there are records of unknown content: their addresses are in use.
+func (p plugins) GC(ctx context.Context, inv call.Invocation, valid []call.Attachment) error {
+	if err := p.unreadable(); err != nil {
+		return fmt.Errorf("the plugin's GC was not run: %w", err)
+	}
+	if inv.Profile.LikeHostLocal() {
+		stored, err := p.Held(inv, "")
+		if err != nil {
+			return err
+		}
+		for _, s := range stored {
+			if containerid.Match(s.ContainerID) {
+				valid = append(valid, call.Attachment{ContainerID: s.ContainerID, IfName: s.IfName})
+			}
+		}
+	}
+	return p.Runner.GC(ctx, inv, valid)
 }
 
 // engineJournal is the journal of the engine. It measures the changes, and calls failed for each

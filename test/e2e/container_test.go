@@ -277,3 +277,47 @@ func TestContainerRejected(t *testing.T) {
 	bad["ifname"] = "a/b"
 	cni(t, s, "add", bad).WantStatus(t, http.StatusUnprocessableEntity)
 }
+
+// Only the runtime knows whether a container runs.
+//
+//evidence:design/pods commands that release many attachments leave containers alone
+func TestContainerCommands(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	pod, other := container{"pod", "eth0"}, container{"other", "eth0"}
+	ip := addContainer(t, s, pod)
+	addContainer(t, s, other)
+	wantCommand(t, n, command{line: "gc --older-than=1ns --yes"})
+	wantNoAttachment(t, s, "router")
+	s.AllocateFor(t, "router")
+	wantCommand(t, n, command{line: "release --all --yes"})
+	wantNoAttachment(t, s, "router")
+	wantLease(t, n, ip[0], pod)
+	wantCommand(t, n, command{line: "gc --owner=cni/pod/* --yes", stdout: ip[0]})
+	wantNoAttachment(t, s, pod.owner())
+	wantState(t, s, other.owner(), "held")
+}
+
+//evidence:design/pods the plugin's GC is not run while a record cannot be read
+func TestContainerGCUnreadable(t *testing.T) {
+	t.Parallel()
+	var plugin harness.Scripted
+	n := containerNode(t, "1.1.0", func(n *harness.Node) map[string]any {
+		plugin = n.InstallScripted(t, "central")
+		ipam := ranges()
+		ipam["type"] = "central"
+		return ipam
+	})
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	id := s.Attachment(t, "router").ContainerID
+	s.Stop(t)
+	n.DamageRecord(t, id)
+	n.ResetHistory()
+	s = n.Launch(t)
+	s.WaitReady(t)
+	cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}}).WantError(t, http.StatusBadGateway, "cannot be read")
+	wantAddresses(t, plugin.Holds(t), router)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -36,6 +37,7 @@ condition every attachment is listed, and --yes is refused: that would be
 "release --all".
 
 The sidecar never does this automatically: it cannot know whether an address is in use.
+Attachments of containers match only with --owner and a pattern that begins with cni/.
 
 --unused-for compares the time of the last request for the attachment. That is kept in
 memory: after a restart of the sidecar it is unknown, and such an attachment never
@@ -101,7 +103,12 @@ func (o gcOptions) validate() (ownermatch.Patterns, error) {
 	return owners, nil
 }
 
+// matches reports whether an attachment matches all conditions. One of a container matches only a pattern
+// that names containers: its age says nothing about its use.
 func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now time.Time) bool {
+	if record.OfContainer(a.Owner) && !slices.ContainsFunc(o.owners, record.OfContainer) {
+		return false
+	}
 	return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
 		(o.pool == "" || o.pool == a.Pool) &&
 		now.Sub(time.Time(a.Created)) >= o.olderThan &&

@@ -16,10 +16,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// releaseAll releases all listed attachments and waits until the list is empty. A failed release
+// releaseAll releases all listed attachments but those of containers, and waits until the list is empty. A failed release
 // does not end it: the sidecar retries, and the result has the remaining ones. Records of a newer
 // version are not listed, and remain.
 func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
@@ -33,6 +34,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
+	all = withoutContainers(all)
 	done := d.releaseEach(cmd, c, releasable(all, true), true, o.timeout)
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
@@ -45,6 +47,12 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 		return fmt.Errorf("release --all: %s", strings.Join(all, "\n"))
 	}
 	return nil
+}
+
+// withoutContainers omits the attachments of containers: their runtime releases them, through the sidecar
+// or without it, and until then their addresses are in use.
+func withoutContainers(all []*models.Attachment) []*models.Attachment {
+	return slices.DeleteFunc(all, func(a *models.Attachment) bool { return record.OfContainer(a.Owner) })
 }
 
 // newerRecords returns a headline and a line for each record of a newer version, which keeps its
@@ -165,6 +173,7 @@ func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o release
 	fewest, changed := -1, d.now()
 	for {
 		left, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
+		left = withoutContainers(left)
 		if err != nil || len(left) == 0 {
 			return nil, err
 		}

@@ -14,20 +14,17 @@ import (
 // attachment gets the next generation, a container interface is released first, or its ADD fails. It is
 // acquired by an ADD of the runtime only, never in the background.
 
-// ContainerOwnerPrefix begins the owner of a container interface. CNI_CONTAINERID and CNI_IFNAME follow.
-const ContainerOwnerPrefix = "cni/"
-
 // ContainerOwner returns the owner of a container interface.
 func ContainerOwner(containerID, ifName string) string {
-	return ContainerOwnerPrefix + containerID + "/" + ifName
+	return record.ContainerOwnerPrefix + containerID + "/" + ifName
 }
 
 // OfContainer reports whether an owner is a container interface.
-func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }
+func OfContainer(owner string) bool { return record.OfContainer(owner) }
 
 // runtimeID returns the container ID that the runtime chose; empty for another owner.
 func (k Key) runtimeID() string {
-	rest, ok := strings.CutPrefix(k.Owner, ContainerOwnerPrefix)
+	rest, ok := strings.CutPrefix(k.Owner, record.ContainerOwnerPrefix)
 	if !ok {
 		return ""
 	}

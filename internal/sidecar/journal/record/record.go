@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -47,6 +48,14 @@ func FamilyOf(a netip.Addr) Family {
 	}
 	return IPv6
 }
+
+// ContainerOwnerPrefix begins the owner of a container interface that a container runtime adds
+// (docs/design/pods.md). CNI_CONTAINERID and CNI_IFNAME follow.
+const ContainerOwnerPrefix = "cni/"
+
+// OfContainer reports whether an owner is a container interface. Only its runtime knows whether its
+// addresses are in use.
+func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }
 
 // Expiration is the deadline by which an allocation must be confirmed.
 type Expiration struct {
