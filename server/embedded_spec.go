@@ -60,24 +60,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -124,24 +114,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -188,24 +168,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -252,24 +222,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -389,14 +349,10 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "502": {
             "description": "Allocation failure",
@@ -441,25 +397,17 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "404": {
             "description": "The owner has no attachment in the pool",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "500": {
             "description": "Failure; the attachment is kept",
@@ -507,37 +455,25 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Invalid"
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "409": {
             "description": "IP already allocated",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Exists"
           },
           "500": {
@@ -557,14 +493,10 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
           }
         }
@@ -592,37 +524,25 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Invalid"
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "404": {
             "description": "IP address not found",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "500": {
             "description": "Address release failure",
@@ -641,14 +561,10 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
           }
         }
@@ -1601,8 +1517,8 @@ func init() {
       "type": "string",
       "x-delegated-ipam-extension": true,
       "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
-      "name": "delegated-ipam-also",
-      "in": "header"
+      "name": "also",
+      "in": "query"
     },
     "ipam-expiration": {
       "type": "boolean",
@@ -1706,24 +1622,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -1776,24 +1682,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -1846,24 +1742,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -1916,24 +1802,14 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "404": {
             "description": "The sidecar does not serve the network's pods",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             }
           },
           "502": {
@@ -2072,14 +1948,10 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "502": {
             "description": "Allocation failure",
@@ -2133,25 +2005,17 @@ func init() {
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "404": {
             "description": "The owner has no attachment in the pool",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "500": {
             "description": "Failure; the attachment is kept",
@@ -2206,8 +2070,8 @@ func init() {
             "type": "string",
             "x-delegated-ipam-extension": true,
             "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
-            "name": "delegated-ipam-also",
-            "in": "header"
+            "name": "also",
+            "in": "query"
           }
         ],
         "responses": {
@@ -2216,37 +2080,25 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Invalid"
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "409": {
             "description": "IP already allocated",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Exists"
           },
           "500": {
@@ -2266,14 +2118,10 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
           }
         }
@@ -2312,37 +2160,25 @@ func init() {
           },
           "400": {
             "description": "Invalid IP address",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Invalid"
           },
           "403": {
             "description": "Forbidden",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "404": {
             "description": "IP address not found",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
-            }
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
           },
           "500": {
             "description": "Address release failure",
@@ -2361,14 +2197,10 @@ func init() {
           },
           "501": {
             "description": "Allocation for address family disabled",
-            "headers": {
-              "Delegated-Ipam-Reason": {
-                "pattern": "^[ -~]+$",
-                "type": "string",
-                "description": "Why, in printable ASCII characters, at most 1024 of them",
-                "x-delegated-ipam-extension": true
-              }
+            "schema": {
+              "$ref": "#/definitions/Error"
             },
+            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
           }
         }
@@ -3321,8 +3153,8 @@ func init() {
       "type": "string",
       "x-delegated-ipam-extension": true,
       "description": "The address of the other family that the owner had. If the owner holds nothing, the plugin is asked\nfor both at once; the request does not fail without this one.\n",
-      "name": "delegated-ipam-also",
-      "in": "header"
+      "name": "also",
+      "in": "query"
     },
     "ipam-expiration": {
       "type": "boolean",

@@ -199,9 +199,7 @@ func NewPostCniAddForbidden() *PostCniAddForbidden {
 //
 // Forbidden
 type PostCniAddForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni add forbidden response has a 2xx status code
@@ -235,20 +233,24 @@ func (o *PostCniAddForbidden) Code() int {
 }
 
 func (o *PostCniAddForbidden) Error() string {
-	return fmt.Sprintf("[POST /cni/add][%d] postCniAddForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] postCniAddForbidden %s", 403, payload)
 }
 
 func (o *PostCniAddForbidden) String() string {
-	return fmt.Sprintf("[POST /cni/add][%d] postCniAddForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] postCniAddForbidden %s", 403, payload)
+}
+
+func (o *PostCniAddForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniAddForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -263,9 +265,7 @@ func NewPostCniAddNotFound() *PostCniAddNotFound {
 //
 // The sidecar does not serve the network's pods
 type PostCniAddNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni add not found response has a 2xx status code
@@ -299,20 +299,24 @@ func (o *PostCniAddNotFound) Code() int {
 }
 
 func (o *PostCniAddNotFound) Error() string {
-	return fmt.Sprintf("[POST /cni/add][%d] postCniAddNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] postCniAddNotFound %s", 404, payload)
 }
 
 func (o *PostCniAddNotFound) String() string {
-	return fmt.Sprintf("[POST /cni/add][%d] postCniAddNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] postCniAddNotFound %s", 404, payload)
+}
+
+func (o *PostCniAddNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniAddNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

@@ -185,9 +185,7 @@ func NewPostCniCheckForbidden() *PostCniCheckForbidden {
 //
 // Forbidden
 type PostCniCheckForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni check forbidden response has a 2xx status code
@@ -221,20 +219,24 @@ func (o *PostCniCheckForbidden) Code() int {
 }
 
 func (o *PostCniCheckForbidden) Error() string {
-	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckForbidden %s", 403, payload)
 }
 
 func (o *PostCniCheckForbidden) String() string {
-	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckForbidden %s", 403, payload)
+}
+
+func (o *PostCniCheckForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniCheckForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -249,9 +251,7 @@ func NewPostCniCheckNotFound() *PostCniCheckNotFound {
 //
 // The sidecar does not serve the network's pods
 type PostCniCheckNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni check not found response has a 2xx status code
@@ -285,20 +285,24 @@ func (o *PostCniCheckNotFound) Code() int {
 }
 
 func (o *PostCniCheckNotFound) Error() string {
-	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckNotFound %s", 404, payload)
 }
 
 func (o *PostCniCheckNotFound) String() string {
-	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] postCniCheckNotFound %s", 404, payload)
+}
+
+func (o *PostCniCheckNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniCheckNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

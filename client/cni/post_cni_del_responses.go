@@ -185,9 +185,7 @@ func NewPostCniDelForbidden() *PostCniDelForbidden {
 //
 // Forbidden
 type PostCniDelForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni del forbidden response has a 2xx status code
@@ -221,20 +219,24 @@ func (o *PostCniDelForbidden) Code() int {
 }
 
 func (o *PostCniDelForbidden) Error() string {
-	return fmt.Sprintf("[POST /cni/del][%d] postCniDelForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/del][%d] postCniDelForbidden %s", 403, payload)
 }
 
 func (o *PostCniDelForbidden) String() string {
-	return fmt.Sprintf("[POST /cni/del][%d] postCniDelForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/del][%d] postCniDelForbidden %s", 403, payload)
+}
+
+func (o *PostCniDelForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniDelForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -249,9 +251,7 @@ func NewPostCniDelNotFound() *PostCniDelNotFound {
 //
 // The sidecar does not serve the network's pods
 type PostCniDelNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni del not found response has a 2xx status code
@@ -285,20 +285,24 @@ func (o *PostCniDelNotFound) Code() int {
 }
 
 func (o *PostCniDelNotFound) Error() string {
-	return fmt.Sprintf("[POST /cni/del][%d] postCniDelNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/del][%d] postCniDelNotFound %s", 404, payload)
 }
 
 func (o *PostCniDelNotFound) String() string {
-	return fmt.Sprintf("[POST /cni/del][%d] postCniDelNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/del][%d] postCniDelNotFound %s", 404, payload)
+}
+
+func (o *PostCniDelNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniDelNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

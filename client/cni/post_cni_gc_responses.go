@@ -185,9 +185,7 @@ func NewPostCniGcForbidden() *PostCniGcForbidden {
 //
 // Forbidden
 type PostCniGcForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni gc forbidden response has a 2xx status code
@@ -221,20 +219,24 @@ func (o *PostCniGcForbidden) Code() int {
 }
 
 func (o *PostCniGcForbidden) Error() string {
-	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcForbidden %s", 403, payload)
 }
 
 func (o *PostCniGcForbidden) String() string {
-	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcForbidden %s", 403, payload)
+}
+
+func (o *PostCniGcForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniGcForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -249,9 +251,7 @@ func NewPostCniGcNotFound() *PostCniGcNotFound {
 //
 // The sidecar does not serve the network's pods
 type PostCniGcNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post cni gc not found response has a 2xx status code
@@ -285,20 +285,24 @@ func (o *PostCniGcNotFound) Code() int {
 }
 
 func (o *PostCniGcNotFound) Error() string {
-	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcNotFound %s", 404, payload)
 }
 
 func (o *PostCniGcNotFound) String() string {
-	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] postCniGcNotFound %s", 404, payload)
+}
+
+func (o *PostCniGcNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostCniGcNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

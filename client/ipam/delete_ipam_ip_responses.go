@@ -125,9 +125,7 @@ func NewDeleteIpamIPInvalid() *DeleteIpamIPInvalid {
 //
 // Invalid IP address
 type DeleteIpamIPInvalid struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam Ip invalid response has a 2xx status code
@@ -161,20 +159,24 @@ func (o *DeleteIpamIPInvalid) Code() int {
 }
 
 func (o *DeleteIpamIPInvalid) Error() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpInvalid", 400)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpInvalid %s", 400, payload)
 }
 
 func (o *DeleteIpamIPInvalid) String() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpInvalid", 400)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpInvalid %s", 400, payload)
+}
+
+func (o *DeleteIpamIPInvalid) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamIPInvalid) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -189,9 +191,7 @@ func NewDeleteIpamIPForbidden() *DeleteIpamIPForbidden {
 //
 // Forbidden
 type DeleteIpamIPForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam Ip forbidden response has a 2xx status code
@@ -225,20 +225,24 @@ func (o *DeleteIpamIPForbidden) Code() int {
 }
 
 func (o *DeleteIpamIPForbidden) Error() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpForbidden %s", 403, payload)
 }
 
 func (o *DeleteIpamIPForbidden) String() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpForbidden %s", 403, payload)
+}
+
+func (o *DeleteIpamIPForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamIPForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -253,9 +257,7 @@ func NewDeleteIpamIPNotFound() *DeleteIpamIPNotFound {
 //
 // IP address not found
 type DeleteIpamIPNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam Ip not found response has a 2xx status code
@@ -289,20 +291,24 @@ func (o *DeleteIpamIPNotFound) Code() int {
 }
 
 func (o *DeleteIpamIPNotFound) Error() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpNotFound %s", 404, payload)
 }
 
 func (o *DeleteIpamIPNotFound) String() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpNotFound %s", 404, payload)
+}
+
+func (o *DeleteIpamIPNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamIPNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -394,9 +400,7 @@ func NewDeleteIpamIPDisabled() *DeleteIpamIPDisabled {
 //
 // Allocation for address family disabled
 type DeleteIpamIPDisabled struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam Ip disabled response has a 2xx status code
@@ -430,20 +434,24 @@ func (o *DeleteIpamIPDisabled) Code() int {
 }
 
 func (o *DeleteIpamIPDisabled) Error() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpDisabled", 501)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpDisabled %s", 501, payload)
 }
 
 func (o *DeleteIpamIPDisabled) String() string {
-	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpDisabled", 501)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] deleteIpamIpDisabled %s", 501, payload)
+}
+
+func (o *DeleteIpamIPDisabled) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamIPDisabled) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

@@ -125,9 +125,7 @@ func NewDeleteIpamForbidden() *DeleteIpamForbidden {
 //
 // Forbidden
 type DeleteIpamForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam forbidden response has a 2xx status code
@@ -161,20 +159,24 @@ func (o *DeleteIpamForbidden) Code() int {
 }
 
 func (o *DeleteIpamForbidden) Error() string {
-	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamForbidden %s", 403, payload)
 }
 
 func (o *DeleteIpamForbidden) String() string {
-	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamForbidden %s", 403, payload)
+}
+
+func (o *DeleteIpamForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -189,9 +191,7 @@ func NewDeleteIpamNotFound() *DeleteIpamNotFound {
 //
 // The owner has no attachment in the pool
 type DeleteIpamNotFound struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this delete ipam not found response has a 2xx status code
@@ -225,20 +225,24 @@ func (o *DeleteIpamNotFound) Code() int {
 }
 
 func (o *DeleteIpamNotFound) Error() string {
-	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamNotFound %s", 404, payload)
 }
 
 func (o *DeleteIpamNotFound) String() string {
-	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamNotFound", 404)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam][%d] deleteIpamNotFound %s", 404, payload)
+}
+
+func (o *DeleteIpamNotFound) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *DeleteIpamNotFound) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

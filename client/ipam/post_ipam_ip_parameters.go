@@ -62,12 +62,12 @@ PostIpamIPParams contains all the parameters to send to the API endpoint
 */
 type PostIpamIPParams struct {
 
-	// DelegatedIpamAlso.
+	// Also.
 	//
 	// The address of the other family that the owner had. If the owner holds nothing, the plugin is asked
 	// for both at once; the request does not fail without this one.
 	//
-	DelegatedIpamAlso *string
+	Also *string
 
 	// IP.
 	//
@@ -141,15 +141,15 @@ func (o *PostIpamIPParams) SetHTTPClient(client *http.Client) {
 	o.HTTPClient = client
 }
 
-// WithDelegatedIpamAlso adds the delegatedIpamAlso to the post ipam IP params.
-func (o *PostIpamIPParams) WithDelegatedIpamAlso(delegatedIpamAlso *string) *PostIpamIPParams {
-	o.SetDelegatedIpamAlso(delegatedIpamAlso)
+// WithAlso adds the also to the post ipam IP params.
+func (o *PostIpamIPParams) WithAlso(also *string) *PostIpamIPParams {
+	o.SetAlso(also)
 	return o
 }
 
-// SetDelegatedIpamAlso adds the delegatedIpamAlso to the post ipam IP params.
-func (o *PostIpamIPParams) SetDelegatedIpamAlso(delegatedIpamAlso *string) {
-	o.DelegatedIpamAlso = delegatedIpamAlso
+// SetAlso adds the also to the post ipam IP params.
+func (o *PostIpamIPParams) SetAlso(also *string) {
+	o.Also = also
 }
 
 // WithIP adds the ip to the post ipam IP params.
@@ -192,11 +192,20 @@ func (o *PostIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.Re
 	}
 	var res []error
 
-	if o.DelegatedIpamAlso != nil {
+	if o.Also != nil {
 
-		// header param delegated-ipam-also
-		if err := r.SetHeaderParam("delegated-ipam-also", *o.DelegatedIpamAlso); err != nil {
-			return err
+		// query param also
+		var qrAlso string
+
+		if o.Also != nil {
+			qrAlso = *o.Also
+		}
+		qAlso := qrAlso
+		if qAlso != "" {
+
+			if err := r.SetQueryParam("also", qAlso); err != nil {
+				return err
+			}
 		}
 	}
 

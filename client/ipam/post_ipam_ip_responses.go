@@ -125,9 +125,7 @@ func NewPostIpamIPInvalid() *PostIpamIPInvalid {
 //
 // Invalid IP address
 type PostIpamIPInvalid struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post ipam Ip invalid response has a 2xx status code
@@ -161,20 +159,24 @@ func (o *PostIpamIPInvalid) Code() int {
 }
 
 func (o *PostIpamIPInvalid) Error() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpInvalid", 400)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpInvalid %s", 400, payload)
 }
 
 func (o *PostIpamIPInvalid) String() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpInvalid", 400)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpInvalid %s", 400, payload)
+}
+
+func (o *PostIpamIPInvalid) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostIpamIPInvalid) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -189,9 +191,7 @@ func NewPostIpamIPForbidden() *PostIpamIPForbidden {
 //
 // Forbidden
 type PostIpamIPForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post ipam Ip forbidden response has a 2xx status code
@@ -225,20 +225,24 @@ func (o *PostIpamIPForbidden) Code() int {
 }
 
 func (o *PostIpamIPForbidden) Error() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpForbidden %s", 403, payload)
 }
 
 func (o *PostIpamIPForbidden) String() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpForbidden %s", 403, payload)
+}
+
+func (o *PostIpamIPForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostIpamIPForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -253,9 +257,7 @@ func NewPostIpamIPExists() *PostIpamIPExists {
 //
 // IP already allocated
 type PostIpamIPExists struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post ipam Ip exists response has a 2xx status code
@@ -289,20 +291,24 @@ func (o *PostIpamIPExists) Code() int {
 }
 
 func (o *PostIpamIPExists) Error() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpExists", 409)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpExists %s", 409, payload)
 }
 
 func (o *PostIpamIPExists) String() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpExists", 409)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpExists %s", 409, payload)
+}
+
+func (o *PostIpamIPExists) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostIpamIPExists) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil
@@ -394,9 +400,7 @@ func NewPostIpamIPDisabled() *PostIpamIPDisabled {
 //
 // Allocation for address family disabled
 type PostIpamIPDisabled struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post ipam Ip disabled response has a 2xx status code
@@ -430,20 +434,24 @@ func (o *PostIpamIPDisabled) Code() int {
 }
 
 func (o *PostIpamIPDisabled) Error() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpDisabled", 501)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpDisabled %s", 501, payload)
 }
 
 func (o *PostIpamIPDisabled) String() string {
-	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpDisabled", 501)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam/{ip}][%d] postIpamIpDisabled %s", 501, payload)
+}
+
+func (o *PostIpamIPDisabled) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostIpamIPDisabled) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

@@ -121,9 +121,7 @@ func NewPostIpamForbidden() *PostIpamForbidden {
 //
 // Forbidden
 type PostIpamForbidden struct {
-
-	// Why, in printable ASCII characters, at most 1024 of them
-	DelegatedIpamReason string
+	Payload models.Error
 }
 
 // IsSuccess returns true when this post ipam forbidden response has a 2xx status code
@@ -157,20 +155,24 @@ func (o *PostIpamForbidden) Code() int {
 }
 
 func (o *PostIpamForbidden) Error() string {
-	return fmt.Sprintf("[POST /ipam][%d] postIpamForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam][%d] postIpamForbidden %s", 403, payload)
 }
 
 func (o *PostIpamForbidden) String() string {
-	return fmt.Sprintf("[POST /ipam][%d] postIpamForbidden", 403)
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam][%d] postIpamForbidden %s", 403, payload)
+}
+
+func (o *PostIpamForbidden) GetPayload() models.Error {
+	return o.Payload
 }
 
 func (o *PostIpamForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
-	// hydrates response header Delegated-Ipam-Reason
-	hdrDelegatedIpamReason := response.GetHeader("Delegated-Ipam-Reason")
-
-	if hdrDelegatedIpamReason != "" {
-		o.DelegatedIpamReason = hdrDelegatedIpamReason
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
 	}
 
 	return nil

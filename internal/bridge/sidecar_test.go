@@ -28,11 +28,7 @@ type fakeServer struct {
 }
 
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	text := r.Method + " " + r.URL.RequestURI()
-	if also := r.Header.Get("delegated-ipam-also"); also != "" {
-		text += " also=" + also
-	}
-	s.requests = append(s.requests, text)
+	s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
 	w.Header().Set("Content-Type", "application/json")
 	if s.retryAfter != "" {
 		w.Header().Set("Retry-After", s.retryAfter)
@@ -145,7 +141,7 @@ func TestSidecarErrors(t *testing.T) {
 		"queue full":         {acquire, fakeServer{code: 502, body: `"no IP addresses available"`, retryAfter: "5"}, "", reasonSidecarBusy},
 		"owner forbidden":    {acquire, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
 		"restored":           {restore, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", ""},
-		"restored, IPv6 too": {restoreBoth, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue also=fd00::9", ""},
+		"restored, IPv6 too": {restoreBoth, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?also=fd00%3A%3A9&owner=ciliumnode-3&pool=blue", ""},
 		"not restored":       {restore, fakeServer{code: 500, body: `"another"`}, "", reasonRequestRefused},
 		"another owner":      {restore, fakeServer{code: 409}, "", reasonRequestRefused},
 		"restore forbidden":  {restore, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},

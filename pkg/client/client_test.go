@@ -110,7 +110,7 @@ func TestRequests(t *testing.T) {
 		"restore with the other family": {
 			func(c *client.Client) error {
 				return c.Restore(ctx, ip, "router", client.RestoreOptions{Also: netip.MustParseAddr("fd00:15::2")})
-			}, "", "POST /v1/ipam/10.15.0.2?owner=router delegated-ipam-also=fd00:15::2",
+			}, "", "POST /v1/ipam/10.15.0.2?also=fd00%3A15%3A%3A2&owner=router",
 		},
 		"release": {
 			func(c *client.Client) error { return c.Release(ctx, ip, client.ReleaseOptions{}) },

@@ -43,9 +43,7 @@ var (
 type Error struct {
 	// StatusCode is the HTTP status code, 300 or above.
 	StatusCode int
-	// Reason is the text of the sidecar: from the body, or, where the contract has no body (400, 403,
-	// 404, 409 and 501 of the operations), from the header Delegated-Ipam-Reason, in ASCII and at
-	// most 1024 bytes long.
+	// Reason is the text of the sidecar; empty if the response has no body.
 	Reason string
 	// RequestID identifies the request in the sidecar's log. It is empty if the response has none.
 	RequestID string
@@ -103,7 +101,7 @@ func newError(response *http.Response) *Error {
 	var object struct{ Message string }
 	if json.Unmarshal(body, &e.Reason) != nil {
 		_ = json.Unmarshal(body, &object)
-		e.Reason = cmp.Or(object.Message, strings.TrimSpace(string(body)), response.Header.Get("Delegated-Ipam-Reason"))
+		e.Reason = cmp.Or(object.Message, strings.TrimSpace(string(body)))
 	}
 	return e
 }

@@ -17,8 +17,8 @@ type response struct {
 	code       int
 	retryAfter string
 	body       string
-	// reason and requestID are the headers of these names.
-	reason, requestID string
+	// requestID is the header X-Request-Id.
+	requestID string
 }
 
 // fakeSidecar sends one response to every request, and records the last request.
@@ -30,7 +30,7 @@ type fakeSidecar struct {
 
 func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.request = r.Method + " " + r.URL.RequestURI()
-	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also", "brief"} {
+	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
 		if v := r.Header.Get(name); v != "" {
 			s.request += " " + name + "=" + v
 		}
@@ -39,10 +39,8 @@ func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.retryAfter != "" {
 		w.Header().Set("Retry-After", s.retryAfter)
 	}
-	for name, value := range map[string]string{"Delegated-Ipam-Reason": s.reason, "X-Request-Id": s.requestID} {
-		if value != "" {
-			w.Header().Set(name, value)
-		}
+	if s.requestID != "" {
+		w.Header().Set("X-Request-Id", s.requestID)
 	}
 	w.WriteHeader(s.code)
 	_, _ = io.WriteString(w, s.body)

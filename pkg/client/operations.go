@@ -78,11 +78,14 @@ type RestoreOptions struct {
 // holds another address, the plugin does not give this one, the pool is unknown, …),
 // [ErrRetryLater], and errors of the connection.
 func (c *Client) Restore(ctx context.Context, ip netip.Addr, owner string, o RestoreOptions) error {
-	r := request{method: http.MethodPost, path: addressPath(ip), query: parameters("owner", owner, "pool", o.Pool)}
+	also := ""
 	if o.Also.IsValid() {
-		r.header, r.value = "delegated-ipam-also", o.Also.String()
+		also = o.Also.String()
 	}
-	return c.send(ctx, r, nil)
+	return c.send(ctx, request{
+		method: http.MethodPost, path: addressPath(ip),
+		query: parameters("owner", owner, "pool", o.Pool, "also", also),
+	}, nil)
 }
 
 // ReleaseOptions are the optional parameters of [Client.Release].

@@ -82,8 +82,6 @@ type response struct {
 	contentType string
 	retryAfter  string
 	body        string
-	// reason is the header Delegated-Ipam-Reason.
-	reason string
 }
 
 // jsonResponse returns a response with a JSON body.
@@ -136,9 +134,6 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if next.retryAfter != "" {
 		w.Header().Set("Retry-After", next.retryAfter)
 	}
-	if next.reason != "" {
-		w.Header().Set("Delegated-Ipam-Reason", next.reason)
-	}
 	w.WriteHeader(next.code)
 	_, _ = io.WriteString(w, next.body)
 }
@@ -147,7 +142,7 @@ func (s *testSidecar) next(r *http.Request) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI()
-	for _, name := range []string{"expiration", "skip-release-delay", "delegated-ipam-also", "brief"} {
+	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
 		if v := r.Header.Get(name); v != "" {
 			text += " " + name + "=" + v
 		}

@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/go-openapi/runtime"
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
 // healthPath is open to every peer, so that a probe needs no privilege.
@@ -50,21 +53,20 @@ func healthRequest(r *http.Request) *http.Request {
 	return h
 }
 
-// refuseCaller responds with 403 without a body (swagger.yaml, as in Cilium), with the reason in a
-// header, and logs the request.
+// refuseCaller responds with 403 and the reason, and logs the request.
 func (a *API) refuseCaller(w *writer, r *http.Request) {
 	peer, known := a.Peer(r.Context())
 	a.Refusals.Warn(logrus.Fields{
 		logging.FieldRequestID: logging.RequestID(r.Context()), "request": requestName(r),
 		"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
 	}, "Caller rejected; --allow-uids and --allow-gids allow more callers")
-	w.Header().Set(reasonHeader, refusal(peer, known))
-	w.WriteHeader(http.StatusForbidden)
+	w.Header().Set("Content-Type", runtime.JSONMime)
+	ipam.NewPostIpamForbidden().WithPayload(models.Error(callerRefusal(peer, known))).WriteResponse(w, runtime.JSONProducer())
 	_ = w.send() // the log has the refusal anyway
 }
 
-// refusal returns why a caller may not call: it may know its own user and group.
-func refusal(p unixsock.Peer, known bool) string {
+// callerRefusal returns why a caller may not call: it may know its own user and group.
+func callerRefusal(p unixsock.Peer, known bool) string {
 	if !known {
 		return "the kernel did not report the user of the caller"
 	}

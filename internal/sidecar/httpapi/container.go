@@ -20,24 +20,24 @@ import (
 
 var (
 	addErrors = errorResponses{
-		protocol.Failed:    withBody(cni.NewPostCniAddFailure),
-		protocol.Forbidden: noBody(cni.NewPostCniAddForbidden),
-		protocol.NotFound:  noBody(cni.NewPostCniAddNotFound),
+		protocol.Failed:    failed(cni.NewPostCniAddFailure),
+		protocol.Forbidden: refused(cni.NewPostCniAddForbidden),
+		protocol.NotFound:  refused(cni.NewPostCniAddNotFound),
 	}
 	delErrors = errorResponses{
-		protocol.Failed:    withBody(cni.NewPostCniDelFailure),
-		protocol.Forbidden: noBody(cni.NewPostCniDelForbidden),
-		protocol.NotFound:  noBody(cni.NewPostCniDelNotFound),
+		protocol.Failed:    failed(cni.NewPostCniDelFailure),
+		protocol.Forbidden: refused(cni.NewPostCniDelForbidden),
+		protocol.NotFound:  refused(cni.NewPostCniDelNotFound),
 	}
 	checkErrors = errorResponses{
-		protocol.Failed:    withBody(cni.NewPostCniCheckFailure),
-		protocol.Forbidden: noBody(cni.NewPostCniCheckForbidden),
-		protocol.NotFound:  noBody(cni.NewPostCniCheckNotFound),
+		protocol.Failed:    failed(cni.NewPostCniCheckFailure),
+		protocol.Forbidden: refused(cni.NewPostCniCheckForbidden),
+		protocol.NotFound:  refused(cni.NewPostCniCheckNotFound),
 	}
 	gcErrors = errorResponses{
-		protocol.Failed:    withBody(cni.NewPostCniGcFailure),
-		protocol.Forbidden: noBody(cni.NewPostCniGcForbidden),
-		protocol.NotFound:  noBody(cni.NewPostCniGcNotFound),
+		protocol.Failed:    failed(cni.NewPostCniGcFailure),
+		protocol.Forbidden: refused(cni.NewPostCniGcForbidden),
+		protocol.NotFound:  refused(cni.NewPostCniGcNotFound),
 	}
 )
 

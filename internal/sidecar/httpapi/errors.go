@@ -14,68 +14,65 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
-// errorResponse returns the response to a failed request. A response without a body in Cilium's
-// contract has the reason in a header, and no retryAfter.
+// errorResponse returns the response to a failed request, with the reason as its body.
 type errorResponse func(reason, retryAfter string) middleware.Responder
 
-// errorResponses are the error responses of one operation. The codes of swagger.yaml and the
-// empty bodies are Cilium's; a kind for which the operation documents no separate code gets the
-// one of protocol.Failed.
+// errorResponses are the error responses of one operation. The codes of swagger.yaml are Cilium's; a
+// kind for which the operation documents no separate code gets the one of protocol.Failed.
 type errorResponses map[protocol.Kind]errorResponse
 
 var (
 	allocateErrors = errorResponses{
-		protocol.Failed:    withBody(ipam.NewPostIpamFailure),
-		protocol.Forbidden: noBody(ipam.NewPostIpamForbidden),
+		protocol.Failed:    failed(ipam.NewPostIpamFailure),
+		protocol.Forbidden: refused(ipam.NewPostIpamForbidden),
 	}
 	restoreErrors = errorResponses{
-		protocol.Failed:         withBody(ipam.NewPostIpamIPFailure),
-		protocol.Forbidden:      noBody(ipam.NewPostIpamIPForbidden),
-		protocol.FamilyDisabled: noBody(ipam.NewPostIpamIPDisabled),
-		protocol.Exists:         noBody(ipam.NewPostIpamIPExists),
+		protocol.Failed:         failed(ipam.NewPostIpamIPFailure),
+		protocol.Forbidden:      refused(ipam.NewPostIpamIPForbidden),
+		protocol.FamilyDisabled: refused(ipam.NewPostIpamIPDisabled),
+		protocol.Exists:         refused(ipam.NewPostIpamIPExists),
 	}
 	releaseErrors = errorResponses{
-		protocol.Failed:         withBody(ipam.NewDeleteIpamIPFailure),
-		protocol.Forbidden:      noBody(ipam.NewDeleteIpamIPForbidden),
-		protocol.FamilyDisabled: noBody(ipam.NewDeleteIpamIPDisabled),
-		protocol.UnknownPool:    noBody(ipam.NewDeleteIpamIPNotFound),
-		protocol.NotFound:       noBody(ipam.NewDeleteIpamIPNotFound),
+		protocol.Failed:         failed(ipam.NewDeleteIpamIPFailure),
+		protocol.Forbidden:      refused(ipam.NewDeleteIpamIPForbidden),
+		protocol.FamilyDisabled: refused(ipam.NewDeleteIpamIPDisabled),
+		protocol.UnknownPool:    refused(ipam.NewDeleteIpamIPNotFound),
+		protocol.NotFound:       refused(ipam.NewDeleteIpamIPNotFound),
 	}
 	discardErrors = errorResponses{
-		protocol.Failed:      withBody(ipam.NewDeleteIpamFailure),
-		protocol.Forbidden:   noBody(ipam.NewDeleteIpamForbidden),
-		protocol.UnknownPool: noBody(ipam.NewDeleteIpamNotFound),
-		protocol.NotFound:    noBody(ipam.NewDeleteIpamNotFound),
+		protocol.Failed:      failed(ipam.NewDeleteIpamFailure),
+		protocol.Forbidden:   refused(ipam.NewDeleteIpamForbidden),
+		protocol.UnknownPool: refused(ipam.NewDeleteIpamNotFound),
+		protocol.NotFound:    refused(ipam.NewDeleteIpamNotFound),
 	}
 )
 
-// bodiless is a generated response without a body.
-type bodiless[R any] interface {
+// refusal is a generated response to a request that the caller should not repeat.
+type refusal[R any] interface {
 	middleware.Responder
-	WithDelegatedIpamReason(string) R
+	WithPayload(models.Error) R
 }
 
-func noBody[R bodiless[R]](newResponder func() R) errorResponse {
+func refused[R refusal[R]](newResponder func() R) errorResponse {
 	return func(reason, _ string) middleware.Responder {
-		return newResponder().WithDelegatedIpamReason(reasonValue(reason))
+		return newResponder().WithPayload(models.Error(reason))
 	}
 }
 
-// failing is a generated response with the reason as its body.
-type failing[R any] interface {
-	middleware.Responder
-	WithPayload(models.Error) R
+// failure is a generated response to a request that may succeed later.
+type failure[R any] interface {
+	refusal[R]
 	WithRetryAfter(string) R
 }
 
-func withBody[R failing[R]](newResponder func() R) errorResponse {
+func failed[R failure[R]](newResponder func() R) errorResponse {
 	return func(reason, retryAfter string) middleware.Responder {
 		return newResponder().WithPayload(models.Error(reason)).WithRetryAfter(retryAfter)
 	}
 }
 
 // respond returns the response to an error of the engine; one that is not an *protocol.Error
-// is of kind Failed. The reason is logged too, because a header with the reason may be cut.
+// is of kind Failed. The reason is logged, too.
 func (e errorResponses) respond(ctx context.Context, err error) middleware.Responder {
 	logField(ctx, "error", err.Error())
 	kind, wait := protocol.Failed, time.Duration(0)

@@ -68,11 +68,11 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	}
 	var err error
 	if request.IP, err = parseIP(p.IP); err == nil {
-		request.Also, err = parseAlso(conv.Value(p.DelegatedIpamAlso), request.IP)
+		request.Also, err = parseAlso(conv.Value(p.Also), request.IP)
 	}
 	if err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewPostIpamIPInvalid().WithDelegatedIpamReason(reasonValue(err.Error()))
+		return ipam.NewPostIpamIPInvalid().WithPayload(models.Error(err.Error()))
 	}
 	logRequest(ctx, request.Owner, request.Pool, "")
 	got, err := h.Engine.Restore(ctx, request)
@@ -100,7 +100,7 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
-		return ipam.NewDeleteIpamIPInvalid().WithDelegatedIpamReason(reasonValue(err.Error()))
+		return ipam.NewDeleteIpamIPInvalid().WithPayload(models.Error(err.Error()))
 	}
 	logRequest(ctx, "", request.Pool, "")
 	got, err := h.Engine.Release(ctx, request)

@@ -33,18 +33,18 @@ func parseIP(s string) (netip.Addr, error) {
 	return ip, nil
 }
 
-// parseAlso parses the header delegated-ipam-also of a request for ip: an address as in the path, of
-// the other family; the zero Addr if it is empty.
+// parseAlso parses the parameter also of a request for ip: an address as in the path, of the other
+// family; the zero Addr if it is empty.
 func parseAlso(text string, ip netip.Addr) (netip.Addr, error) {
 	if text == "" {
 		return netip.Addr{}, nil
 	}
 	also, err := parseIP(text)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("header delegated-ipam-also: %w", err)
+		return netip.Addr{}, fmt.Errorf("parameter also: %w", err)
 	}
 	if also.Is4() == ip.Is4() {
-		return netip.Addr{}, fmt.Errorf("header delegated-ipam-also: address %s is of the same family as %s; expected one of the other family", also, ip)
+		return netip.Addr{}, fmt.Errorf("parameter also: address %s is of the same family as %s; expected one of the other family", also, ip)
 	}
 	return also, nil
 }

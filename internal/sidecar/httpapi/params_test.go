@@ -116,16 +116,16 @@ func TestAlso(t *testing.T) {
 		"empty":           {"10.1.2.3", "", http.StatusOK, ""},
 		"the same family": {"10.1.2.3", "10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
 		"4-in-6 and IPv4": {"10.1.2.3", "::ffff:10.1.2.4", http.StatusBadRequest, "expected one of the other family"},
-		"a word":          {"10.1.2.3", "health", http.StatusBadRequest, "delegated-ipam-also"},
-		"a prefix":        {"10.1.2.3", "fd00::3/64", http.StatusBadRequest, "delegated-ipam-also"},
-		"multicast":       {"10.1.2.3", "ff02::1", http.StatusBadRequest, "delegated-ipam-also"},
+		"a word":          {"10.1.2.3", "health", http.StatusBadRequest, "parameter also"},
+		"a prefix":        {"10.1.2.3", "fd00::3/64", http.StatusBadRequest, "parameter also"},
+		"multicast":       {"10.1.2.3", "ff02::1", http.StatusBadRequest, "parameter also"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := shared.reset()
-			got := f.send(t, http.MethodPost, "/v1/ipam/"+tt.ip+"?owner=router", "Delegated-Ipam-Also", tt.also)
+			got := f.send(t, http.MethodPost, "/v1/ipam/"+tt.ip+"?owner=router&also="+url.QueryEscape(tt.also))
 			wantCode(t, got, tt.code)
 			if tt.code != http.StatusOK {
-				if reason := got.header.Get("Delegated-Ipam-Reason"); !strings.Contains(reason, tt.want) || f.engine.calls() != 0 {
+				if reason := payload(t, got); !strings.Contains(reason, tt.want) || f.engine.calls() != 0 {
 					t.Errorf("the reason is %q after %d calls of the engine; want %q and none", reason, f.engine.calls(), tt.want)
 				}
 				return

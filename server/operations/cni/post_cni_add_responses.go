@@ -97,9 +97,8 @@ const PostCniAddForbiddenCode int = 403
 // swagger:response postCniAddForbidden
 type PostCniAddForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniAddForbidden creates PostCniAddForbidden with default headers values
@@ -108,30 +107,25 @@ func NewPostCniAddForbidden() *PostCniAddForbidden {
 	return &PostCniAddForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni add forbidden response
-func (o *PostCniAddForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniAddForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni add forbidden response
+func (o *PostCniAddForbidden) WithPayload(payload models.Error) *PostCniAddForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni add forbidden response
-func (o *PostCniAddForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni add forbidden response
+func (o *PostCniAddForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniAddForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniAddNotFoundCode is the HTTP code returned for type PostCniAddNotFound
@@ -142,9 +136,8 @@ const PostCniAddNotFoundCode int = 404
 // swagger:response postCniAddNotFound
 type PostCniAddNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniAddNotFound creates PostCniAddNotFound with default headers values
@@ -153,30 +146,25 @@ func NewPostCniAddNotFound() *PostCniAddNotFound {
 	return &PostCniAddNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni add not found response
-func (o *PostCniAddNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniAddNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni add not found response
+func (o *PostCniAddNotFound) WithPayload(payload models.Error) *PostCniAddNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni add not found response
-func (o *PostCniAddNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni add not found response
+func (o *PostCniAddNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniAddNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniAddFailureCode is the HTTP code returned for type PostCniAddFailure

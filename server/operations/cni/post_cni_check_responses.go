@@ -79,9 +79,8 @@ const PostCniCheckForbiddenCode int = 403
 // swagger:response postCniCheckForbidden
 type PostCniCheckForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniCheckForbidden creates PostCniCheckForbidden with default headers values
@@ -90,30 +89,25 @@ func NewPostCniCheckForbidden() *PostCniCheckForbidden {
 	return &PostCniCheckForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni check forbidden response
-func (o *PostCniCheckForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniCheckForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni check forbidden response
+func (o *PostCniCheckForbidden) WithPayload(payload models.Error) *PostCniCheckForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni check forbidden response
-func (o *PostCniCheckForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni check forbidden response
+func (o *PostCniCheckForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniCheckForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniCheckNotFoundCode is the HTTP code returned for type PostCniCheckNotFound
@@ -124,9 +118,8 @@ const PostCniCheckNotFoundCode int = 404
 // swagger:response postCniCheckNotFound
 type PostCniCheckNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniCheckNotFound creates PostCniCheckNotFound with default headers values
@@ -135,30 +128,25 @@ func NewPostCniCheckNotFound() *PostCniCheckNotFound {
 	return &PostCniCheckNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni check not found response
-func (o *PostCniCheckNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniCheckNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni check not found response
+func (o *PostCniCheckNotFound) WithPayload(payload models.Error) *PostCniCheckNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni check not found response
-func (o *PostCniCheckNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni check not found response
+func (o *PostCniCheckNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniCheckNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniCheckFailureCode is the HTTP code returned for type PostCniCheckFailure

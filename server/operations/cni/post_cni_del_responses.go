@@ -79,9 +79,8 @@ const PostCniDelForbiddenCode int = 403
 // swagger:response postCniDelForbidden
 type PostCniDelForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniDelForbidden creates PostCniDelForbidden with default headers values
@@ -90,30 +89,25 @@ func NewPostCniDelForbidden() *PostCniDelForbidden {
 	return &PostCniDelForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni del forbidden response
-func (o *PostCniDelForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniDelForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni del forbidden response
+func (o *PostCniDelForbidden) WithPayload(payload models.Error) *PostCniDelForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni del forbidden response
-func (o *PostCniDelForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni del forbidden response
+func (o *PostCniDelForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniDelForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniDelNotFoundCode is the HTTP code returned for type PostCniDelNotFound
@@ -124,9 +118,8 @@ const PostCniDelNotFoundCode int = 404
 // swagger:response postCniDelNotFound
 type PostCniDelNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniDelNotFound creates PostCniDelNotFound with default headers values
@@ -135,30 +128,25 @@ func NewPostCniDelNotFound() *PostCniDelNotFound {
 	return &PostCniDelNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni del not found response
-func (o *PostCniDelNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniDelNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni del not found response
+func (o *PostCniDelNotFound) WithPayload(payload models.Error) *PostCniDelNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni del not found response
-func (o *PostCniDelNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni del not found response
+func (o *PostCniDelNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniDelNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniDelFailureCode is the HTTP code returned for type PostCniDelFailure

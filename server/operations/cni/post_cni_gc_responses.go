@@ -79,9 +79,8 @@ const PostCniGcForbiddenCode int = 403
 // swagger:response postCniGcForbidden
 type PostCniGcForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniGcForbidden creates PostCniGcForbidden with default headers values
@@ -90,30 +89,25 @@ func NewPostCniGcForbidden() *PostCniGcForbidden {
 	return &PostCniGcForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni gc forbidden response
-func (o *PostCniGcForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniGcForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni gc forbidden response
+func (o *PostCniGcForbidden) WithPayload(payload models.Error) *PostCniGcForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni gc forbidden response
-func (o *PostCniGcForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni gc forbidden response
+func (o *PostCniGcForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniGcForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniGcNotFoundCode is the HTTP code returned for type PostCniGcNotFound
@@ -124,9 +118,8 @@ const PostCniGcNotFoundCode int = 404
 // swagger:response postCniGcNotFound
 type PostCniGcNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostCniGcNotFound creates PostCniGcNotFound with default headers values
@@ -135,30 +128,25 @@ func NewPostCniGcNotFound() *PostCniGcNotFound {
 	return &PostCniGcNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post cni gc not found response
-func (o *PostCniGcNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *PostCniGcNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post cni gc not found response
+func (o *PostCniGcNotFound) WithPayload(payload models.Error) *PostCniGcNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post cni gc not found response
-func (o *PostCniGcNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post cni gc not found response
+func (o *PostCniGcNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostCniGcNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostCniGcFailureCode is the HTTP code returned for type PostCniGcFailure

@@ -40,9 +40,8 @@ const DeleteIpamIPInvalidCode int = 400
 // swagger:response deleteIpamIpInvalid
 type DeleteIpamIPInvalid struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamIPInvalid creates DeleteIpamIPInvalid with default headers values
@@ -51,30 +50,25 @@ func NewDeleteIpamIPInvalid() *DeleteIpamIPInvalid {
 	return &DeleteIpamIPInvalid{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip invalid response
-func (o *DeleteIpamIPInvalid) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPInvalid {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam Ip invalid response
+func (o *DeleteIpamIPInvalid) WithPayload(payload models.Error) *DeleteIpamIPInvalid {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip invalid response
-func (o *DeleteIpamIPInvalid) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam Ip invalid response
+func (o *DeleteIpamIPInvalid) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamIPInvalid) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(400)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // DeleteIpamIPForbiddenCode is the HTTP code returned for type DeleteIpamIPForbidden
@@ -85,9 +79,8 @@ const DeleteIpamIPForbiddenCode int = 403
 // swagger:response deleteIpamIpForbidden
 type DeleteIpamIPForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamIPForbidden creates DeleteIpamIPForbidden with default headers values
@@ -96,30 +89,25 @@ func NewDeleteIpamIPForbidden() *DeleteIpamIPForbidden {
 	return &DeleteIpamIPForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip forbidden response
-func (o *DeleteIpamIPForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam Ip forbidden response
+func (o *DeleteIpamIPForbidden) WithPayload(payload models.Error) *DeleteIpamIPForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip forbidden response
-func (o *DeleteIpamIPForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam Ip forbidden response
+func (o *DeleteIpamIPForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamIPForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // DeleteIpamIPNotFoundCode is the HTTP code returned for type DeleteIpamIPNotFound
@@ -130,9 +118,8 @@ const DeleteIpamIPNotFoundCode int = 404
 // swagger:response deleteIpamIpNotFound
 type DeleteIpamIPNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamIPNotFound creates DeleteIpamIPNotFound with default headers values
@@ -141,30 +128,25 @@ func NewDeleteIpamIPNotFound() *DeleteIpamIPNotFound {
 	return &DeleteIpamIPNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip not found response
-func (o *DeleteIpamIPNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam Ip not found response
+func (o *DeleteIpamIPNotFound) WithPayload(payload models.Error) *DeleteIpamIPNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip not found response
-func (o *DeleteIpamIPNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam Ip not found response
+func (o *DeleteIpamIPNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamIPNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // DeleteIpamIPFailureCode is the HTTP code returned for type DeleteIpamIPFailure
@@ -236,9 +218,8 @@ const DeleteIpamIPDisabledCode int = 501
 // swagger:response deleteIpamIpDisabled
 type DeleteIpamIPDisabled struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamIPDisabled creates DeleteIpamIPDisabled with default headers values
@@ -247,28 +228,23 @@ func NewDeleteIpamIPDisabled() *DeleteIpamIPDisabled {
 	return &DeleteIpamIPDisabled{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam Ip disabled response
-func (o *DeleteIpamIPDisabled) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamIPDisabled {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam Ip disabled response
+func (o *DeleteIpamIPDisabled) WithPayload(payload models.Error) *DeleteIpamIPDisabled {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam Ip disabled response
-func (o *DeleteIpamIPDisabled) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam Ip disabled response
+func (o *DeleteIpamIPDisabled) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamIPDisabled) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(501)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }

@@ -61,9 +61,8 @@ const DeleteIpamForbiddenCode int = 403
 // swagger:response deleteIpamForbidden
 type DeleteIpamForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamForbidden creates DeleteIpamForbidden with default headers values
@@ -72,30 +71,25 @@ func NewDeleteIpamForbidden() *DeleteIpamForbidden {
 	return &DeleteIpamForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam forbidden response
-func (o *DeleteIpamForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam forbidden response
+func (o *DeleteIpamForbidden) WithPayload(payload models.Error) *DeleteIpamForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam forbidden response
-func (o *DeleteIpamForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam forbidden response
+func (o *DeleteIpamForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // DeleteIpamNotFoundCode is the HTTP code returned for type DeleteIpamNotFound
@@ -106,9 +100,8 @@ const DeleteIpamNotFoundCode int = 404
 // swagger:response deleteIpamNotFound
 type DeleteIpamNotFound struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewDeleteIpamNotFound creates DeleteIpamNotFound with default headers values
@@ -117,30 +110,25 @@ func NewDeleteIpamNotFound() *DeleteIpamNotFound {
 	return &DeleteIpamNotFound{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the delete ipam not found response
-func (o *DeleteIpamNotFound) WithDelegatedIpamReason(delegatedIpamReason string) *DeleteIpamNotFound {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the delete ipam not found response
+func (o *DeleteIpamNotFound) WithPayload(payload models.Error) *DeleteIpamNotFound {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the delete ipam not found response
-func (o *DeleteIpamNotFound) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the delete ipam not found response
+func (o *DeleteIpamNotFound) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *DeleteIpamNotFound) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(404)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // DeleteIpamFailureCode is the HTTP code returned for type DeleteIpamFailure

@@ -30,8 +30,8 @@ type PostIpamIPParams struct {
 	// The address of the other family that the owner had. If the owner holds nothing, the plugin is asked
 	// for both at once; the request does not fail without this one.
 	//
-	// In: header
-	DelegatedIpamAlso *string
+	// In: query
+	Also *string
 	// IP address, without a prefix length and without a zone
 	// Required: true
 	// In: path
@@ -56,7 +56,8 @@ func (o *PostIpamIPParams) BindRequest(r *http.Request, route *middleware.Matche
 	o.HTTPRequest = r
 	qs := runtime.Values(r.URL.Query())
 
-	if err := o.bindDelegatedIpamAlso(r.Header[http.CanonicalHeaderKey("delegated-ipam-also")], true, route.Formats); err != nil {
+	qAlso, qhkAlso, _ := qs.GetOK("also")
+	if err := o.bindAlso(qAlso, qhkAlso, route.Formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -80,19 +81,20 @@ func (o *PostIpamIPParams) BindRequest(r *http.Request, route *middleware.Matche
 	return nil
 }
 
-// bindDelegatedIpamAlso binds and validates parameter DelegatedIpamAlso from header.
-func (o *PostIpamIPParams) bindDelegatedIpamAlso(rawData []string, hasKey bool, formats strfmt.Registry) error {
+// bindAlso binds and validates parameter Also from query.
+func (o *PostIpamIPParams) bindAlso(rawData []string, hasKey bool, formats strfmt.Registry) error {
 	var raw string
 	if len(rawData) > 0 {
 		raw = rawData[len(rawData)-1]
 	}
 
 	// Required: false
+	// AllowEmptyValue: false
 
 	if raw == "" { // empty values pass all other validations
 		return nil
 	}
-	o.DelegatedIpamAlso = &raw
+	o.Also = &raw
 
 	return nil
 }

@@ -40,9 +40,8 @@ const PostIpamIPInvalidCode int = 400
 // swagger:response postIpamIpInvalid
 type PostIpamIPInvalid struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostIpamIPInvalid creates PostIpamIPInvalid with default headers values
@@ -51,30 +50,25 @@ func NewPostIpamIPInvalid() *PostIpamIPInvalid {
 	return &PostIpamIPInvalid{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip invalid response
-func (o *PostIpamIPInvalid) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPInvalid {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post ipam Ip invalid response
+func (o *PostIpamIPInvalid) WithPayload(payload models.Error) *PostIpamIPInvalid {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip invalid response
-func (o *PostIpamIPInvalid) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post ipam Ip invalid response
+func (o *PostIpamIPInvalid) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostIpamIPInvalid) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(400)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostIpamIPForbiddenCode is the HTTP code returned for type PostIpamIPForbidden
@@ -85,9 +79,8 @@ const PostIpamIPForbiddenCode int = 403
 // swagger:response postIpamIpForbidden
 type PostIpamIPForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostIpamIPForbidden creates PostIpamIPForbidden with default headers values
@@ -96,30 +89,25 @@ func NewPostIpamIPForbidden() *PostIpamIPForbidden {
 	return &PostIpamIPForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip forbidden response
-func (o *PostIpamIPForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post ipam Ip forbidden response
+func (o *PostIpamIPForbidden) WithPayload(payload models.Error) *PostIpamIPForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip forbidden response
-func (o *PostIpamIPForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post ipam Ip forbidden response
+func (o *PostIpamIPForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostIpamIPForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostIpamIPExistsCode is the HTTP code returned for type PostIpamIPExists
@@ -130,9 +118,8 @@ const PostIpamIPExistsCode int = 409
 // swagger:response postIpamIpExists
 type PostIpamIPExists struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostIpamIPExists creates PostIpamIPExists with default headers values
@@ -141,30 +128,25 @@ func NewPostIpamIPExists() *PostIpamIPExists {
 	return &PostIpamIPExists{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip exists response
-func (o *PostIpamIPExists) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPExists {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post ipam Ip exists response
+func (o *PostIpamIPExists) WithPayload(payload models.Error) *PostIpamIPExists {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip exists response
-func (o *PostIpamIPExists) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post ipam Ip exists response
+func (o *PostIpamIPExists) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostIpamIPExists) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(409)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostIpamIPFailureCode is the HTTP code returned for type PostIpamIPFailure
@@ -236,9 +218,8 @@ const PostIpamIPDisabledCode int = 501
 // swagger:response postIpamIpDisabled
 type PostIpamIPDisabled struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostIpamIPDisabled creates PostIpamIPDisabled with default headers values
@@ -247,28 +228,23 @@ func NewPostIpamIPDisabled() *PostIpamIPDisabled {
 	return &PostIpamIPDisabled{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam Ip disabled response
-func (o *PostIpamIPDisabled) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamIPDisabled {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post ipam Ip disabled response
+func (o *PostIpamIPDisabled) WithPayload(payload models.Error) *PostIpamIPDisabled {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam Ip disabled response
-func (o *PostIpamIPDisabled) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post ipam Ip disabled response
+func (o *PostIpamIPDisabled) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostIpamIPDisabled) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(501)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }

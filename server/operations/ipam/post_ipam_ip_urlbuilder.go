@@ -13,6 +13,7 @@ import (
 type PostIpamIPURL struct {
 	IP string
 
+	Also  *string
 	Owner *string
 	Pool  *string
 
@@ -56,6 +57,14 @@ func (o *PostIpamIPURL) Build() (*url.URL, error) {
 	_result.Path = golangswaggerpaths.Join(_basePath, _path)
 
 	qs := make(url.Values)
+
+	var alsoQ string
+	if o.Also != nil {
+		alsoQ = *o.Also
+	}
+	if alsoQ != "" {
+		qs.Set("also", alsoQ)
+	}
 
 	var ownerQ string
 	if o.Owner != nil {

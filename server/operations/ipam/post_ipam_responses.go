@@ -58,9 +58,8 @@ const PostIpamForbiddenCode int = 403
 // swagger:response postIpamForbidden
 type PostIpamForbidden struct {
 
-	// Why, in printable ASCII characters, at most 1024 of them
-	// Pattern: ^[ -~]+$
-	DelegatedIpamReason string `json:"Delegated-Ipam-Reason"`
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
 }
 
 // NewPostIpamForbidden creates PostIpamForbidden with default headers values
@@ -69,30 +68,25 @@ func NewPostIpamForbidden() *PostIpamForbidden {
 	return &PostIpamForbidden{}
 }
 
-// WithDelegatedIpamReason adds the delegatedIpamReason to the post ipam forbidden response
-func (o *PostIpamForbidden) WithDelegatedIpamReason(delegatedIpamReason string) *PostIpamForbidden {
-	o.DelegatedIpamReason = delegatedIpamReason
+// WithPayload adds the payload to the post ipam forbidden response
+func (o *PostIpamForbidden) WithPayload(payload models.Error) *PostIpamForbidden {
+	o.Payload = payload
 	return o
 }
 
-// SetDelegatedIpamReason sets the delegatedIpamReason to the post ipam forbidden response
-func (o *PostIpamForbidden) SetDelegatedIpamReason(delegatedIpamReason string) {
-	o.DelegatedIpamReason = delegatedIpamReason
+// SetPayload sets the payload to the post ipam forbidden response
+func (o *PostIpamForbidden) SetPayload(payload models.Error) {
+	o.Payload = payload
 }
 
 // WriteResponse to the client
 func (o *PostIpamForbidden) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
 
-	// response header Delegated-Ipam-Reason
-
-	delegatedIpamReason := o.DelegatedIpamReason
-	if delegatedIpamReason != "" {
-		rw.Header().Set("Delegated-Ipam-Reason", delegatedIpamReason)
-	}
-
-	rw.Header().Del(runtime.HeaderContentType) // Remove Content-Type on empty responses
-
 	rw.WriteHeader(403)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
 }
 
 // PostIpamFailureCode is the HTTP code returned for type PostIpamFailure
