@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func declareIPs(t *testing.T, n *harness.Node) {
 func restoreBoth(t *testing.T, s *harness.Sidecar, ips ...string) {
 	t.Helper()
 	for i, ip := range ips {
-		got := s.Do(t, http.MethodPost, "/v1/ipam/"+ip+"?owner=router", "Delegated-Ipam-Also", ips[1-i])
+		got := s.Do(t, http.MethodPost, "/v1/ipam/"+ip+"?owner=router&also="+url.QueryEscape(ips[1-i]))
 		got.WantStatus(t, http.StatusOK)
 	}
 }

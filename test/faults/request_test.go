@@ -61,7 +61,7 @@ func restore(ip, owner string) request {
 // restoreBoth restores an address of an owner that knows the one of the other family.
 func restoreBoth(ip, also, owner string) request {
 	r := restore(ip, owner)
-	r.header = []string{"Delegated-Ipam-Also", also}
+	r.path += "&also=" + url.QueryEscape(also)
 	return r
 }
 

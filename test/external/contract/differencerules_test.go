@@ -22,7 +22,7 @@ func differenceRules() map[string]differenceRule {
 		"restore of something that is not a unicast address: text, prefix length, zone, `0.0.0.0`, `::`, multicast": {
 			"", values{operation: restore, ipPart: {"text", "with prefix length", "with zone", "0.0.0.0", "::", "multicast"}},
 		},
-		"release of text, or of an address with prefix length":               {"", values{operation: release, ipPart: {"text", "with prefix length"}}},
+		"text of 400, release of text or of an address with prefix length":   {"text", values{operation: release, ipPart: {"text", "with prefix length"}}},
 		"release of `0.0.0.0`, `::`, a multicast address or one with a zone": {"", values{operation: release, ipPart: {"with zone", "0.0.0.0", "::", "multicast"}}},
 		"restore of an address in a family that is off":                      {"", values{operation: restore, ipPart: {"free IPv6"}, familiesOn: off}},
 		"release of an address in a family that is off":                      {"", values{operation: release, ipPart: {"free IPv6"}, familiesOn: off}},

@@ -27,7 +27,7 @@ func TestValidation(t *testing.T) {
 		"missing required key":          {d.validateResponse("POST /ipam", response(201, `{"address":{}}`)), "host-addressing"},
 		"unknown key":                   {d.validateResponse("POST /ipam", response(201, `{"address":{"ipv5":"1"},"host-addressing":{}}`)), "ipv5"},
 		"body of the wrong type":        {d.validateResponse("POST /ipam", response(502, `{}`)), "string"},
-		"undocumented body":             {d.validateResponse("DELETE /ipam/{ip}", response(404, `"x"`)), "not documented"},
+		"undocumented body":             {d.validateResponse("DELETE /ipam/{ip}", response(200, `"x"`)), "not documented"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
