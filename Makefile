@@ -60,7 +60,7 @@ FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 6
 # Without the race detector, which allocates.
 COUNTS := go test $(NOCACHE) -bench . -benchtime 20x ./test/bench
 # The packages of Cilium whose tests the patch of deploy/cilium/agent changes.
-PATCHED := pkg/ipam pkg/option daemon/infraendpoints
+PATCHED := pkg/ipam pkg/ipam/cell pkg/option daemon/infraendpoints
 # The tests that start isc-dhcp-server.
 DHCP_TESTS := RealDHCP
 

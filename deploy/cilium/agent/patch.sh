@@ -7,7 +7,7 @@ release=v$(cat "$1/VERSION")
 line=${release%.*}
 [ -f "$here/$line.patch" ] ||
   { echo "no patch for Cilium $release; there are: $(cd "$here" && echo v?.??.patch)" >&2; exit 1; }
-patches=("$here/$line.patch" "$here/chart.patch")
+patches=("$here/$line.patch")
 if grep -q '^	IPV4 ' "$1/api/v1/models/address_pair.go"; then
   patches+=("$here/$line-models.patch")
 fi

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,7 +57,7 @@ func TestPatchApplies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			source := touchedFiles(t, ciliumDir(t, c.module), patches+c.line+".patch", patches+"chart.patch")
+			source := touchedFiles(t, ciliumDir(t, c.module), patches+c.line+".patch")
 			field := "IPV4"
 			if text := read(t, filepath.Join(source, models)); c.renamed || !strings.Contains(text, "IPV4 string") {
 				field = "IPv4"
@@ -70,12 +71,11 @@ func TestPatchApplies(t *testing.T) {
 			if want := "= pair." + field + "\n"; !strings.Contains(allocator, want) {
 				t.Errorf("the allocator does not read %s", want)
 			}
-			for _, f := range []string{"daemon/infraendpoints/infra_ip_allocation.go", "pkg/option/config.go", "daemon/cmd/daemon_main.go"} {
-				if !strings.Contains(read(t, filepath.Join(patched, f)), "DelegatedIPAMSocket") {
-					t.Errorf("%s is not patched", f)
-				}
-			}
 			for file, want := range map[string]string{
+				"api/v1/openapi.yaml":                                       "ipam-also",
+				"daemon/infraendpoints/infra_ip_allocation.go":              "DelegatedServer",
+				"pkg/ipam/cell/cell.go":                                     "DelegatedIPAMSocket",
+				"pkg/ipam/ipam.go":                                          "newDelegatedAllocator",
 				"Documentation/cmdref/cilium-agent.md":                      "--" + socketOption,
 				"Documentation/network/concepts/ipam/index.rst":             "delegated-plugin",
 				"install/kubernetes/cilium/templates/cilium-configmap.yaml": socketOption + ": {{ .Values.ipam.delegatedIPAMSocket | quote }}",
@@ -86,6 +86,20 @@ func TestPatchApplies(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// One series is written by hand, and the other one generated from it.
+func TestPatchLines(t *testing.T) {
+	t.Parallel()
+	source := touchedFiles(t, ciliumDir(t, "../../programs"), patches+"v1.20.patch")
+	generated, err := exec.Command(patches+"generate.sh", source).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		t.Fatalf("%v: %s", err, failed.Stderr)
+	}
+	harness.Must(t, err)
+	if string(generated) != read(t, patches+"v1.19.patch") {
+		t.Error("v1.19.patch is not generated from v1.20.patch: run generate.sh (deploy/cilium/agent/README.md)")
 	}
 }
 
