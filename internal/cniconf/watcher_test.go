@@ -349,3 +349,20 @@ func TestChainedFiles(t *testing.T) {
 	w.reload()
 	expectKept(t, w, "default", "pods", `found 87-other.conflist (defines network "other")`)
 }
+
+// The files of flannel, without and with cilium-cni, have no ranges of the node: its plugin adds them
+// for each pod. The sidecar names the reason, and needs the rendered file (docs/install/chained.md).
+//
+//evidence:install/chained a file of flannel is not used
+func TestFlannelFiles(t *testing.T) {
+	dir := t.TempDir()
+	const flannel = `{"name":"cbr0","cniVersion":"0.3.1","plugins":[{"type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true}},
+		{"type":"portmap","capabilities":{"portMappings":true}}%s]}`
+	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "cbr0"}})
+	put(t, dir, "10-flannel.conflist", fmt.Sprintf(flannel, ""))
+	w.reload()
+	expectNone(t, w, "default", `"cbr0"`)
+	put(t, dir, "05-cilium.conflist", fmt.Sprintf(flannel, `,{"type":"cilium-cni"}`))
+	w.reload()
+	expectNone(t, w, "default", `"cbr0"`, "ipam.type")
+}

@@ -79,13 +79,17 @@ func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Progra
 // installPrimary writes the configuration of the primary CNI, as its DaemonSet does at each start.
 func (tb *testbed) installPrimary(t *testing.T) {
 	t.Helper()
-	conf, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0",
-		"name":       networkName,
-		"plugins":    []any{map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()}},
-	})
-	must(t, err)
-	must(t, os.WriteFile(tb.chain+"/10-primary.conflist", conf, 0o600))
+	plugin := map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()}
+	must(t, writeConflist(tb.chain+"/10-primary.conflist", plugin))
+}
+
+// writeConflist writes a configuration of one plugin for networkName.
+func writeConflist(file string, plugin map[string]any) error {
+	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, conf, 0o600)
 }
 
 // callChain calls the plugins of the first configuration, as a container runtime does.
@@ -135,11 +139,7 @@ func TestChained(t *testing.T) {
 	tb.bridge.MustStart(t)
 	first := tb.agent.MustStart(t)
 	tb.installPrimary(t)
-	tb.waitHealthy(t, first)
-	cluster.MustEventually(t, "the agent to append cilium-cni to the chain", time.Minute, func() error {
-		_, err := os.Stat(tb.chain + "/05-cilium.conflist")
-		return err
-	})
+	tb.waitChained(t, first)
 	tracker := newPodTracker()
 	own := tb.mustChained(t, tracker)
 
@@ -201,6 +201,16 @@ func TestChained(t *testing.T) {
 	}
 }
 
+// waitChained waits until the agent is healthy and has appended cilium-cni to the chain.
+func (tb *testbed) waitChained(t *testing.T, now *cluster.Process) {
+	t.Helper()
+	tb.waitHealthy(t, now)
+	cluster.MustEventually(t, "the agent to append cilium-cni to the chain", time.Minute, func() error {
+		_, err := os.Stat(tb.chain + "/05-cilium.conflist")
+		return err
+	})
+}
+
 // restartAgent waits until the agent is healthy; it ends if the API server is down at its start.
 func (tb *testbed) restartAgent(t *testing.T) {
 	t.Helper()
@@ -259,6 +269,60 @@ func (tb *testbed) watchOverlap(ctx context.Context, tracker *podTracker) {
 				}
 			}
 		}
+	}
+}
+
+// The primary CNI is flannel's plugin, whose file has no ranges: it adds those of its daemon's file for
+// each pod. The sidecar has a file with the same name and ranges, as docs/install/chained.md renders it.
+//
+//evidence:install/chained the same with the plugin of flannel, if it is there
+func TestChainedFlannel(t *testing.T) {
+	flannel := os.Getenv("AGENT_TEST_FLANNEL")
+	if flannel == "" {
+		t.Skip("AGENT_TEST_FLANNEL is not set: expected the path of flannel's CNI plugin")
+	}
+	tb := newChainedTestbed(t)
+	tb.pluginDir = tb.path("plugins")
+	must(t, os.CopyFS(tb.pluginDir, os.DirFS(tb.plugins())))
+	must(t, command("install "+flannel+" "+tb.pluginDir+"/flannel"))
+	subnets := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
+	must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
+	must(t, writeConflist(tb.path("rendered.conflist"), map[string]any{"type": "bridge", "ipam": tb.hostLocal()}))
+	tb.sidecar = tb.newProgram(t, "flannel-sidecar", nil, tb.sidecarArgs("--cni-conf-file="+tb.path("rendered.conflist"))...)
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	now := tb.agent.MustStart(t)
+	must(t, writeConflist(tb.chain+"/10-flannel.conflist", map[string]any{
+		"type": "flannel", "subnetFile": tb.path("subnet.env"), "dataDir": tb.path("flannel"),
+		"delegate": map[string]any{"isDefaultGateway": true, "ipMasq": false},
+		"ipam":     map[string]any{"dataDir": tb.hostLocal()["dataDir"]},
+	}))
+	tb.waitChained(t, now)
+
+	tracker := newPodTracker()
+	own := tb.mustChained(t, tracker)
+	for n := range chainedSize - len(own) {
+		p := &pod{name: fmt.Sprintf("f%d", n)}
+		must(t, tb.addPod(t.Context(), p))
+		tracker.added(p)
+	}
+	for _, p := range []*cluster.Program{tb.bridge, tb.sidecar, tb.agent} {
+		p.End(syscall.SIGKILL)
+		p.MustStart(t)
+	}
+	tb.restartAgent(t)
+	surplus := &pod{name: "surplus"}
+	if err := tb.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
+		t.Errorf("a pod more than the range has addresses: %v; want the error of host-local", err)
+	}
+	must(t, tb.dropPod(t.Context(), surplus))
+	if now := tb.mustChained(t, tracker); !slices.Equal(now, own) {
+		t.Errorf("after the kills the agent has %v; want %v", now, own)
+	}
+	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
+	cluster.MustEventually(t, "all pods to be reachable", 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) })
+	for _, v := range tracker.violationList() {
+		t.Error(v)
 	}
 }
 
