@@ -268,7 +268,7 @@ func TestContainerRejected(t *testing.T) {
 	other["network"] = "others"
 	unknown := cni(t, s, "add", other)
 	unknown.WantStatus(t, http.StatusNotFound)
-	if reason := unknown.Header.Get("Delegated-Ipam-Reason"); !strings.Contains(reason, "[pods]") {
+	if reason := string(unknown.Body); !strings.Contains(reason, "[pods]") {
 		t.Errorf("the reason is %q; want the networks that are served", reason)
 	}
 	bad := pod.request()
