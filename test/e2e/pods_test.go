@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,4 +173,30 @@ func TestPodChangeAndRollback(t *testing.T) {
 	if list := s.List(t); len(list) > 0 {
 		t.Errorf("the sidecar lists %v; want nothing", list)
 	}
+}
+
+// The real bridge plugin, in namespaces of its own, creates and ends a pod.
+//
+//evidence:install/pods a plugin that creates interfaces gets addresses, gateway and routes of the delegated plugin
+func TestPodOfBridge(t *testing.T) {
+	t.Parallel()
+	host, pod := harness.NewNetNS(t), harness.NewNetNS(t)
+	n, pods := podNode(t)
+	n.InstallPlugin(t, "bridge")
+	n.Start(t)
+	bridge := pods.DelegatedBy(t, map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true}, host, pod)
+	call(t, bridge, "STATUS", "")
+	result := call(t, bridge, "ADD", "0123abcd")
+	wantIDs(t, n, "0123abcd")
+	out, err := exec.Command("ip", "-netns", pod, "-brief", "address", "show", "eth0").CombinedOutput()
+	for _, lease := range n.Leases(t) {
+		if err != nil || !strings.Contains(string(out), " "+lease.IP.String()+"/") {
+			t.Errorf("eth0 of the pod has %s, %v; want %s", out, err, lease.IP)
+		}
+	}
+	for _, verb := range []string{"CHECK", "DEL"} {
+		_, err := bridge.Call(verb, "0123abcd", map[string]any{"prevResult": json.RawMessage(result)})
+		harness.Must(t, err)
+	}
+	wantIDs(t, n)
 }

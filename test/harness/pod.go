@@ -23,6 +23,8 @@ const sidecarIDPrefix = "cilium-agent-"
 type Pods struct {
 	plugin, binDir string
 	stdin          []byte
+	// host and netns are the namespaces of DelegatedBy.
+	host, netns string
 }
 
 // PodsOf returns the pods of a network of the node. From now on Store omits the leases of
@@ -67,6 +69,18 @@ func (n *Node) omitPods() {
 }
 
 func isPodLease(l oracle.Lease) bool { return !strings.HasPrefix(l.ContainerID, sidecarIDPrefix) }
+
+// DelegatedBy returns the pods as those of a real plugin that creates their interface and delegates
+// IPAM. conf is its configuration, host the network namespace in which it runs, pod that of its one pod.
+func (p Pods) DelegatedBy(t testing.TB, conf map[string]any, host, pod string) Pods {
+	t.Helper()
+	config := map[string]any{}
+	Must(t, json.Unmarshal(p.stdin, &config))
+	maps.Copy(config, conf)
+	stdin, err := json.Marshal(config)
+	Must(t, err)
+	return Pods{plugin: filepath.Join(p.binDir, fmt.Sprint(conf["type"])), binDir: p.binDir, stdin: stdin, host: host, netns: NetNSPath(pod)}
+}
 
 // Add runs an ADD for a pod and returns its addresses.
 func (p Pods) Add(t testing.TB, id string) []string {
@@ -113,10 +127,14 @@ func (p Pods) Call(verb, id string, keys map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	netns := "/var/run/netns/" + id
 	cmd := exec.Command(p.plugin)
+	if p.host != "" {
+		netns, cmd = p.netns, exec.Command("ip", "netns", "exec", p.host, p.plugin)
+	}
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=/var/run/netns/" + id,
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=" + netns,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id, "CNI_PATH=" + p.binDir,
 	}
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
