@@ -205,7 +205,11 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, command := range []string{"ADD", "DEL", "CHECK", "GC"} {
+			commands := []string{"ADD", "DEL", "CHECK", "GC"}
+			if tt.code == types.ErrTryAgainLater {
+				commands = commands[:2] // each takes a second
+			}
+			for _, command := range commands {
 				socket := serve(t, tt.connections...)
 				printed, err := plugin{command: command}.run(t, socket)
 				checkError(t, command, err, tt.code, append(tt.texts, socket)...)
@@ -262,7 +266,7 @@ func TestNoSidecar(t *testing.T) {
 		"no listener": {refused, "connection refused"},
 		"no answer":   {hangs, "did not answer within 1s"},
 	} {
-		for _, command := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
+		for _, command := range []string{"ADD", "DEL", "STATUS"} {
 			t.Run(name+" "+command, func(t *testing.T) {
 				t.Parallel()
 				code := types.ErrTryAgainLater
