@@ -291,17 +291,93 @@ func TestChainedFlannel(t *testing.T) {
 	tb.sidecar = tb.newProgram(t, "flannel-sidecar", nil, tb.sidecarArgs("--cni-conf-file="+tb.path("rendered.conflist"))...)
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
-	now := tb.agent.MustStart(t)
+	first := tb.agent.MustStart(t)
 	must(t, writeConflist(tb.chain+"/10-flannel.conflist", map[string]any{
 		"type": "flannel", "subnetFile": tb.path("subnet.env"), "dataDir": tb.path("flannel"),
 		"delegate": map[string]any{"isDefaultGateway": true, "ipMasq": false},
 		"ipam":     map[string]any{"dataDir": tb.hostLocal()["dataDir"]},
 	}))
-	tb.waitChained(t, now)
+	tb.checkSharedRange(t, first, chainedSize, exhausted)
+}
 
+// The primary CNI is Calico's plugin with calico-ipam, over the Kubernetes datastore, without its daemon.
+//
+//evidence:install/chained the same with the plugins of Calico, if they are there
+func TestChainedCalico(t *testing.T) {
+	calico := os.Getenv("AGENT_TEST_CALICO")
+	if calico == "" {
+		t.Skip("AGENT_TEST_CALICO is not set: expected a directory with Calico's CNI plugin (calico) and its CRDs (crd)")
+	}
+	tb := newChainedTestbed(t)
+	tb.calico = true
+	tb.kube.CreateKinds(t, calico+"/crd")
+	for kind, spec := range map[string]map[string]any{
+		"IPPool": {
+			"cidr": tb.subnets[0], "blockSize": int64(26), "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
+			"allowedUses": []any{"Workload", "Tunnel"},
+		},
+		"ClusterInformation": {"datastoreReady": true},
+	} {
+		object := cluster.Object("crd.projectcalico.org/v1", kind, "default")
+		object.Object["spec"] = spec
+		must(t, tb.kube.Create(t.Context(), object))
+	}
+	tb.pluginDir = tb.path("plugins")
+	must(t, command("mkdir "+tb.pluginDir))
+	for _, name := range []string{"calico", "calico-ipam"} {
+		must(t, command("install "+calico+"/calico "+tb.pluginDir+"/"+name))
+	}
+	// As its daemon does.
+	must(t, os.MkdirAll("/var/lib/calico", 0o755))
+	must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
+	// A later value of a flag replaces an earlier one.
+	tb.sidecar = tb.newProgram(t, "calico-sidecar", nil, tb.sidecarArgs("--cni-conf-dir="+tb.chain, "--cni-network="+networkName, "--cni-bin-dir="+tb.pluginDir)...)
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	first := tb.agent.MustStart(t)
+	must(t, writeConflist(tb.chain+"/10-calico.conflist", map[string]any{
+		"type": "calico", "datastore_type": "kubernetes", "nodename": nodeName, "mtu": 1450, "log_level": "info",
+		"log_file_path": tb.path("calico.log"),
+		"ipam":          map[string]any{"type": "calico-ipam"},
+		"policy":        map[string]any{"type": "k8s"},
+		"kubernetes":    map[string]any{"kubeconfig": tb.kubeconfig("admin")},
+	}))
+	tb.checkSharedRange(t, first, 64, "addresses")
+}
+
+// calicoLeases returns the addresses that are allocated in calico-ipam's blocks.
+func (tb *testbed) calicoLeases(ctx context.Context) (map[netip.Addr]bool, error) {
+	blocks, err := tb.kube.Resource("crd.projectcalico.org", "v1", "ipamblocks").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	leased := map[netip.Addr]bool{}
+	for _, block := range blocks.Items {
+		spec, _ := block.Object["spec"].(map[string]any)
+		cidr, err := netip.ParsePrefix(fmt.Sprint(spec["cidr"]))
+		if err != nil {
+			return nil, err
+		}
+		allocations, _ := spec["allocations"].([]any)
+		ip := cidr.Addr()
+		for _, index := range allocations {
+			if index != nil {
+				leased[ip] = true
+			}
+			ip = ip.Next()
+		}
+	}
+	return leased, nil
+}
+
+// checkSharedRange starts pods until a range of that size is exhausted, kills every program, and wants
+// the addresses of the agent to be the same, the pods to be reachable, and no address to belong to two.
+func (tb *testbed) checkSharedRange(t *testing.T, first *cluster.Process, size int, exhausted string) {
+	t.Helper()
+	tb.waitChained(t, first)
 	tracker := newPodTracker()
 	own := tb.mustChained(t, tracker)
-	for n := range chainedSize - len(own) {
+	for n := range size - len(own) {
 		p := &pod{name: fmt.Sprintf("f%d", n)}
 		must(t, tb.addPod(t.Context(), p))
 		tracker.added(p)
@@ -313,7 +389,7 @@ func TestChainedFlannel(t *testing.T) {
 	tb.restartAgent(t)
 	surplus := &pod{name: "surplus"}
 	if err := tb.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
-		t.Errorf("a pod more than the range has addresses: %v; want the error of host-local", err)
+		t.Errorf("a pod more than the range has addresses: %v; want the error of the plugin", err)
 	}
 	must(t, tb.dropPod(t.Context(), surplus))
 	if now := tb.mustChained(t, tracker); !slices.Equal(now, own) {

@@ -8,6 +8,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
+// leases returns the addresses that the plugin has allocated.
+func (tb *testbed) leases(ctx context.Context) (map[netip.Addr]bool, error) {
+	if tb.calico {
+		return tb.calicoLeases(ctx)
+	}
+	return tb.hostLocalLeases()
+}
+
 func (tb *testbed) nodeState(ctx context.Context) (ciliumagent.NodeState, error) {
 	node, err := tb.kube.ciliumNode(ctx, nodeName)
 	if err != nil {
@@ -17,7 +25,7 @@ func (tb *testbed) nodeState(ctx context.Context) (ciliumagent.NodeState, error)
 	if err != nil {
 		return ciliumagent.NodeState{}, err
 	}
-	b.Store, err = tb.hostLocalLeases()
+	b.Store, err = tb.leases(ctx)
 	return b, err
 }
 

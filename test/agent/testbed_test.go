@@ -87,6 +87,8 @@ type testbed struct {
 	// chain is the directory of the primary CNI's configuration, to which the agent appends
 	// cilium-cni; empty if cilium-cni is the primary CNI.
 	chain string
+	// calico is set if the plugin is calico-ipam, which has no files of host-local.
+	calico bool
 	// slots is how many slots an idle node has; 0 for ciliumagent.PreAllocate more than are used.
 	slots int
 	// cniSocket is the socket by which cilium-cni reaches the agent.
