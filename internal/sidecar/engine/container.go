@@ -157,10 +157,8 @@ func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Att
 		if a.Rec.State == record.Releasing && protocol.OfContainer(a.Owner) {
 			return
 		}
-		for _, recorded := range a.Rec.Invocations {
-			if recorded.Network == n.Name {
-				listed[call.Attachment{ContainerID: recorded.ContainerID, IfName: recorded.IfName}] = true
-			}
+		for _, recorded := range a.Rec.Invocations { // of other networks, too: not every plugin keeps them apart
+			listed[call.Attachment{ContainerID: recorded.ContainerID, IfName: recorded.IfName}] = true
 		}
 	})
 	return e.plugin.GC(ctx, inv, slices.Collect(maps.Keys(listed)))

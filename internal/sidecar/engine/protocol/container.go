@@ -43,6 +43,9 @@ func (op *Operation) Add() error {
 		if held {
 			return op.grant(w)
 		}
+		if inv := op.LastInvocation(); !op.looked && inv.Profile.SingleUseIDs() { // its DEL would act on the ADD
+			return newError(Failed, "%s: plugin %s does not hold it, and its container ID cannot be used again", op, inv.Plugin)
+		}
 	}
 	if op.Rec != nil && op.Rec.State != record.Tombstone {
 		if err := op.giveUp(); err != nil {

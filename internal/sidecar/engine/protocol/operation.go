@@ -21,6 +21,8 @@ type Operation struct {
 	Freed bool
 	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
 	unconfirmed *record.Record
+	// looked: a lookup has shown that the plugin does not hold the attachment.
+	looked bool
 }
 
 // publish makes a changed state visible.

@@ -52,6 +52,7 @@ func (op *Operation) verify() (held bool, err error) {
 		}
 	}
 	if !held {
+		op.looked = known
 		if op.unconfirmed == nil { // otherwise the DEL must confirm that
 			op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
 		}
