@@ -165,6 +165,7 @@ func (s *simulation) checkPods(rt *rapid.T) {
 // checkAtRest compares journal, list and plugin's store with the model when no work is left.
 func (s *simulation) checkAtRest(rt *rapid.T) {
 	s.checkNoDuplicates(rt)
+	s.checkContainers(rt)
 	processes := s.engine.pools[client.DefaultPool].processes
 	if all := int64(s.engine.opts.MaxProcesses); processes.TryAcquire(all) {
 		processes.Release(all)
@@ -220,6 +221,6 @@ func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
 	}
 	claimed := slices.DeleteFunc(a.Addrs(), func(ip netip.Addr) bool { return !a.Claimed(record.FamilyOf(ip)) })
 	if canRequest(inv, claimed) && a.State != record.Held {
-		rt.Errorf("%s was not reacquired for %s: %s", ip, k.owner, a.LastError)
+		rt.Errorf("%s was not reacquired for %s: %s; the plugin holds %v\n%s", ip, k.owner, a.LastError, s.node.store, s.model.steps())
 	}
 }

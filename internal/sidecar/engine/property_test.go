@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -62,6 +63,7 @@ type simulation struct {
 	excluded                     []netip.Prefix
 	boot                         int
 	backup                       map[string][]netip.Addr // of the plugin's store
+	containers                   containers
 }
 
 var simulatedOwners = []string{"router", "health", "ingress", "default/a", "default/b"}
@@ -288,6 +290,7 @@ func (s *simulation) LoseJournal(*rapid.T) {
 	}
 	s.node.kill(s.t, s.engine)
 	s.node.logStep("the journal is lost")
+	s.endContainers()
 	s.withNode(func(n *fakeNode) {
 		clear(n.records)
 		clear(n.removed)
@@ -330,6 +333,7 @@ func (s *simulation) Kill(*rapid.T) { s.node.kill(s.t, s.engine); s.start() }
 func (s *simulation) Reboot(rt *rapid.T) {
 	s.node.kill(s.t, s.engine)
 	s.boot++
+	s.endContainers()
 	if rapid.Bool().Draw(rt, "removals are lost") {
 		s.node.losePower()
 	}
@@ -395,6 +399,12 @@ func (s *simulation) recover(rt *rapid.T) {
 // an address that a plugin allocated twice.
 func (s *simulation) releaseAll(rt *rapid.T) {
 	for _, a := range s.engine.List() {
+		if protocol.OfContainer(a.Owner) {
+			if _, err := s.engine.DelContainer(context.Background(), a.Network, containerWith(a.IDInUse())); err != nil {
+				rt.Errorf("delete %s: %v", a.Owner, err)
+			}
+			continue
+		}
 		if a.Excluded() {
 			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0]}); err != nil {
 				rt.Errorf("release %s of %s: %v", a.Addrs()[0], a.Owner, err)
