@@ -2,7 +2,9 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"time"
 
@@ -55,7 +57,7 @@ func (p plugins) GC(ctx context.Context, inv call.Invocation, valid []call.Attac
 	}
 	if inv.Profile.LikeHostLocal() {
 		stored, err := p.Held(inv, "")
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was allocated yet
 			return err
 		}
 		for _, s := range stored {
