@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -132,15 +131,7 @@ func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*
 
 // listAttachments returns the sidecar's list. The sidecar may be starting.
 func listAttachments() ([]harness.Attachment, error) {
-	response, err := harness.Client{Socket: sidecarSocket}.Try(http.MethodGet, "/v1/ipam")
-	if err != nil {
-		return nil, err
-	}
-	var all []harness.Attachment
-	if err := json.Unmarshal(response.Body, &all); err != nil {
-		return nil, fmt.Errorf("%s: %w", response, err)
-	}
-	return all, nil
+	return harness.Client{Socket: sidecarSocket}.TryList()
 }
 
 // compareStore returns nil if the plugin's store has exactly these leases. Of the scripted plugin the

@@ -127,7 +127,7 @@ func (n *Node) WantJournal(t testing.TB, last []Attachment) {
 	}
 	last = slices.DeleteFunc(slices.Clone(last), Attachment.inTransition)
 	onDisk = slices.DeleteFunc(onDisk, func(k oracle.Attachment) bool { return inTransition[k.ContainerID] })
-	if err := oracle.CompareAttachments(onDisk, keptRecords(last)); err != nil {
+	if err := oracle.CompareAttachments(onDisk, KeptRecords(last)); err != nil {
 		t.Errorf("after the stop: %v", err)
 	}
 }
@@ -145,8 +145,8 @@ func (a Attachment) inTransition() bool {
 	}
 }
 
-// keptRecords converts a list into records that the oracle compares with the journal.
-func keptRecords(list []Attachment) []oracle.Attachment {
+// KeptRecords converts a list into records that the oracle compares with the journal.
+func KeptRecords(list []Attachment) []oracle.Attachment {
 	var all []oracle.Attachment
 	for _, a := range list {
 		k := oracle.Attachment{

@@ -3,6 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -171,6 +172,19 @@ func (c Client) List(t testing.TB) []Attachment {
 		t.Fatalf("%s: %v", a, err)
 	}
 	return all
+}
+
+// TryList is List that returns the error. The sidecar may be starting.
+func (c Client) TryList() ([]Attachment, error) {
+	response, err := c.Try(http.MethodGet, "/v1/ipam")
+	if err != nil {
+		return nil, err
+	}
+	var all []Attachment
+	if err := json.Unmarshal(response.Body, &all); err != nil {
+		return nil, fmt.Errorf("%s: %w", response, err)
+	}
+	return all, nil
 }
 
 // Attachment returns the attachment of an owner; nil if the list has none.

@@ -121,7 +121,7 @@ func (s *Sidecar) stopAndCompareJournal(t testing.TB) {
 	Eventually(t, "the journal and the list to be equal", func() error {
 		last = s.List(t)
 		onDisk, err := oracle.Journal(s.node.StateDir)
-		return errors.Join(err, oracle.CompareAttachments(onDisk, keptRecords(last)))
+		return errors.Join(err, oracle.CompareAttachments(onDisk, KeptRecords(last)))
 	})
 	s.Stop(t)
 	s.node.WantJournal(t, last)

@@ -19,6 +19,8 @@ import (
 const (
 	// churnPods is the number of pods that exist at the same time.
 	churnPods = 8
+	// churnLabel is the label of the pods that are created one by one.
+	churnLabel = "app=churn"
 	// churnPause is the time between a creation with a deletion, and the next.
 	churnPause = 2 * time.Second
 )
@@ -77,8 +79,19 @@ func (c *churn) stop(t *testing.T) int {
 	for _, err := range c.failed {
 		t.Errorf("churn: %v", err)
 	}
-	cluster.MustEventually(t, "the last pods to be ready", convergeTimeout, func() error {
-		pods, err := c.tb.running(t.Context())
+	c.tb.waitAllReady(t, "the last pods to be ready")
+	for number := range c.created {
+		harness.Must(t, c.delete(t.Context(), number))
+	}
+	c.tb.waitLeft(t, "the last pods to be deleted", 0)
+	return c.created
+}
+
+// waitAllReady waits until all pods that are not being deleted are ready.
+func (tb *testbed) waitAllReady(t *testing.T, what string) {
+	t.Helper()
+	cluster.MustEventually(t, what, convergeTimeout, func() error {
+		pods, err := tb.running(t.Context())
 		if err != nil {
 			return err
 		}
@@ -89,26 +102,25 @@ func (c *churn) stop(t *testing.T) int {
 		}
 		return nil
 	})
-	for number := range c.created {
-		harness.Must(t, c.delete(t.Context(), number))
-	}
-	cluster.MustEventually(t, "the last pods to be deleted", convergeTimeout, func() error {
-		pods, err := c.tb.pods(podNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=churn"})
-		if err == nil && len(pods.Items) > 0 {
+}
+
+// waitLeft waits until at most that many pods exist that the tests have created one by one.
+func (tb *testbed) waitLeft(t *testing.T, what string, most int) {
+	t.Helper()
+	cluster.MustEventually(t, what, convergeTimeout, func() error {
+		pods, err := tb.pods(podNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: churnLabel})
+		if err == nil && len(pods.Items) > most {
 			err = fmt.Errorf("%d pods are left", len(pods.Items))
 		}
 		return err
 	})
-	return c.created
 }
 
 // startPodOn creates a pod on a node, and waits until it is ready. Statuses may be old for a while
 // after a kill; a new pod needs all parts.
 func (tb *testbed) startPodOn(t *testing.T, n *node, name string) {
 	t.Helper()
-	pod := waitingPod(name)
-	harness.Must(t, unstructured.SetNestedField(pod.Object, n.name, "spec", "nodeName"))
-	harness.Must(t, tb.Create(t.Context(), pod))
+	tb.createPodOn(t, n, name)
 	cluster.MustEventually(t, "a new pod on "+n.name, convergeTimeout, func() error {
 		object, err := tb.pods(podNamespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -121,6 +133,14 @@ func (tb *testbed) startPodOn(t *testing.T, n *node, name string) {
 		return err
 	})
 	harness.Must(t, tb.pods(podNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// createPodOn creates a pod on a node.
+func (tb *testbed) createPodOn(t *testing.T, n *node, name string) {
+	t.Helper()
+	pod := waitingPod(name)
+	harness.Must(t, unstructured.SetNestedField(pod.Object, n.name, "spec", "nodeName"))
+	harness.Must(t, tb.Create(t.Context(), pod))
 }
 
 func churnName(number int) string { return fmt.Sprintf("churn-%d", number) }

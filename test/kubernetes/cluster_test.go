@@ -12,7 +12,7 @@ import (
 //evidence:install/kubernetes installation, pods, chaos, upgrade, reboot and removal on two real nodes
 //evidence:install/ranges a real node that gets another podCIDR keeps no address of the old one
 func TestCluster(t *testing.T) {
-	tb := newTestbed(t)
+	tb := newTestbed(t, bridgeMode())
 	tb.route(t)
 	tb.install(t)
 	for _, c := range []struct {

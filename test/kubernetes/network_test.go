@@ -53,7 +53,7 @@ func command(line string) error {
 }
 
 // route adds routes on each node to the podCIDRs of the other, as the route controller of a cloud
-// does: in mode crd the agents do not know the podCIDRs.
+// does: the agents do not know the podCIDRs.
 func (tb *testbed) route(t *testing.T) {
 	t.Helper()
 	for _, n := range tb.nodes {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # node.sh AGENT_FLAG…: the first process of a node, in new mount, network, PID, UTS and IPC namespaces. It sets
 # them up as a machine that boots, and keeps the node's services running. From the environment: NODE_NAME,
-# NODE_IP and NODE_IP6, NODE_IPS for the kubelet, NODE_DIR, which holds the node's disk and logs,
+# NODE_IP and NODE_IP6, NODE_IPS for the kubelet, NODE_AGENT, the program, NODE_DIR, which holds the node's disk and logs,
 # API_HOST and API_HOST6, and the variables of run.sh.
 set -euo pipefail
 
@@ -118,6 +118,6 @@ done
 service kubelet "$CLUSTER_TEST_DIR/bin/kubelet" --config=/run/kubelet.yaml --kubeconfig="$NODE_KUBECONFIG" \
   --hostname-override="$NODE_NAME" --node-ip="$NODE_IPS" --cert-dir=/var/lib/kubelet/pki
 export PATH=/run/bin:$agent/bin:$PATH K8S_NODE_NAME=$NODE_NAME CILIUM_K8S_NAMESPACE=kube-system
-service cilium-agent "$agent/bin/cilium-agent" --lib-dir="$agent/lib" "$@"
+service cilium-agent "$agent/bin/$NODE_AGENT" --lib-dir="$agent/lib" "$@"
 touch "$NODE_DIR/booted"
 while :; do wait -n || true; done # reaps the orphans of the node

@@ -36,10 +36,11 @@ func (tb *testbed) newNode(t *testing.T, name string, number int) *node {
 	env := []string{
 		"NODE_NAME=" + n.name, "NODE_IP=" + n.ip, "NODE_IP6=" + n.ip6, "NODE_IPS=" + ips, "NODE_DIR=" + n.dir,
 		"API_HOST=" + apiHost, "API_HOST6=" + apiHost6,
+		"NODE_AGENT=" + tb.agent,
 		"NODE_KUBECONFIG=" + tb.WriteKubeconfig(t, name, name, "default"),
 	}
 	command := []string{"bash", filepath.Join(tb.root, "test", "kubernetes", "node.sh")}
-	n.machine = cluster.NewProgram(t, n.dir, "boot", env, append(command, tb.agentFlags()...)...)
+	n.machine = cluster.NewProgram(t, n.dir, "boot", env, append(command, tb.allAgentFlags()...)...)
 	n.machine.InNamespaces(syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC)
 	return n
 }

@@ -18,9 +18,8 @@ import (
 // them that sets the option.
 func (tb *testbed) manifests(t *testing.T) string {
 	t.Helper()
-	const dir = "deploy/kubernetes/with-bridge"
 	if !tb.dual {
-		return dir
+		return tb.mode.manifests
 	}
 	const kustomization = `configMapGenerator:
   - name: delegated-ipam
@@ -28,7 +27,7 @@ func (tb *testbed) manifests(t *testing.T) string {
     behavior: merge
     literals: [enable-ipv6=true]
 `
-	overlay, err := filepath.Rel(tb.root, tb.writeOverlay(t, "dual", dir, kustomization, nil))
+	overlay, err := filepath.Rel(tb.root, tb.writeOverlay(t, "dual", tb.mode.manifests, kustomization, nil))
 	harness.Must(t, err)
 	return overlay
 }

@@ -28,15 +28,7 @@ func (tb *testbed) testReboot(t *testing.T) {
 	before, err := tb.nodeState(t.Context(), n)
 	harness.Must(t, err)
 
-	begin := time.Now()
-	n.powerOff()
-	n.boot(t)
-	tb.route(t)
-	if _, err := os.Stat(n.path(renderedFile)); err == nil {
-		t.Logf("%s exists as soon as the services run", renderedFile)
-	}
-	tb.waitRestarted(t, n, begin)
-	tb.waitHealthy(t, "the rebooted node to be ready")
+	begin := tb.reboot(t, n)
 	tb.waitPods(t, "the pods of the rebooted node to be ready")
 	tb.record(t, "from the end of all processes of a node until it and its pods are ready", time.Since(begin))
 	tb.waitRecords(t, "after the reboot")
@@ -59,6 +51,18 @@ func (tb *testbed) testReboot(t *testing.T) {
 	}
 	tb.record(t, "addresses in the node's pool that keep their slot over a reboot", fmt.Sprintf("%d of %d", kept, len(before.Pool)))
 	tb.checkRenderedFirst(t, n)
+}
+
+// reboot kills all processes of a node together, boots it and waits until it is ready. It returns when it began.
+func (tb *testbed) reboot(t *testing.T, n *node) time.Time {
+	t.Helper()
+	begin := time.Now()
+	n.powerOff()
+	n.boot(t)
+	tb.route(t)
+	tb.waitRestarted(t, n, begin)
+	tb.waitHealthy(t, "the rebooted node to be ready")
+	return begin
 }
 
 // waitRestarted waits until no container of the manifests on the node has a status from before the boot.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh TEST_BINARY [FLAGS]: runs the test in its own mount, network and PID namespaces, in which it
+# run.sh TEST_BINARY [FLAGS]: runs each test in its own mount, network and PID namespaces, in which it
 # starts a machine for each node. All processes, mounts and interfaces end with them, and the cgroups
 # are removed. Requires root.
 set -euo pipefail
@@ -48,16 +48,17 @@ trap 'exit 143' TERM
 
 rm -f "$CLUSTER_TEST_DIR/measurements.md"
 status=0
-# The test is a child of the shell, because the first process of a PID namespace must reap orphans.
-unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
-  set -euo pipefail
-  mount -t tmpfs tmpfs /run
-  ip link set lo up
-  CLUSTER_TEST_NAMESPACED=yes "$@"
-  exit' run "$binary" -test.run "^TestCluster\$/(${CLUSTER_TEST_RUN:-.})" -test.v -test.timeout 0 "$@" &
-test_pid=$!
-wait "$test_pid" || status=1
-test_pid=
+for name in ${CLUSTER_TEST_NAME:-TestCluster TestClusterPods}; do
+  unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
+    set -euo pipefail
+    mount -t tmpfs tmpfs /run
+    ip link set lo up
+    CLUSTER_TEST_NAMESPACED=yes "$@"
+    exit' run "$binary" -test.run "^$name\$/(${CLUSTER_TEST_RUN:-.})" -test.v -test.timeout 0 "$@" &
+  test_pid=$!
+  wait "$test_pid" || status=1
+  test_pid=
+done
 
 echo
 echo "| case | measurement | value |"

@@ -5,12 +5,16 @@
 package kubernetes
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -30,9 +34,34 @@ const (
 	convergeTimeout = 15 * time.Minute
 )
 
+// mode is the way in which agents and pods get their addresses.
+type mode struct {
+	// manifests is the kustomization under test.
+	manifests string
+	// agent is the program of the agents, agentFlags what it gets beside the flags of every agent.
+	agent      string
+	agentFlags []string
+	// checkNode returns nil if the records of a node agree with each other and with the running pods.
+	checkNode func(*testbed, context.Context, *node, []corev1.Pod) error
+}
+
+// bridgeMode is ipam mode crd: the bridge fills the pools of the agents.
+func bridgeMode() mode {
+	return mode{
+		manifests: "deploy/kubernetes/with-bridge",
+		agent:     "cilium-agent",
+		agentFlags: []string{
+			"--ipam=crd", "--ipam-cilium-node-update-rate=1s",
+			"--write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
+		},
+		checkNode: (*testbed).checkPool,
+	}
+}
+
 // testbed is a cluster of two nodes.
 type testbed struct {
 	*cluster.Cluster
+	mode
 	nodes []*node
 	// dual enables IPv6.
 	dual bool
@@ -43,14 +72,14 @@ type testbed struct {
 
 // newTestbed starts an API server and both nodes, which have neither Cilium's configuration nor the
 // manifests yet. It skips the test outside the namespaces of run.sh.
-func newTestbed(t *testing.T) *testbed {
+func newTestbed(t *testing.T, m mode) *testbed {
 	t.Helper()
 	if os.Getenv("CLUSTER_TEST_NAMESPACED") == "" {
 		t.Skip("the test needs root, containerd, a kubelet and separate namespaces; run 'make cluster-test'")
 	}
-	tb := &testbed{root: cluster.MustEnv(t, "CLUSTER_TEST_ROOT", "cluster-test"), built: cluster.MustEnv(t, "CLUSTER_TEST_DIR", "cluster-test")}
+	tb := &testbed{mode: m, root: cluster.MustEnv(t, "CLUSTER_TEST_ROOT", "cluster-test"), built: cluster.MustEnv(t, "CLUSTER_TEST_DIR", "cluster-test")}
 	tb.dual = os.Getenv("CLUSTER_TEST_DUAL") != ""
-	tb.dir = filepath.Join(tb.built, "run")
+	tb.dir = filepath.Join(tb.built, "run", t.Name())
 	harness.Must(t, os.RemoveAll(tb.dir))
 	harness.Must(t, os.MkdirAll(tb.dir, 0o755))
 	connectCluster(t)
@@ -96,16 +125,13 @@ func (tb *testbed) record(t *testing.T, what string, value any) {
 	cluster.Record(t, filepath.Join(tb.built, "measurements.md"), what, value)
 }
 
-// agentFlags returns the flags of a node's agent.
-func (tb *testbed) agentFlags() []string {
-	return append(ciliumagent.Flags(),
-		"--ipam=crd",
-		"--k8s-kubeconfig-path="+filepath.Join(tb.dir, "admin.kubeconfig"),
-		"--ipv4-native-routing-cidr="+podRange, "--ipv6-native-routing-cidr="+podRange6,
-		"--enable-ipv6="+strconv.FormatBool(tb.dual),
+// allAgentFlags returns the flags of a node's agent.
+func (tb *testbed) allAgentFlags() []string {
+	return slices.Concat(ciliumagent.Flags(), tb.agentFlags, []string{
+		"--k8s-kubeconfig-path=" + filepath.Join(tb.dir, "admin.kubeconfig"),
+		"--ipv4-native-routing-cidr=" + podRange, "--ipv6-native-routing-cidr=" + podRange6,
+		"--enable-ipv6=" + strconv.FormatBool(tb.dual),
 		"--enable-endpoint-health-checking=true",
 		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
-		"--ipam-cilium-node-update-rate=1s",
-		"--write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
-	)
+	})
 }
