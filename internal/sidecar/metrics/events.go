@@ -100,7 +100,7 @@ func (m *Metrics) RegisterPlugin(plugin string) string {
 
 // preparePlugin creates the series of a plugin label.
 func (m *Metrics) preparePlugin(plugin string) {
-	for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel, call.VerbStatus, call.VerbVersion} {
+	for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel, call.VerbGC, call.VerbStatus, call.VerbVersion} {
 		for _, outcome := range []call.Outcome{success, call.NotStarted, call.Refused, call.Unknown} {
 			m.pluginCalls.WithLabelValues(plugin, verb, string(outcome))
 		}
