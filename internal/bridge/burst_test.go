@@ -10,8 +10,6 @@ import (
 )
 
 // 100 pods are bound to one node within a second.
-//
-//evidence:design/bridge addresses are published in batches, first ones first
 func TestBurst(t *testing.T) {
 	for name, tt := range map[string]struct {
 		interval    time.Duration

@@ -12,8 +12,6 @@ import (
 // CiliumNode and journal of the sidecar are lost together, while pods run. The plugin returns to each
 // slot the address that it had. The agent drops each endpoint whose address is not in the first
 // publication.
-//
-//evidence:design/bridge the first publication has the addresses of the running pods
 func TestFirstPublication(t *testing.T) {
 	pods := func(f *fixture, first, last int) {
 		for n := first; n <= last; n++ {

@@ -8,7 +8,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
-//evidence:reference/metrics the page has every metric of the bridge and of `network`
 func TestMetricsDocs(t *testing.T) {
 	gathered, err := newMetrics().registry.Gather()
 	if err != nil {

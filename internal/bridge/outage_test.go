@@ -29,8 +29,6 @@ func TestMain(m *testing.M) {
 // After an outage each of many bridges streams its CiliumNode within MaxRetryDelay and, if its agent has
 // used all addresses, publishes others with one write. It streams its pods in the next MaxRetryDelay. All
 // together send less than 20 requests in any second.
-//
-//evidence:design/bridge after an outage of the API server each bridge sends at most three requests in ten seconds, 100 bridges less than 20 in any second, and each publishes within 15 s
 func TestRequestsAfterOutage(t *testing.T) {
 	const bridges, slots = 100, 8
 	const limit = 3                // requests of a bridge in ten seconds

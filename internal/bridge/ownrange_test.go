@@ -21,8 +21,6 @@ func newOwnRange() *fixture {
 
 // The whole range is published by the first two writes; a burst and its end cost no write, and no pod
 // waits.
-//
-//evidence:design/bridge in a range of the node's own no pod waits for an address
 func TestOwnRange(t *testing.T) {
 	for name, watchesPods := range map[string]bool{"with the pods": true, "without": false} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,6 @@ import (
 func sidecarAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
 
 // An excess of 100 slots is released as one set: two delays, and less than one write for two slots.
-//
-//evidence:design/bridge excess is released after its delay, as one set
 func TestExcess(t *testing.T) {
 	f := newFixture()
 	f.hold(104)
@@ -41,8 +39,6 @@ func TestExcess(t *testing.T) {
 }
 
 // One slot costs as many writes as a set, so an excess below half of the watermark waits for more.
-//
-//evidence:design/bridge excess is released after its delay, as one set
 func TestSmallExcess(t *testing.T) {
 	for excess, after := range map[int]time.Duration{3: smallExcessDelays * drainDelay, 4: drainDelay} {
 		t.Run(fmt.Sprint(excess), func(t *testing.T) {
@@ -209,8 +205,6 @@ func TestDrain(t *testing.T) {
 }
 
 // Outages that are shorter than the delays do not keep the excess.
-//
-//evidence:design/bridge failing API server, sidecar or plugin: the pool stays, and the bridge recovers
 func TestOutages(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, is bool){
 		"sidecar": func(f *fixture, is bool) {

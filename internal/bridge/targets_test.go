@@ -17,8 +17,6 @@ func defaultSettings() planner.Settings {
 }
 
 // A slow plugin delays the first publication by the addresses that the agent needs for its start only.
-//
-//evidence:design/bridge addresses are published in batches, first ones first
 func TestSlowPlugin(t *testing.T) {
 	f := newFixture()
 	f.latency = 2 * time.Second

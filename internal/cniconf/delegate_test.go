@@ -20,7 +20,6 @@ func TestDelegate(t *testing.T) {
 	}
 }
 
-//evidence:design/pods a configuration that would call the sidecar again is refused
 func TestDelegateRefused(t *testing.T) {
 	for name, c := range map[string]struct{ ipam, want string }{
 		"no delegate":             {`{"type":"delegated-ipam-cni"}`, "ipam.delegate is missing"},

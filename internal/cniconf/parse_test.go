@@ -117,7 +117,6 @@ func TestInvalidFile(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F10
 func TestNotRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "a.conf")

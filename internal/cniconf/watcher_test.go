@@ -304,8 +304,6 @@ func TestNetworkConflict(t *testing.T) {
 
 // The network of a primary CNI, behind which cilium-agent chains cilium-cni: the files come later than the
 // sidecar, from two writers, and are replaced. The pool never has another network.
-//
-//evidence:install/chained the sidecar follows the files of the primary CNI and of the agent, and takes no other network
 func TestChainedFiles(t *testing.T) {
 	dir := t.TempDir()
 	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "pods"}})
@@ -352,8 +350,6 @@ func TestChainedFiles(t *testing.T) {
 
 // The files of flannel, without and with cilium-cni, have no ranges of the node: its plugin adds them
 // for each pod. The sidecar names the reason, and needs the rendered file (docs/install/chained.md).
-//
-//evidence:install/chained a file of flannel is not used
 func TestFlannelFiles(t *testing.T) {
 	dir := t.TempDir()
 	const flannel = `{"name":"cbr0","cniVersion":"0.3.1","plugins":[{"type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true}},

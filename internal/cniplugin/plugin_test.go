@@ -175,7 +175,6 @@ func writes(text string) func(net.Conn) {
 
 const result = `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.2/24","gateway":"10.1.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{}}`
 
-//evidence:install/pods each response of the sidecar, also one that is cut off, has its CNI error
 func TestAnswers(t *testing.T) {
 	long := strings.Repeat("x", 3<<10) // net/http sends it without a length to HTTP/1.0
 	for name, tt := range map[string]struct {
@@ -250,7 +249,6 @@ func TestRepeatAfter(t *testing.T) {
 	}
 }
 
-//evidence:install/pods without a sidecar calls fail with code 11 after a bounded time, STATUS with code 50
 func TestNoSidecar(t *testing.T) {
 	refused := filepath.Join(t.TempDir(), "refused")
 	l, err := net.Listen("unix", refused)
@@ -357,7 +355,6 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-//evidence:install/pods a section without a delegate, or with the plugin as its own, is refused
 func TestConfig(t *testing.T) {
 	for ipam, texts := range map[string][]string{
 		`{"type":"host-local"}`:                                                                          {`ipam.type is "host-local"`, `expected "delegated-ipam-cni"`},
@@ -396,8 +393,6 @@ func TestConfig(t *testing.T) {
 }
 
 // Results of each CNI version, converted to each.
-//
-//evidence:install/pods the result has the CNI version of the configuration
 func TestResultVersions(t *testing.T) {
 	versions := []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 	for _, from := range versions {
@@ -482,8 +477,6 @@ func TestLibCNI(t *testing.T) {
 }
 
 // The imports are the time to start.
-//
-//evidence:install/pods the program imports neither net/http nor a library for command lines or logs
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/delegated-ipam-cni").Output()
 	if err != nil {

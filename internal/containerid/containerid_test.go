@@ -139,8 +139,6 @@ func TestMatchForeign(t *testing.T) {
 }
 
 // Whatever an owner is called, its ID is valid, reproducible and different from all others.
-//
-//evidence:design/how-it-works the container ID of an owner is valid and stable
 func FuzzContainerID(f *testing.F) {
 	f.Add("router", "health", "worker-1", "net", 0)
 	f.Add("a/../b;IP=1\x00\n", "a/../b;IP=1\x00\r", "", "", 1)

@@ -73,7 +73,7 @@ func otherWriters() map[string]map[string][]string {
 	}
 }
 
-//evidence:design/reliability each call that changes the disk in `internal/sidecar/journal` and `internal/plugin/internal/process` has a point before and after it
+//evidence:design/reliability Failpoints
 func TestWritesAreBetweenFailpoints(t *testing.T) {
 	for dir, w := range writers() {
 		p := parse(t, filepath.Join("..", dir), true)
@@ -94,7 +94,6 @@ func TestWritesAreBetweenFailpoints(t *testing.T) {
 	}
 }
 
-//evidence:design/reliability no other package writes below the state directory
 func TestOtherPackagesWriteNothing(t *testing.T) {
 	known, ours := otherWriters(), writers()
 	for _, root := range []string{"..", "../../cmd"} {

@@ -34,7 +34,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F7
 func TestReadRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error

@@ -22,8 +22,6 @@ const (
 )
 
 // A node registers and is assigned its podCIDRs later: no Event is created.
-//
-//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestStartOrder(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		defer f.start(t)()
@@ -87,7 +85,6 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestNodeRecreated(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "1", "10.244.1.0/24")
@@ -106,8 +103,6 @@ func TestNodeRecreated(t *testing.T) {
 }
 
 // A Node of the API server's cache that is older than the Node changes nothing.
-//
-//evidence:install/ranges stale lists, start orders and Nodes that are created again
 func TestStaleList(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "2", "10.244.2.0/24")
@@ -250,8 +245,6 @@ func TestWatchNotPermitted(t *testing.T) {
 
 // A process that does not reconcile is replaced; one whose reconciliations fail, or have nothing to do,
 // is not.
-//
-//evidence:install/ranges a process that does not reconcile fails its liveness probe
 func TestHealthz(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "1", "10.244.1.0/24")

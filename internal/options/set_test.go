@@ -230,8 +230,6 @@ func TestBadDefaultPanics(t *testing.T) {
 
 // The layout is from Kubernetes (pkg/volume/util, AtomicWriter): the files are links into
 // ..data, which is a link to the version in use.
-//
-//evidence:operate/security F8
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
@@ -260,7 +258,6 @@ func TestUnreadableConfigDir(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F7
 func TestUnreadableConfigFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error
@@ -291,7 +288,6 @@ func TestLargestConfigFile(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F8
 func TestSkippedConfigFiles(t *testing.T) {
 	files := map[string]string{"owners": "router", ".hidden": "x"}
 	var want []string

@@ -57,7 +57,6 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-//evidence:operate/security N2
 func TestListenAddress(t *testing.T) {
 	for text, want := range map[string]string{"": "", ":9966": "127.0.0.1:9966", "0.0.0.0:9966": "0.0.0.0:9966", "[::]:9966": "[::]:9966"} {
 		if got, err := ListenAddress(text); got != want || err != nil {

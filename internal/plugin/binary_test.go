@@ -87,8 +87,6 @@ func TestExecutable(t *testing.T) {
 }
 
 // A record cannot name a program to be executed.
-//
-//evidence:operate/security F2
 func TestForeignExecutable(t *testing.T) {
 	f := newFake(t)
 	c := f.call("id")

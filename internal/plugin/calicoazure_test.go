@@ -14,8 +14,6 @@ import (
 
 // Trap: calico's second ADD is a second address under the same handle, so that a DEL, which frees
 // both, comes before each.
-//
-//evidence:reference/plugin-behaviour 33
 func TestCalicoRepeatedAdd(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("id")
@@ -29,8 +27,6 @@ func TestCalicoRepeatedAdd(t *testing.T) {
 }
 
 // Trap: calico's CHECK always succeeds, also for what was never held.
-//
-//evidence:reference/plugin-behaviour 34
 func TestCalicoCheck(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("never-added")
@@ -41,8 +37,6 @@ func TestCalicoCheck(t *testing.T) {
 }
 
 // Trap: calico returns the family of the request alone, and cannot return both.
-//
-//evidence:reference/plugin-behaviour 51
 func TestCalicoRequest(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("id")
@@ -56,8 +50,6 @@ func TestCalicoRequest(t *testing.T) {
 
 // Trap: calico knows network and container ID, not the interface, so that two attachments of one ID
 // would free each other's.
-//
-//evidence:reference/plugin-behaviour 36
 func TestCalicoKey(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("id")
@@ -73,8 +65,6 @@ func TestCalicoKey(t *testing.T) {
 }
 
 // Trap: its GC frees what names an unknown pod, and keeps what names none.
-//
-//evidence:reference/plugin-behaviour 35
 func TestCalicoGC(t *testing.T) {
 	for name, c := range map[string]struct {
 		args string
@@ -97,8 +87,6 @@ func TestCalicoGC(t *testing.T) {
 
 // Trap: with a network name that is not a DNS label each ADD hangs for 90 s. No plugin is run for
 // one.
-//
-//evidence:reference/plugin-behaviour 49
 func TestCalicoNetworkName(t *testing.T) {
 	f := imitate(t, "calico-ipam", func(o *Options) { o.Timeout, o.Grace = time.Second, time.Millisecond })
 	target := f.call("id")
@@ -114,8 +102,6 @@ func TestCalicoNetworkName(t *testing.T) {
 }
 
 // Trap: an address in its cooldown cannot be allocated, not even on request.
-//
-//evidence:reference/plugin-behaviour 50
 func TestCalicoCooldown(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	f.network.PluginConfig = json.RawMessage(strings.Replace(string(f.network.PluginConfig), `"ranges"`, `"cooldown":true,"ranges"`, 1))
@@ -129,8 +115,6 @@ func TestCalicoCooldown(t *testing.T) {
 }
 
 // Trap: calico has no STATUS: it was written before CNI 1.1.0.
-//
-//evidence:reference/plugin-behaviour 41
 func TestCalicoVersion(t *testing.T) {
 	f := imitate(t, "calico-ipam")
 	target := f.call("id")
@@ -148,8 +132,6 @@ func TestCalicoVersion(t *testing.T) {
 
 // Trap: azure accepts GC and STATUS and does nothing, also while its daemon is down, so that STATUS is
 // not called for readiness.
-//
-//evidence:reference/plugin-behaviour 38
 func TestAzureGCAndStatus(t *testing.T) {
 	f := imitate(t, "azure-ipam")
 	target := f.call("id")
@@ -194,8 +176,6 @@ func TestAzurePod(t *testing.T) {
 }
 
 // Trap: azure honours no request for an address, and returns another one without an error.
-//
-//evidence:reference/plugin-behaviour 39
 func TestAzureRequest(t *testing.T) {
 	f := imitate(t, "azure-ipam")
 	target := f.call("id")
@@ -207,8 +187,6 @@ func TestAzureRequest(t *testing.T) {
 
 // Trap: a second ADD of azure returns the same address, and its CHECK always succeeds. Neither verifies
 // a held address: an ADD that gets no response from the daemon releases what its ID holds.
-//
-//evidence:reference/plugin-behaviour 40
 func TestAzureFailedAdd(t *testing.T) {
 	f := imitate(t, "azure-ipam")
 	target := f.call("id")
@@ -229,8 +207,6 @@ func TestAzureFailedAdd(t *testing.T) {
 
 // Trap: azure knows the container ID; an ADD of a held one with another interface fails, and releases
 // what the ID holds.
-//
-//evidence:reference/plugin-behaviour 37
 func TestAzureKey(t *testing.T) {
 	f := imitate(t, "azure-ipam")
 	target := f.call("id")
@@ -241,8 +217,6 @@ func TestAzureKey(t *testing.T) {
 }
 
 // Trap: a DEL while the daemon is down fails unless the directory for queued ones exists.
-//
-//evidence:reference/plugin-behaviour 52
 func TestAzureQueueDir(t *testing.T) {
 	f := imitate(t, "azure-ipam")
 	target := f.call("id")
@@ -258,8 +232,6 @@ func TestAzureQueueDir(t *testing.T) {
 
 // Trap: a DEL queued while the daemon was down frees the live address of a new ADD with the same ID.
 // That is why each ADD gets an ID that was never used.
-//
-//evidence:reference/plugin-behaviour 42
 func TestAzureQueuedDel(t *testing.T) {
 	for name, c := range map[string]struct {
 		id   string

@@ -44,8 +44,6 @@ func runs(pid int) bool {
 
 // A descendant in another session gets no signal that is sent to the group, and may still do the work
 // of its call. The next call on the container ID waits for it, and terminates it.
-//
-//evidence:operate/security P1
 func TestDescendantKeepsLock(t *testing.T) {
 	for name, c := range map[string]struct{ then, want string }{
 		"the plugin exceeds a limit":  {"head -c 2000000 /dev/zero; exec sleep 3600", "printed more than"},

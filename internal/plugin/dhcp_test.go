@@ -74,8 +74,6 @@ func TestRealDHCPVerbs(t *testing.T) {
 
 // Trap in the table: a CHECK of an unknown ID succeeds and takes a lease. That is why the profile
 // verifies by ADD.
-//
-//evidence:reference/plugin-behaviour 18
 func TestRealDHCPCheck(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("never-added")
@@ -106,8 +104,6 @@ func TestRealDHCPRequest(t *testing.T) {
 
 // Trap: killing the client does not stop its daemon, which continues for up to its resend time (6 s
 // here, 208 s by default).
-//
-//evidence:reference/plugin-behaviour 22
 func TestRealDHCPKilledAdd(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")
@@ -122,8 +118,6 @@ func TestRealDHCPKilledAdd(t *testing.T) {
 }
 
 // Trap: CHECK or ADD hang when the interface does not exist.
-//
-//evidence:reference/plugin-behaviour 21
 func TestRealDHCPWithoutInterface(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")
@@ -138,8 +132,6 @@ func TestRealDHCPWithoutInterface(t *testing.T) {
 
 // Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by default), because a
 // server without a free address does not respond. Below that it looks like a timeout.
-//
-//evidence:reference/plugin-behaviour 19
 func TestRealDHCPExhausted(t *testing.T) {
 	d := newDHCPWith(t, "10.77.0.10 10.77.0.11", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
 	for _, id := range []string{"first", "second"} {
@@ -157,8 +149,6 @@ func TestRealDHCPExhausted(t *testing.T) {
 
 // Trap: the server must see DHCPRELEASE. This one does, and honours it; it has but one address, which
 // the next client gets.
-//
-//evidence:reference/plugin-behaviour 20
 func TestRealDHCPRelease(t *testing.T) {
 	d := newDHCPWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
 	first := d.call("first")
@@ -172,8 +162,6 @@ func TestRealDHCPRelease(t *testing.T) {
 
 // Trap: GC (spec 1.1) by the container runtime. dhcp's is accepted without its daemon, which alone
 // knows the leases: it cannot have freed one.
-//
-//evidence:reference/plugin-behaviour 47
 func TestRealDHCPGCWithoutDaemon(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "no-daemon.sock")
 	f := newReal(t, dhcpIPAM(absent), func(o *Options) { o.NetNS = DefaultNetNS })
@@ -185,8 +173,6 @@ func TestRealDHCPGCWithoutDaemon(t *testing.T) {
 }
 
 // Trap: GC (spec 1.1) by the container runtime, with the daemon and a live lease.
-//
-//evidence:reference/plugin-behaviour 47
 func TestRealDHCPGC(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")
@@ -207,8 +193,6 @@ func TestDHCPNamespace(t *testing.T) {
 
 // Trap: dhcp without an ipam key crashes with SIGSEGV, exit status 2, no output. No invocation is made
 // of such a configuration, so that it takes a broken record.
-//
-//evidence:reference/plugin-behaviour 17
 func TestRealDHCPWithoutIPAM(t *testing.T) {
 	f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = DefaultNetNS })
 	target := f.call("id")

@@ -17,7 +17,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 )
 
-//evidence:operate/security P2
 func TestOutcome(t *testing.T) {
 	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
 	add := []string{call.VerbAdd}
@@ -82,9 +81,6 @@ func TestUnknownExitStatus(t *testing.T) {
 
 // Trap: host-local that is killed while it writes leaves a file that no verb frees, so that a plugin
 // gets SIGTERM before it is killed.
-//
-//evidence:operate/security P1
-//evidence:reference/plugin-behaviour 3
 func TestHungPluginIsTerminated(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -109,9 +105,6 @@ func TestHungPluginIsTerminated(t *testing.T) {
 
 // Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with it the lock of
 // the attachment.
-//
-//evidence:reference/plugin-behaviour 23
-//evidence:operate/security P1
 func TestChildWithStdoutDoesNotBlock(t *testing.T) {
 	f := newFake(t)
 	t.Cleanup(func() { f.write("end", "") })

@@ -10,9 +10,6 @@ import (
 
 // Trap: a container's own file system is not the host's, and host-local would allocate our addresses
 // to pods.
-//
-//evidence:reference/plugin-behaviour 25
-//evidence:reference/plugin-behaviour 52
 func TestStateDirInPod(t *testing.T) {
 	hostLocal := profile.Profile{Type: "host-local", StateDirKey: "dataDir", DefaultStateDir: "/no-such-directory/of-a-plugin"}
 	queue := func(path string) profile.Profile {

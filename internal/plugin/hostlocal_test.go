@@ -85,8 +85,6 @@ func TestRealHostLocalRanges(t *testing.T) {
 }
 
 // Trap: host-local's errors are all code 999, so that only their text has the reason.
-//
-//evidence:reference/plugin-behaviour 9
 func TestRealHostLocalExhausted(t *testing.T) {
 	f := newReal(t, `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.7","rangeEnd":"10.1.0.7"}]]}`)
 	f.add(f.call("first"))

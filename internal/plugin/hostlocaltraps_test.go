@@ -30,8 +30,6 @@ func countDocuments(t *testing.T, stdout []byte) int {
 }
 
 // Trap "Own namespace": the CNI skeleton compares after the plugin has worked.
-//
-//evidence:reference/plugin-behaviour 1
 func TestRealHostLocalOwnNetNS(t *testing.T) {
 	for name, pathOf := range ownNetNSPaths() {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +73,6 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 }
 
 // Trap "Own namespace", its last sentence.
-//
-//evidence:reference/plugin-behaviour 1
 func TestRealHostLocalNetNS(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -92,9 +88,6 @@ func TestRealHostLocalNetNS(t *testing.T) {
 }
 
 // Trap: host-local, killed between creating an address file and writing it.
-//
-//evidence:design/reliability host-local leaves an empty file
-//evidence:reference/plugin-behaviour 3
 func TestRealHostLocalEmptyLease(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -108,8 +101,6 @@ func TestRealHostLocalEmptyLease(t *testing.T) {
 }
 
 // Trap: host-local's roll-back is destructive.
-//
-//evidence:reference/plugin-behaviour 4
 func TestRealHostLocalRollback(t *testing.T) {
 	f := newReal(t, `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120","rangeStart":"fd00::7","rangeEnd":"fd00::7"}]]}`)
 	target := f.call("id")
@@ -121,8 +112,6 @@ func TestRealHostLocalRollback(t *testing.T) {
 }
 
 // Trap in the table: a request skips host-local's duplicate guard.
-//
-//evidence:reference/plugin-behaviour 5
 func TestRealHostLocalSecondRequest(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -135,8 +124,6 @@ func TestRealHostLocalSecondRequest(t *testing.T) {
 }
 
 // Trap in the table: DEL fails if the ipam configuration is broken.
-//
-//evidence:reference/plugin-behaviour 6
 func TestRealHostLocalDelBrokenConfig(t *testing.T) {
 	f := newReal(t, dualStack)
 	recorded := f.call("id")
@@ -150,8 +137,6 @@ func TestRealHostLocalDelBrokenConfig(t *testing.T) {
 }
 
 // Trap: unknown CNI_ARGS keys without IgnoreUnknown=1.
-//
-//evidence:reference/plugin-behaviour 7
 func TestRealHostLocalUnknownArgs(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -162,8 +147,6 @@ func TestRealHostLocalUnknownArgs(t *testing.T) {
 }
 
 // Trap: its lock has no time limit.
-//
-//evidence:reference/plugin-behaviour 8
 func TestRealHostLocalLock(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -187,8 +170,6 @@ func TestRealHostLocalLock(t *testing.T) {
 }
 
 // Trap: CHECK only tests presence, so that a store older than our journal passes.
-//
-//evidence:reference/plugin-behaviour 10
 func TestRealHostLocalCheck(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
@@ -203,8 +184,6 @@ func TestRealHostLocalCheck(t *testing.T) {
 }
 
 // Trap: GC (spec 1.1) by the container runtime. host-local's does nothing yet.
-//
-//evidence:reference/plugin-behaviour 47
 func TestRealHostLocalGC(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")

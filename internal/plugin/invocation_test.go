@@ -9,7 +9,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-//evidence:operate/security F1
 func TestInvalidConfig(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
 		"plugin object a list":          {`[]`, "plugin object"},

@@ -79,7 +79,6 @@ func bindOwnNetNS(t *testing.T) string {
 	return mounted
 }
 
-//evidence:operate/security P6
 func TestOwnNetNS(t *testing.T) {
 	// That of process 1 is refused where we may read it, because it is known then, and where we may
 	// not, because it could be ours.
@@ -94,8 +93,6 @@ func TestOwnNetNS(t *testing.T) {
 }
 
 // Trap: our own namespace leaks an address, also by a name that no /proc has.
-//
-//evidence:reference/plugin-behaviour 1
 func TestOwnNetNSBindMount(t *testing.T) {
 	wantText(t, checkNetNS(bindOwnNetNS(t)), "of this process")
 }

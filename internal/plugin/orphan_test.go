@@ -87,8 +87,6 @@ func wantFinished(t *testing.T, pid int) {
 
 // Trap: a plugin process outlives us when we are killed: its ADD may act after the DEL of our next
 // run.
-//
-//evidence:reference/plugin-behaviour 44
 func TestOrphanIsAwaited(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")
@@ -104,8 +102,6 @@ func TestOrphanIsAwaited(t *testing.T) {
 
 // Trap: a plugin process outlives us when we are killed, and one that hangs would hold its attachment
 // for ever.
-//
-//evidence:reference/plugin-behaviour 44
 func TestHungOrphanIsTerminated(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

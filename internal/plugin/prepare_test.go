@@ -127,9 +127,6 @@ func TestBrokenRecord(t *testing.T) {
 
 // Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what the sidecar was
 // started with.
-//
-//evidence:operate/security P5
-//evidence:reference/plugin-behaviour 24
 func TestPluginEnvironment(t *testing.T) {
 	t.Setenv("CNI_NETNS", "/from/us")
 	t.Setenv("CNI_STRAY", "1")

@@ -119,8 +119,6 @@ func TestLargestResult(t *testing.T) {
 	}
 }
 
-//evidence:operate/security P2
-//evidence:operate/security P3
 func TestReadInvalidResult(t *testing.T) {
 	for name, c := range map[string]struct{ cniVersion, stdout string }{
 		"null":                           {"1.1.0", `null`},

@@ -15,8 +15,6 @@ const (
 
 // Trap: static's CHECK needs prevResult. Without it the error is about the call, and proves nothing
 // about the address.
-//
-//evidence:reference/plugin-behaviour 16
 func TestRealStaticVerbs(t *testing.T) {
 	f := newReal(t, staticIPAM)
 	target := f.call("id")
@@ -32,8 +30,6 @@ func TestRealStaticVerbs(t *testing.T) {
 }
 
 // Trap: static allocates the same address to every attachment by design, which causes no alarm.
-//
-//evidence:reference/plugin-behaviour 15
 func TestRealStaticSharedAddress(t *testing.T) {
 	f := newReal(t, staticIPAM)
 	f.wantAdd(f.call("one"), staticIPs)
@@ -45,8 +41,6 @@ func TestRealStaticSharedAddress(t *testing.T) {
 }
 
 // Trap: GC (spec 1.1) by the container runtime. static keeps nothing that it could free.
-//
-//evidence:reference/plugin-behaviour 47
 func TestRealStaticGC(t *testing.T) {
 	f := newReal(t, staticIPAM)
 	target := f.call("id")

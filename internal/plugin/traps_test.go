@@ -14,8 +14,6 @@ import (
 )
 
 // Trap: an ADD error may mean allocated.
-//
-//evidence:reference/plugin-behaviour 2
 func TestFailedAddMayAllocate(t *testing.T) {
 	for name, c := range map[string]struct {
 		script  string
@@ -55,8 +53,6 @@ func TestFailedAddMayAllocate(t *testing.T) {
 
 // Trap: invoke.Delegate* reads CNI_* from the process environment, so that it cannot serve two
 // requests concurrently.
-//
-//evidence:reference/plugin-behaviour 24
 func TestConcurrentCallsEnvironment(t *testing.T) {
 	f := newFake(t)
 	const n = 8
@@ -85,8 +81,6 @@ func TestConcurrentCallsEnvironment(t *testing.T) {
 }
 
 // Trap: libcni's result cache is shared with the container runtime.
-//
-//evidence:reference/plugin-behaviour 26
 func TestNoSharedResultCache(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "./...").CombinedOutput()
 	if err != nil {
@@ -108,8 +102,6 @@ func TestNoSharedResultCache(t *testing.T) {
 }
 
 // Trap: GC (spec 1.1) by the container runtime names only its own attachments.
-//
-//evidence:reference/plugin-behaviour 47
 func TestGCOfRuntime(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")

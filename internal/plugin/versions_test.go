@@ -158,8 +158,6 @@ func TestStatusBelow110(t *testing.T) {
 }
 
 // Trap: a dynamically linked plugin in an image without its loader.
-//
-//evidence:reference/plugin-behaviour 45
 func TestMissingLoader(t *testing.T) {
 	f := newFake(t)
 	compiler, err := exec.LookPath("cc")

@@ -41,8 +41,6 @@ func (f *fixture) wantRequestIgnored(c call.Call, convention profile.Request, wa
 
 // Trap: whereabouts' reconciler frees what no live pod has, and nothing notices: the operator has to
 // accept that.
-//
-//evidence:reference/plugin-behaviour 29
 func TestUnsafePluginReason(t *testing.T) {
 	for _, pluginType := range []string{"whereabouts", "cni-ipvlan-vpc-k8s-ipam"} {
 		t.Run(pluginType, func(t *testing.T) {
@@ -73,8 +71,6 @@ func TestUnsafePluginRelease(t *testing.T) {
 }
 
 // Trap: two attachments with the same pod name and interface are the same address.
-//
-//evidence:reference/plugin-behaviour 27
 func TestWhereaboutsPodKey(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	one, other := f.call("one"), f.call("other")
@@ -110,8 +106,6 @@ func TestWhereaboutsPodKey(t *testing.T) {
 // Trap: whereabouts' DEL drops every error, so that a reservation stays when the API server refuses
 // the change. One that gets no response does so after 60 s; a DEL that is terminated before counts as
 // failed.
-//
-//evidence:reference/plugin-behaviour 48
 func TestWhereaboutsDropsErrors(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -131,8 +125,6 @@ func TestWhereaboutsDropsErrors(t *testing.T) {
 
 // Trap: whereabouts accepts GC and STATUS and does nothing, so that neither a runtime's GC frees ours
 // nor STATUS reports whether it can serve.
-//
-//evidence:reference/plugin-behaviour 32
 func TestWhereaboutsGCAndStatus(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -147,8 +139,6 @@ func TestWhereaboutsGCAndStatus(t *testing.T) {
 }
 
 // Trap: whereabouts frees nothing without a pod name, so DEL names the pod of the ADD.
-//
-//evidence:reference/plugin-behaviour 28
 func TestWhereaboutsWithoutPod(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -165,8 +155,6 @@ func TestWhereaboutsWithoutPod(t *testing.T) {
 
 // Trap: its ip-reconciler frees each reservation whose pod is not a live pod. That is why whereabouts
 // is refused unless it is accepted.
-//
-//evidence:reference/plugin-behaviour 29
 func TestWhereaboutsReconciler(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	ours, pod := f.call("id"), f.call("pod")
@@ -180,8 +168,6 @@ func TestWhereaboutsReconciler(t *testing.T) {
 }
 
 // Trap: whereabouts' CHECK always fails. If that meant lost, every address would be lost.
-//
-//evidence:reference/plugin-behaviour 30
 func TestWhereaboutsCheck(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -195,8 +181,6 @@ func TestWhereaboutsCheck(t *testing.T) {
 
 // Trap: whereabouts' IP= adds an unreserved address, which a pod may get as well, and is refused
 // without a prefix length.
-//
-//evidence:reference/plugin-behaviour 31
 func TestWhereaboutsRequest(t *testing.T) {
 	f := imitate(t, "whereabouts", acceptUnsafe)
 	target := f.call("id")
@@ -210,8 +194,6 @@ func TestWhereaboutsRequest(t *testing.T) {
 }
 
 // Trap: the AWS plugin releases what it finds on an interface, and none has our addresses.
-//
-//evidence:reference/plugin-behaviour 43
 func TestAWSPlugin(t *testing.T) {
 	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	target := f.call("id")
@@ -229,8 +211,6 @@ func TestAWSPlugin(t *testing.T) {
 }
 
 // Trap: it gives a held address to a pod after reuseIPWait.
-//
-//evidence:reference/plugin-behaviour 43
 func TestAWSReuse(t *testing.T) {
 	f := imitate(t, "cni-ipvlan-vpc-k8s-ipam", acceptUnsafe)
 	f.wantAdd(f.call("health"), firstIPs)

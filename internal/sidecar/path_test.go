@@ -27,7 +27,6 @@ var steps = regexp.MustCompile(`(?m)( net\.\(\*UnixListener\)\.AcceptUnix| net\.
 // ownFrame is a function of this module in a stack, without its receiver and closures.
 var ownFrame = regexp.MustCompile(`(?m)delegated-ipam/(internal/[\w/]+)\.(?:[\w()*]+\.)*?([A-Za-z]\w*)(?:\.func[\d.]+)*$`)
 
-//evidence:design/how-it-works the path of a request lacks no function that is called on it
 func TestRequestPath(t *testing.T) {
 	page, err := os.ReadFile("../../docs/design/how-it-works.md")
 	harness.Must(t, err)

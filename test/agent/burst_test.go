@@ -17,17 +17,12 @@ const (
 	burstLimit = 15 * time.Minute
 )
 
-//evidence:design/bridge a burst of 100 pods
 func TestBurst(t *testing.T) { newBurst(t, time.Second).run(t) }
 
 // TestBurstDefaultRate has the default of --ipam-cilium-node-update-rate.
-//
-//evidence:design/bridge a burst of 100 pods
 func TestBurstDefaultRate(t *testing.T) { newBurst(t, 15*time.Second).run(t) }
 
 // TestBurstOwnRange has the defaults of agent and bridge, which acquires the whole range of the node.
-//
-//evidence:design/bridge in a range of the node's own no pod waits for an address
 func TestBurstOwnRange(t *testing.T) {
 	b := newBurst(t, 15*time.Second)
 	b.slots = allocatablePods + len(agentOwners())

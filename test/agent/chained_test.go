@@ -128,8 +128,6 @@ func (tb *testbed) callChain(ctx context.Context, verb string, p *pod, uid strin
 
 // Pods and the agent take addresses of one range until it is exhausted, while agent, bridge, sidecar
 // and API server are killed. No address belongs to two of them, and the agent keeps its own.
-//
-//evidence:install/chained pods and the agent never have the same address, also with kills in a full range
 func TestChained(t *testing.T) {
 	tb := newChainedTestbed(t)
 	length, seed := chaosLength(t), chaosSeed(t)
@@ -274,8 +272,6 @@ func (tb *testbed) watchOverlap(ctx context.Context, tracker *podTracker) {
 
 // The primary CNI is flannel's plugin, whose file has no ranges: it adds those of its daemon's file for
 // each pod. The sidecar has a file with the same name and ranges, as docs/install/chained.md renders it.
-//
-//evidence:install/chained the same with the plugin of flannel, if it is there
 func TestChainedFlannel(t *testing.T) {
 	flannel := os.Getenv("AGENT_TEST_FLANNEL")
 	if flannel == "" {
@@ -301,8 +297,6 @@ func TestChainedFlannel(t *testing.T) {
 }
 
 // The primary CNI is Calico's plugin with calico-ipam, over the Kubernetes datastore, without its daemon.
-//
-//evidence:install/chained the same with the plugins of Calico, if they are there
 func TestChainedCalico(t *testing.T) {
 	calico := os.Getenv("AGENT_TEST_CALICO")
 	if calico == "" {
@@ -404,8 +398,6 @@ func (tb *testbed) checkSharedRange(t *testing.T, first *cluster.Process, size i
 
 // Without the sidecar the agent takes its addresses from the node's range on its own, as by default,
 // and the primary CNI allocates them to pods.
-//
-//evidence:install/chained a stock agent has addresses that the primary CNI allocates to pods
 func TestChainedStock(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, tb.subnets[0])
@@ -442,8 +434,6 @@ func TestChainedStock(t *testing.T) {
 }
 
 // A node with pods changes from the stock agent, which has another range for itself, to the sidecar.
-//
-//evidence:install/chained running pods stay reachable in a migration from a stock agent, and back; then pods alone have leases
 func TestChainedMigration(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, "10.42.1.0/26")

@@ -20,10 +20,8 @@ import (
 func chaosDelays() delays { return delays{update: time.Second, release: 5 * time.Second} }
 
 //evidence:design/reliability bridge, sidecar, agent and API server are killed for minutes, while pods come and go
-//evidence:design/bridge a real cilium-agent keeps its addresses while bridge, sidecar, agent and API server are killed
 func TestChaos(t *testing.T) { testChaos(t, ipv4Only()) }
 
-//evidence:design/bridge a real cilium-agent keeps its addresses while bridge, sidecar, agent and API server are killed
 func TestChaosDualStack(t *testing.T) { testChaos(t, dualStack()) }
 
 func testChaos(t *testing.T, nw network) {

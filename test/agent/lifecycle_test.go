@@ -23,10 +23,8 @@ func shortDelays() delays { return delays{update: time.Second, release: 3 * time
 // agentOwners returns the owners of the agent's own addresses.
 func agentOwners() []string { return []string{"router", "health", "ingress"} }
 
-//evidence:design/bridge the life of a real cilium-agent over the bridge
 func TestAgentLifecycle(t *testing.T) { testLifecycle(t, ipv4Only()) }
 
-//evidence:design/bridge the life of a real cilium-agent over the bridge
 func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 
 func testLifecycle(t *testing.T, nw network) {

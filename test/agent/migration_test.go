@@ -14,8 +14,6 @@ import (
 // A node changes from IPAM mode delegated-plugin to crd while a pod runs. The agent marks the
 // endpoint of that pod as external-ipam, so its address need not be in the pool. The CNI
 // configuration still names the plugin, so that the pod's DEL frees its address.
-//
-//evidence:install/cilium-agent pods keep their addresses in a migration from `delegated-plugin`; a DEL without a plugin leaves the address allocated
 func TestMigrationToCRDMode(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), shortDelays())
 	tb.delegatePods(t, tb.hostLocal())

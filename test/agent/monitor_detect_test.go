@@ -10,8 +10,6 @@ import (
 
 // A monitor that detects nothing would make a faulty bridge pass. The test also shows that an agent
 // drops an endpoint without an address in the pool at its start.
-//
-//evidence:install/cilium-agent an endpoint whose address is not in the pool is dropped
 func TestMonitorDetectsLoss(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), shortDelays())
 	tb.sidecar.MustStart(t)

@@ -64,8 +64,6 @@ func (tb *testbed) allocatePool(t *testing.T, cidrs ...string) {
 
 // The interface that the bridge would use if Cilium removed ipam mode crd: the agent takes single
 // addresses as CIDRs of a pool, and needs a CiliumPodIPPool object of its name.
-//
-//evidence:design/upstream a real agent in ipam mode multi-pool takes its addresses from three /32, and ends without a CiliumPodIPPool
 func TestMultiPool(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), shortDelays())
 	agent := tb.newAgent(t, "multi-pool-agent", "cilium-agent", "--ipam=multi-pool", "--ipam-multi-pool-pre-allocation=default=1",

@@ -15,8 +15,6 @@ import (
 
 // The agent releases the address of health after its CiliumNode has none any more. It continues to
 // announce the address of ingress, and releases it after the BPF map is gone, as after a reboot.
-//
-//evidence:install/cilium-agent a feature that is turned off, and its address
 func TestPatchedAgentFeaturesOff(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	tb.sidecar.MustStart(t)

@@ -18,8 +18,6 @@ const killsDuringStart = 12
 
 // The patched agent keeps its addresses, and the plugin's store agrees with the sidecar, after
 // SIGKILL of agent and sidecar at any time.
-//
-//evidence:install/cilium-agent it keeps its addresses after kills, a lost journal and a lost store
 func TestPatchedAgentKills(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	tb.sidecar.MustStart(t)
@@ -76,8 +74,6 @@ func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 }
 
 // The sidecar loses its journal while the agent's addresses are in use.
-//
-//evidence:install/cilium-agent it keeps its addresses after kills, a lost journal and a lost store
 func TestPatchedAgentJournalLost(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	tb.sidecar.MustStart(t)

@@ -17,10 +17,8 @@ import (
 // patchedPods is the number of pods in the tests of the patched agent.
 const patchedPods = 10
 
-//evidence:install/cilium-agent a patched agent serves router, health and ingress from the sidecar
 func TestPatchedAgent(t *testing.T) { testPatchedLifecycle(t, ipv4Only()) }
 
-//evidence:install/cilium-agent a patched agent serves router, health and ingress from the sidecar
 func TestPatchedAgentDualStack(t *testing.T) { testPatchedLifecycle(t, dualStack()) }
 
 func testPatchedLifecycle(t *testing.T, nw network) {

@@ -90,8 +90,6 @@ func connectRepeatedly(ctx context.Context, connect func() error) outage {
 
 // Agent and sidecar are replaced in turns while pods run: stock agent to patched agent, a sidecar
 // that starts while the previous one still runs, back to the stock agent, and forward again.
-//
-//evidence:install/cilium-agent upgrades of sidecar and patched agent in turns
 func TestPatchedAgentUpgrades(t *testing.T) {
 	tb := newPatchedTestbed(t, ipv4Only())
 	stock := tb.newStockAgent(t)

@@ -9,8 +9,6 @@ import (
 // Without journal and store the sidecar has only the agent's requests for its old addresses, one
 // family after the other. Both families stay, because each request names the address of the other.
 // Pods have the first addresses of the range, so an ADD without a request returns other ones.
-//
-//evidence:install/cilium-agent it keeps its addresses after kills, a lost journal and a lost store
 func TestPatchedAgentStoreLost(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	stock := tb.newStockAgent(t)

@@ -18,8 +18,6 @@ var seed = flag.Uint64("seed", 0, "seed of the runs; 0 for a random one")
 // crashes of bridge and agent at any moment. At every moment the address of a pod is held and in the
 // pool, and every address in the pool is held. A restarted agent keeps every pod. Without further events
 // all agree, as many slots are held as the settings demand, and no release is left.
-//
-//evidence:design/bridge Cilium's own allocator, restarted at any moment, keeps the address of every pod over the bridge's plans
 func TestAllocator(t *testing.T) {
 	const runs, steps = 200, 200
 	from := *seed

@@ -49,7 +49,6 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-//evidence:operate/bridge the audit of 1,200 nodes
 func TestAudit(t *testing.T) {
 	tb := newTestbed(t)
 	tb.createNodes(t)

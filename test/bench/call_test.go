@@ -12,7 +12,6 @@ const (
 	addAndDelAllocations = 560
 )
 
-//evidence:reference/performance plugin call, the sidecar's part
 func TestPluginCallAllocations(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates; make bench-counts counts without it")

@@ -24,11 +24,6 @@ type counts struct {
 	fsyncs, writes, bytes int
 }
 
-//evidence:reference/performance allocate, the first owner since the start
-//evidence:reference/performance allocate, another new owner: a lookup in place of the DEL
-//evidence:reference/performance allocate, held, verified by a lookup
-//evidence:reference/performance allocate, held, within `--verify-interval`
-//evidence:reference/performance release
 func TestRequestCounts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -13,8 +13,6 @@ const (
 	handlerAllocations = 154
 )
 
-//evidence:reference/performance held request, engine
-//evidence:reference/performance held request, whole handler
 func TestHeldRequestAllocations(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates; make bench-counts counts without it")

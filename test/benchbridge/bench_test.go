@@ -128,8 +128,6 @@ func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) [
 }
 
 // TestBench runs the cases, first with the operator, if there is one, and then with bridges.
-//
-//evidence:reference/bridge-performance the figures of this page
 func TestBench(t *testing.T) {
 	b := newBench(t)
 	t.Cleanup(func() { b.finish(t) })

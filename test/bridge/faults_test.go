@@ -14,7 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:design/bridge settings with which the bridge must not write
 func TestRefuse(t *testing.T) {
 	t.Run("another IPAM mode", func(t *testing.T) {
 		f := newFixture(t, false)
@@ -60,7 +59,6 @@ func TestRefuse(t *testing.T) {
 }
 
 //evidence:design/reliability API server, sidecar or plugin fail
-//evidence:design/bridge failing API server, sidecar or plugin: the pool stays, and the bridge recovers
 func TestRecovery(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T, f *fixture, p *process){
 		"API server down": func(t *testing.T, f *fixture, p *process) {
@@ -167,8 +165,6 @@ func TestUninstalledPool(t *testing.T) {
 
 // CiliumNode and journal are lost together; host-local still has the leases. The agent restores its
 // endpoints from the first publication.
-//
-//evidence:design/bridge the first publication has the addresses of the running pods
 func TestLostTogether(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		flags := []string{"--pre-allocate=12", "--min-allocate=20"}

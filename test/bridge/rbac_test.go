@@ -54,8 +54,6 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 
 // TestRBAC serves a node under the deployed rules, with every request that the bridge makes: none is
 // missing, and none is granted without need.
-//
-//evidence:design/bridge the RBAC rules are sufficient, and each is necessary
 func TestRBAC(t *testing.T) {
 	t.Parallel() // it waits for an Event of a real bridge, which takes conditions.EventDelay
 	f, rights := newFixture(t, false), grantedRights(t)

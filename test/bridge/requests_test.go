@@ -9,8 +9,6 @@ import (
 
 // TestRequests counts the requests of the bridge: what a burst of pods, their replacement and their end
 // cost the API server.
-//
-//evidence:design/bridge the number of requests for a burst of pods, their end and their replacement
 func TestRequests(t *testing.T) {
 	const pods = 40
 	f := newFixture(t, false)
@@ -52,8 +50,6 @@ func TestRequests(t *testing.T) {
 
 // TestOwnRange has a plugin whose range is the node's own: two writes publish an address for each pod
 // that the node can have, and the pods cost nothing.
-//
-//evidence:design/bridge in a range of the node's own no pod waits for an address
 func TestOwnRange(t *testing.T) {
 	const pods = 40
 	eachFamily(t, func(t *testing.T, f *fixture) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-//evidence:design/bridge the real bridge and sidecar serve hundreds of pods
 func TestScale(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		f.serve(t, 6, "--pre-allocate=3", "--min-allocate=4")
@@ -22,7 +21,6 @@ func TestScale(t *testing.T) {
 // The bridge is killed at random moments: no address is lost and none leaks.
 //
 //evidence:design/reliability the bridge is killed at any moment
-//evidence:design/bridge a kill of the bridge at any moment neither loses nor leaks an address
 func TestKill(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		flags := []string{"--pre-allocate=2", "--min-allocate=3"}
@@ -54,7 +52,6 @@ func TestKill(t *testing.T) {
 	})
 }
 
-//evidence:operate/security F13
 func TestHangup(t *testing.T) {
 	f := newFixture(t, false)
 	p := f.serve(t, 4, smallFlags()...)

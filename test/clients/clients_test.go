@@ -19,8 +19,6 @@ func TestMain(m *testing.M) { harness.Main(m) }
 var releases = []string{"v1.15.0", "v1.16.0", "v1.17.0", "v1.18.0", "v1.19.0", "v1.20.2"}
 
 // TestCiliumClients builds the programs in the directory CLIENT_TEST_DIR.
-//
-//evidence:reference/versioning Cilium's clients of each release
 func TestCiliumClients(t *testing.T) {
 	dir := os.Getenv("CLIENT_TEST_DIR")
 	if dir == "" {

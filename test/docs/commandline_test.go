@@ -26,7 +26,6 @@ const page = "../../docs/reference/command-line.md"
 // generated is a table between its markers.
 var generated = regexp.MustCompile(`(?s)<!-- flags: ([\w-]+) -->\n(.*?)<!-- end -->\n`)
 
-//evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagTables(t *testing.T) {
 	text := read(t)
 	want := tables(t)
@@ -58,8 +57,6 @@ func TestFlagTables(t *testing.T) {
 }
 
 // Every flag and variable on the page, in a table or not, is one of a program, and none is missing.
-//
-//evidence:reference/command-line the tables of flags are those of the programs, and every flag on this page exists
 func TestFlagNames(t *testing.T) {
 	// A flag of cilium-agent, to which a flag of the bridge refers, and the flags of the
 	// command-line library.

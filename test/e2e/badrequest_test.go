@@ -16,7 +16,6 @@ type badRequest struct {
 	texts []string
 }
 
-//evidence:operate/security C4
 func TestBadRequest(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -69,7 +68,6 @@ func TestFamilyNotInNetwork(t *testing.T) {
 	a.WantError(t, http.StatusBadGateway, "ipv6")
 }
 
-//evidence:operate/security C3
 func TestOwnerNotAdmitted(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

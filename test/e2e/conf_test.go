@@ -11,7 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:operate/faq a missing configuration at the start
 func TestConfMissingAtStart(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
@@ -62,7 +61,6 @@ func TestConfSelection(t *testing.T) {
 	}
 }
 
-//evidence:operate/operations a changed range, and a release after it
 func TestConfChanged(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())

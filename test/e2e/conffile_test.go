@@ -12,8 +12,6 @@ import (
 
 // delegated-ipam-bridge network removes the file when its range may be another node's: a sidecar that
 // has read it allocates nothing from it any more, and serves held addresses.
-//
-//evidence:install/ranges the sidecar does not allocate without its file
 func TestConfFileRemoved(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
@@ -36,8 +34,6 @@ func TestConfFileRemoved(t *testing.T) {
 }
 
 // The machine boots as another Node, whose file is not written yet.
-//
-//evidence:install/ranges held addresses are not served before the first configuration since the start
 func TestConfFileMissingAtStart(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -86,7 +86,6 @@ func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
 	t.Errorf("the plugin's store has %v; want %s for %v", n.Leases(t), ip, c)
 }
 
-//evidence:design/pods the plugin gets the ID and interface of the runtime, a repeated ADD returns the same result, and a DEL is repeatable
 func TestContainer(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t, "1.0.0", hostLocalIPAM)
@@ -121,8 +120,6 @@ func TestContainer(t *testing.T) {
 }
 
 // A container that was added without the sidecar is released through it.
-//
-//evidence:design/pods a container that was added without the sidecar is released through it
 func TestContainerAddedBefore(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t, "1.0.0", hostLocalIPAM)
@@ -152,8 +149,6 @@ func bareCall(t *testing.T, n *harness.Node, verb string, c container) {
 }
 
 // After a rollback the plugin itself releases what it added through the sidecar, and the sidecar forgets it.
-//
-//evidence:design/pods what the plugin itself has released is dropped
 func TestContainerRollback(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t, "1.0.0", hostLocalIPAM)
@@ -168,7 +163,6 @@ func TestContainerRollback(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-//evidence:design/pods a reboot releases the containers of the previous boot
 func TestContainerReboot(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t, "1.0.0", hostLocalIPAM)
@@ -185,7 +179,6 @@ func TestContainerReboot(t *testing.T) {
 	wantLeaseCount(t, n, 2)
 }
 
-//evidence:design/pods GC releases what the runtime does not list, and keeps the addresses of the agent
 func TestContainerGC(t *testing.T) {
 	for name, gc := range map[string]string{"plugin with GC": "", "plugin without GC": "nothing"} {
 		t.Run(name, func(t *testing.T) {
@@ -220,8 +213,6 @@ func TestContainerGC(t *testing.T) {
 }
 
 // The plugin gets what the runtime passed.
-//
-//evidence:design/pods arguments and configuration of the runtime reach the plugin unchanged
 func TestContainerParameters(t *testing.T) {
 	t.Parallel()
 	var plugin harness.Scripted
@@ -279,8 +270,6 @@ func TestContainerRejected(t *testing.T) {
 }
 
 // Only the runtime knows whether a container runs.
-//
-//evidence:design/pods commands that release many attachments leave containers alone
 func TestContainerCommands(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t, "1.0.0", hostLocalIPAM)
@@ -300,7 +289,6 @@ func TestContainerCommands(t *testing.T) {
 	wantState(t, s, other.owner(), "held")
 }
 
-//evidence:design/pods the plugin's GC is not run while a record cannot be read
 func TestContainerGCUnreadable(t *testing.T) {
 	t.Parallel()
 	var plugin harness.Scripted

@@ -18,8 +18,6 @@ exec "$0.real"
 `
 
 // Trap: dhcp's CHECK of an unknown ID acquires a lease, so it must never be called.
-//
-//evidence:reference/plugin-behaviour 18
 func TestRealDHCPVerifiedByADD(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
 	n := dhcpNode(t, d)

@@ -101,7 +101,6 @@ func TestDoctorOtherUser(t *testing.T) {
 		wantProblems(t, []string{"error plugin-state"}, store, "permission denied")
 }
 
-//evidence:operate/doctor a check changes nothing without `--repair`
 func TestDoctorChanges(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -19,7 +19,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:operate/doctor a repair removes the files that it names, and nothing behind a link
 func TestDoctorRepair(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
@@ -42,8 +41,6 @@ func TestDoctorRepair(t *testing.T) {
 	})
 }
 
-//evidence:operate/security F11
-//evidence:operate/doctor a repair removes the files that it names, and nothing behind a link
 func TestDoctorRepairLinks(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -10,8 +10,6 @@ import (
 // A plugin that has left its process group, ignores SIGTERM and hangs takes no slot for longer than its
 // time limit, and does not delay the end of the sidecar. Before, two of them took both slots for as
 // long as they ran.
-//
-//evidence:operate/security P1
 func TestEscapedPlugin(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)

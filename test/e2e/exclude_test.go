@@ -10,8 +10,6 @@ import (
 )
 
 // host-local's range begins with the node's own addresses.
-//
-//evidence:design/how-it-works an excluded address is never allocated
 func TestExcludeAddresses(t *testing.T) {
 	t.Parallel()
 	const excluded = "--exclude-addresses=10.15.0.2,fd00:15::4/127"

@@ -121,7 +121,6 @@ func TestIPv6Only(t *testing.T) {
 	checkLifecycle(t, n, "--verify-interval=0s")
 }
 
-//evidence:operate/faq a plugin without CHECK (host-local v1.4.0)
 func TestHostLocalOfPlugins14(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		n.InstallOldHostLocal(t)

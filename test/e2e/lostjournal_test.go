@@ -138,7 +138,6 @@ func containerIDs(t *testing.T, server harness.Central) map[string]string {
 	return ids
 }
 
-//evidence:operate/operations a lost journal
 func TestLostJournalRestore(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
@@ -198,7 +197,6 @@ func TestLostJournalRestoreIPv6(t *testing.T) {
 	wantLeased(t, n, now.Addresses()...)
 }
 
-//evidence:operate/operations a lost journal
 func TestLostJournalAllocate(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)

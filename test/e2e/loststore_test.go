@@ -33,8 +33,6 @@ func TestLostStorePartlyTaken(t *testing.T) {
 // Neither owner's IPv6 address is available. host-local continues after the address of the last
 // ADD, so each request of health, which begins with its earlier addresses, gets the address that is
 // reserved for the router.
-//
-//evidence:design/how-it-works the plugin's next address belongs to a lost attachment
 func TestLostStoreNextReserved(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -176,7 +176,6 @@ func ofSidecar(name string) bool {
 	return !strings.HasPrefix(name, "delegated_ipam_bridge_") && !strings.HasPrefix(name, "delegated_ipam_network_")
 }
 
-//evidence:reference/metrics the page has every metric of the sidecar, with its type and labels
 func TestMetricsDocumented(t *testing.T) {
 	t.Parallel()
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
@@ -190,7 +189,6 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 }
 
-//evidence:operate/security N1
 func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
@@ -211,7 +209,6 @@ func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 	}
 }
 
-//evidence:operate/security N1
 func TestMetricsAccess(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())

@@ -34,7 +34,6 @@ var hostileFiles = map[string]func(path string) error{
 	"directory":    func(path string) error { return os.Mkdir(path, 0o755) },
 }
 
-//evidence:operate/security F7
 func TestHostileConfigDir(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -49,7 +48,6 @@ func TestHostileConfigDir(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F9
 func TestHostileProfile(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -65,7 +63,6 @@ func TestHostileProfile(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F10
 func TestHostileCNIConf(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {
@@ -89,7 +86,6 @@ func TestOptionsFromEnvironment(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F5
 func TestJournalModes(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

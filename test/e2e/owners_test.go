@@ -6,7 +6,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:operate/faq `--retire-owners` releases at the start
 func TestRetireOwners(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)

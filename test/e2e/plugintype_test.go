@@ -46,8 +46,6 @@ func TestWhereaboutsAccepted(t *testing.T) {
 
 // Trap: its ip-reconciler frees every reservation without a live pod. The sidecar cannot detect
 // that, so whereabouts is refused unless it is accepted explicitly.
-//
-//evidence:reference/plugin-behaviour 29
 func TestWhereaboutsReconciler(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", nil)
@@ -65,8 +63,6 @@ func TestWhereaboutsReconciler(t *testing.T) {
 
 // Trap: calico's garbage collection frees addresses of unknown pods and keeps addresses without
 // a pod, such as the sidecar's.
-//
-//evidence:reference/plugin-behaviour 35
 func TestCalicoGCKeepsHeld(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", nil)
@@ -81,10 +77,6 @@ func TestCalicoGCKeepsHeld(t *testing.T) {
 
 // Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and the STATUS of azure
 // and whereabouts succeeds regardless of its backend.
-//
-//evidence:reference/plugin-behaviour 32
-//evidence:reference/plugin-behaviour 38
-//evidence:reference/plugin-behaviour 41
 func TestSTATUSNotCalled(t *testing.T) {
 	t.Parallel()
 	for pluginType, version := range map[string]string{"calico-ipam": "1.0.0", "azure-ipam": "1.1.0", "whereabouts": "1.1.0"} {
@@ -106,8 +98,6 @@ func TestSTATUSNotCalled(t *testing.T) {
 
 // Trap: azure ignores a requested address. The other address that it allocates leaks unless
 // it is released.
-//
-//evidence:reference/plugin-behaviour 39
 func TestAzureRestore(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", nil)
@@ -195,8 +185,6 @@ func TestAzureQueuedDEL(t *testing.T) {
 
 // Trap: an ADD of azure that gets no response releases what its container ID holds, so no ADD must
 // verify a held address. Before, the address of the router was allocated to a pod.
-//
-//evidence:reference/plugin-behaviour 40
 func TestAzureNotVerified(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"repeated request": false, "restart": true} {
@@ -227,8 +215,6 @@ func TestAzureNotVerified(t *testing.T) {
 
 // Trap: a record of an earlier build has a profile that verifies by ADD. Its address is not verified
 // either.
-//
-//evidence:reference/plugin-behaviour 40
 func TestAzureOldRecord(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", nil)
@@ -247,9 +233,6 @@ func TestAzureOldRecord(t *testing.T) {
 }
 
 // Trap: no container ID of azure gets two ADDs, because a queued DEL may be executed at any later time.
-//
-//evidence:reference/plugin-behaviour 37
-//evidence:reference/plugin-behaviour 42
 func TestAzureUniqueIDs(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "azure-ipam", nil)
@@ -279,9 +262,6 @@ func TestAzureUniqueIDs(t *testing.T) {
 }
 
 // Trap: calico returns one family where an address is requested, and refuses one in its cooldown.
-//
-//evidence:reference/plugin-behaviour 50
-//evidence:reference/plugin-behaviour 51
 func TestCalicoRestore(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", map[string]any{"cooldown": true, "ranges": [][]map[string]string{
@@ -305,8 +285,6 @@ func TestCalicoRestore(t *testing.T) {
 }
 
 // Trap: calico hangs for 90 s if the name of the network is not a DNS label.
-//
-//evidence:reference/plugin-behaviour 49
 func TestCalicoNetworkName(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "calico-ipam", nil)
@@ -315,8 +293,6 @@ func TestCalicoNetworkName(t *testing.T) {
 }
 
 // Trap: whereabouts' DEL drops every error after 60 s. Terminated before, it counts as failed.
-//
-//evidence:reference/plugin-behaviour 48
 func TestWhereaboutsTimeout(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", nil)

@@ -8,8 +8,6 @@ import (
 )
 
 // Trap: below CNI 0.4.0 there is no CHECK, so an address cannot be verified.
-//
-//evidence:reference/plugin-behaviour 46
 func TestPluginWithoutCHECK(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)

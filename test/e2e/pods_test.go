@@ -53,7 +53,6 @@ func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
 	}
 }
 
-//evidence:install/pods a repeated ADD of a pod returns the same result, and a DEL succeeds twice and without an ADD
 func TestPodThroughSidecar(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -80,7 +79,6 @@ func TestPodThroughSidecar(t *testing.T) {
 	wantIDs(t, n)
 }
 
-//evidence:install/pods GC releases pods that the runtime does not name, never the agent's addresses
 func TestPodGC(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -97,7 +95,6 @@ func TestPodGC(t *testing.T) {
 	wantLeaseCount(t, n, 4)
 }
 
-//evidence:install/pods the ADD of a pod during which the sidecar is killed succeeds with the next sidecar, and leaks nothing
 func TestPodWhileSidecarRestarts(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -134,8 +131,6 @@ exec "$0.real"`)
 }
 
 // The agent of CFP-45607 repeats the ADD of one container ID at each start (TestSecondStart).
-//
-//evidence:design/upstream through the sidecar, a second start of an agent without the journal gets the same address
 func TestSecondStartThroughSidecar(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -150,8 +145,6 @@ func TestSecondStartThroughSidecar(t *testing.T) {
 }
 
 // What the bare plugin has allocated is released through the sidecar, and the other way round.
-//
-//evidence:install/pods a pod from before the change is released through the sidecar, and one from after it by the plugin
 func TestPodChangeAndRollback(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
@@ -176,8 +169,6 @@ func TestPodChangeAndRollback(t *testing.T) {
 }
 
 // The real bridge plugin, in namespaces of its own, creates and ends a pod.
-//
-//evidence:install/pods a plugin that creates interfaces gets addresses, gateway and routes of the delegated plugin
 func TestPodOfBridge(t *testing.T) {
 	t.Parallel()
 	host, pod := harness.NewNetNS(t), harness.NewNetNS(t)

@@ -42,7 +42,6 @@ func TestProbesReady(t *testing.T) {
 	wantProbes(t, n, "")
 }
 
-//evidence:operate/operations start and readiness while the plugin hangs or is missing
 func TestProbesNotReady(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -100,7 +99,6 @@ func emptyDir(t *testing.T, dir string) {
 	harness.Must(t, os.Mkdir(dir, 0o755))
 }
 
-//evidence:operate/operations start and readiness while the plugin hangs or is missing
 func TestProbesWhilePluginHangs(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)

@@ -63,7 +63,6 @@ func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []st
 	}
 }
 
-//evidence:reference/profiles a proposed profile is that of the plugin
 func TestProfileTryHostLocal(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
@@ -124,7 +123,6 @@ case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -%s $PPID ;; esac
 exec "$0.real"
 `
 
-//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []string{"INT", "TERM", "HUP"} {
@@ -142,8 +140,6 @@ func TestProfileTryInterrupted(t *testing.T) {
 
 // A killed run leaves what it held. Doctor recognizes it, and the next run prints the
 // commands that release it.
-//
-//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryKilled(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -185,8 +181,6 @@ exec "$0.real"
 `
 
 // The printed commands release the leftovers of the run.
-//
-//evidence:reference/profiles `profile try` leaves nothing behind
 func TestProfileTryLeftovers(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -235,8 +229,6 @@ func TestProfileTryRefused(t *testing.T) {
 }
 
 // The scripted plugin imitates remote ones.
-//
-//evidence:reference/profiles a proposed profile is that of the plugin
 func TestProfileTryImitated(t *testing.T) {
 	t.Parallel()
 	cooldown := ranges()

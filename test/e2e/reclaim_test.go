@@ -82,7 +82,6 @@ func idsOf(n *harness.Node, owners ...string) []string {
 	return ids
 }
 
-//evidence:operate/bridge Nodes of lost machines are found, and what they held is released
 func TestReclaim(t *testing.T) {
 	t.Parallel()
 	a, b, server := centralNodes(t, nil)

@@ -34,7 +34,6 @@ func optionOf(t *testing.T, s *harness.Sidecar, name string) string {
 	return ""
 }
 
-//evidence:operate/security F13
 func TestReloadOptions(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -65,7 +64,6 @@ func TestReloadOptions(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F13
 func TestReloadInvalidOptions(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -77,7 +75,6 @@ func TestReloadInvalidOptions(t *testing.T) {
 	s.AllocateFor(t, "router")
 }
 
-//evidence:operate/security F13
 func TestReloadProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -94,8 +91,6 @@ func TestReloadProfile(t *testing.T) {
 }
 
 // A hangup while the sidecar waits for the state directory does not end it either.
-//
-//evidence:operate/security F13
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -110,7 +105,6 @@ func TestHangupBeforeServing(t *testing.T) {
 	waitForLog(t, second, "SIGHUP")
 }
 
-//evidence:operate/security F13
 func TestDumpGoroutines(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -128,7 +122,6 @@ func TestDumpGoroutines(t *testing.T) {
 	wantAddresses(t, s.AllocateFor(t, "router"), held)
 }
 
-//evidence:operate/security L19
 func TestAbstractSocket(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -37,7 +37,6 @@ func wantAddressesAfterRestart(t *testing.T, n *harness.Node, end func(*harness.
 	}
 }
 
-//evidence:operate/security F6
 func TestRecordQuarantined(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

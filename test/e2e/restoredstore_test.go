@@ -21,8 +21,6 @@ func verifyingNode(t *testing.T) *harness.Node {
 
 // Trap: the store is restored from a backup that is older than the lease, so the plugin would
 // allocate the address to the next caller.
-//
-//evidence:reference/plugin-behaviour 11
 func TestRestoredStoreLacksLease(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"while serving": false, "across a restart": true} {
@@ -50,8 +48,6 @@ func TestRestoredStoreLacksLease(t *testing.T) {
 }
 
 // Trap: in the restored store another container ID has the address of an attachment.
-//
-//evidence:reference/plugin-behaviour 12
 func TestRestoredStoreConflictingLease(t *testing.T) {
 	t.Parallel()
 	for name, occupy := range map[string]func(*testing.T, *harness.Node, *harness.Sidecar) (ip string, release func()){
@@ -92,8 +88,6 @@ func TestRestoredStoreConflictingLease(t *testing.T) {
 
 // Trap: the backup has the container ID with another address. CHECK does not detect that; the
 // lookup of the lease file does.
-//
-//evidence:reference/plugin-behaviour 13
 func TestRestoredStoreOlderAddress(t *testing.T) {
 	t.Parallel()
 	n := verifyingNode(t)
@@ -116,8 +110,6 @@ func TestRestoredStoreOlderAddress(t *testing.T) {
 }
 
 // Trap: a lease that was released after the backup is leaked until its owner allocates again.
-//
-//evidence:reference/plugin-behaviour 14
 func TestRestoredStoreLeakedLease(t *testing.T) {
 	t.Parallel()
 	n := verifyingNode(t)

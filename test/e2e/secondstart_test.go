@@ -10,8 +10,6 @@ import (
 
 // An agent that repeats ADD at each start, as CFP-45607 describes, does not start twice over the real
 // host-local (docs/design/upstream.md).
-//
-//evidence:design/upstream with the real host-local, a second start of an agent without the journal fails
 func TestSecondStart(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

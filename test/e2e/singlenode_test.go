@@ -25,8 +25,6 @@ func mountConfigMap(t *testing.T, n *harness.Node) string {
 
 // host-local on every node with the range of a ConfigMap would allocate each address on every node.
 // Held addresses are served, and can be released.
-//
-//evidence:install/ranges a ConfigMap that gives every node the same range is refused
 func TestSharedRange(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

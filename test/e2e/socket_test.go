@@ -16,7 +16,6 @@ import (
 )
 
 //evidence:design/reliability the old pod still runs while the new one starts
-//evidence:operate/operations a second sidecar waits
 func TestSecondInstanceWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -36,7 +35,6 @@ func TestSecondInstanceWaits(t *testing.T) {
 	second.WaitConsistent(t)
 }
 
-//evidence:design/how-it-works a second sidecar of a network waits
 func TestSecondSidecarOfNetwork(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -47,7 +45,6 @@ func TestSecondSidecarOfNetwork(t *testing.T) {
 	first.AllocateFor(t, "router")
 }
 
-//evidence:operate/security L14
 func TestSocketInUse(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -81,7 +78,6 @@ func TestSocketPathIsFile(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L15
 func TestSocketMode(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -93,7 +89,6 @@ func TestSocketMode(t *testing.T) {
 	}
 }
 
-//evidence:reference/api any `Host` is accepted
 func TestHostHeader(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -12,9 +12,6 @@ import (
 
 // Trap: leases in the container's own file system are lost with it. Here the root file system of
 // the machine acts as the container's, and /dev/shm as the mounted directory of the host.
-//
-//evidence:reference/plugin-behaviour 25
-//evidence:operate/faq a store on the container's own file system is refused
 func TestStoreNotMountedInPod(t *testing.T) {
 	t.Parallel()
 	mounted, err := os.MkdirTemp("/dev/shm", "dip-")

@@ -34,8 +34,6 @@ const tourNetwork = `{
 `
 
 // TestTour plays the sessions of the tour. Each picture must be drawn from what is printed now.
-//
-//evidence:operate/tour each session prints this, and each picture shows it; `make tour` records both again
 func TestTour(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

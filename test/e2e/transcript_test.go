@@ -21,7 +21,6 @@ const transcriptFile = "../../docs/reference/command-line.md"
 // transcript matches the block of the transcripts.
 var transcript = regexp.MustCompile("(?s)(## Example session\n.*?```console\n)(.*?)(```\n)")
 
-//evidence:reference/command-line the example session is a real run
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -46,7 +46,6 @@ func wantNothing(t *testing.T, n *harness.Node) {
 	}
 }
 
-//evidence:install/kubernetes uninstall releases every address and removes every file
 func TestUninstall(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)

@@ -20,8 +20,6 @@ const (
 	foreignGroup = 70003
 )
 
-//evidence:operate/security L1
-//evidence:operate/security C1
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)
@@ -84,8 +82,6 @@ func TestAccess(t *testing.T) {
 }
 
 // With --health-details=authorized a user who may not call the API gets only the state.
-//
-//evidence:operate/security L2
 func TestHealthDetails(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)
@@ -114,7 +110,6 @@ func TestHealthDetails(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L1
 func TestAccessToOtherUsersSidecar(t *testing.T) {
 	t.Parallel()
 	newStats(t, accessControl).countCase(t)
@@ -147,7 +142,6 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L18
 func TestSocketDir(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)
@@ -181,7 +175,6 @@ func TestSocketDir(t *testing.T) {
 	}
 }
 
-//evidence:operate/security N1
 func TestNoNetworkSockets(t *testing.T) {
 	t.Parallel()
 	newStats(t, accessControl).countCase(t)

@@ -8,7 +8,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 )
 
-//evidence:design/how-it-works the address of a generated owner is released when its client lost the response
 func TestAnonymousOwnerAfterCrash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, scenario{})

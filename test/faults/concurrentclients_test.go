@@ -18,8 +18,7 @@ const (
 )
 
 //evidence:design/reliability 64 clients concurrently on 200 owners
-//evidence:operate/security C5
-//evidence:design/reliability the invariants hold, given the responses of the clients
+//evidence:design/reliability Guarantees
 func TestConcurrentClients(t *testing.T) {
 	t.Parallel()
 	operations := sizeFromEnv(t).of(300, 20_000)

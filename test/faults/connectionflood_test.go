@@ -25,8 +25,6 @@ const (
 // A user who may call and one who may not open connections and send requests that never end.
 //
 //evidence:design/reliability 20,000 connections of one user with unfinished requests
-//evidence:operate/security L4
-//evidence:operate/security L5
 func TestConnectionFlood(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -36,7 +36,7 @@ func recordFaults() map[string]recordFault {
 	}
 }
 
-//evidence:design/reliability each damaged record
+//evidence:design/reliability Damaged records
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, damagedRecords)
@@ -67,7 +67,6 @@ func TestDamagedRecord(t *testing.T) {
 }
 
 //evidence:design/reliability a record of a newer version
-//evidence:reference/versioning an older program leaves records of a newer format alone
 func TestNewerRecord(t *testing.T) {
 	t.Parallel()
 	newStats(t, damagedRecords).countCase(t)

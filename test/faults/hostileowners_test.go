@@ -55,9 +55,6 @@ func hostileNode(t *testing.T, pluginType string) (*harness.Node, harness.Script
 	return n, plugin
 }
 
-//evidence:operate/security C4
-//evidence:operate/security C5
-//evidence:operate/security P5
 func TestHostileOwners(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)
@@ -188,7 +185,6 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 	}
 }
 
-//evidence:operate/security C4
 func TestHostileOwnersInLog(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)

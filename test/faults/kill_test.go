@@ -14,12 +14,8 @@ import (
 // with a kill at a visit or at a system call of the plugin. After each kill the sidecar starts
 // again, the clients repeat their requests, and the oracle's invariants must hold.
 //
-//evidence:design/reliability the sidecar is killed at every visit of every failpoint
-//evidence:design/reliability the sidecar is killed again in its recovery
-//evidence:design/reliability the plugin is killed at each system call that writes
-//evidence:design/reliability plugin and sidecar are killed together
-//evidence:design/reliability sidecar, plugin or both are killed at random
-//evidence:design/reliability the invariants hold, given the responses of the clients
+//evidence:design/reliability Failpoints
+//evidence:design/reliability Guarantees
 func TestKill(t *testing.T) {
 	t.Parallel()
 	recorded := recordScenarios(t, append(scenarios(), concurrentRequests()))

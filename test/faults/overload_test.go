@@ -26,7 +26,6 @@ const (
 )
 
 //evidence:design/reliability 400 idle connections, 100 slow clients
-//evidence:operate/security L11
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -77,7 +76,6 @@ func TestManyConnections(t *testing.T) {
 }
 
 //evidence:design/reliability a flood of requests and a slow plugin
-//evidence:operate/security C6
 func TestQueueFull(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -135,7 +133,6 @@ func TestQueueFull(t *testing.T) {
 }
 
 //evidence:design/reliability few descriptors, many connections
-//evidence:operate/security L7
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)
@@ -173,7 +170,6 @@ func TestFewDescriptors(t *testing.T) {
 }
 
 //evidence:design/reliability no descriptors left
-//evidence:operate/security L8
 func TestNoDescriptors(t *testing.T) {
 	t.Parallel()
 	newStats(t, overload).countCase(t)

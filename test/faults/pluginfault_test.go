@@ -91,9 +91,8 @@ func (f pluginFault) flags() []string {
 }
 
 //evidence:design/reliability A: ADD
-//evidence:operate/security P2
-//evidence:operate/security P3
-//evidence:operate/security P4
+//evidence:design/reliability Plugin faults
+//evidence:design/reliability error with code 5, 7, 11, 50, 100 or 999
 func TestPluginFaultInADD(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, faultyPlugin)

@@ -99,8 +99,6 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 }
 
 //evidence:design/reliability the state directory is copied to another machine
-//evidence:operate/security F6
-//evidence:operate/operations records of another machine
 func TestStateDirOfOtherMachine(t *testing.T) {
 	t.Parallel()
 	newStats(t, previousRun).countCase(t)
@@ -134,7 +132,6 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 }
 
 //evidence:design/reliability the node is renamed
-//evidence:operate/operations a renamed node
 func TestNodeRenamed(t *testing.T) {
 	t.Parallel()
 	newStats(t, previousRun).countCase(t)
@@ -160,7 +157,6 @@ func TestNodeRenamed(t *testing.T) {
 }
 
 //evidence:design/reliability the conflist is changed, renamed, removed or broken before the DEL
-//evidence:operate/operations a changed range, and a release after it
 func TestReleaseAfterConfChange(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, previousRun)

@@ -22,7 +22,6 @@ import (
 // rebootOwners is the number of cases on a node, and rebootSteps the number of steps of each.
 const rebootOwners, rebootSteps = 30, 4
 
-//evidence:design/reliability a power loss brings removed records back
 //evidence:design/reliability the lease of one family survived, that of the other did not
 func TestRandomReboots(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-//evidence:design/reliability the record is durable before each call and response
+//evidence:design/reliability Order on disk
 func TestRecordDurableBeforeCall(t *testing.T) {
 	t.Parallel()
 	newStats(t, fsyncOrder).countCase(t)
@@ -61,7 +61,7 @@ func traceDisk(t *testing.T, trace string) []string {
 	}
 }
 
-//evidence:design/reliability no file that may be a record is written again
+//evidence:design/reliability Order on disk
 func TestRecordFileWrittenOnce(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, fsyncOrder)
@@ -162,7 +162,6 @@ func traceEvents(trace, record string) (all []traceEvent, d *diskModel) {
 	return all, d
 }
 
-//evidence:design/reliability the model of the disk finds an fsync that is missing, too early, still in progress, or failed
 func TestDiskModelPowerLoss(t *testing.T) {
 	const (
 		temp      = `7 openat(3</s/attachments>, ".a.json1", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.a.json1>`
@@ -210,7 +209,6 @@ func TestDiskModelPowerLoss(t *testing.T) {
 	}
 }
 
-//evidence:design/reliability the model of the disk finds a file that is written again
 func TestDiskModelRewrittenFile(t *testing.T) {
 	const (
 		made      = `7 openat(3</s/attachments>, ".new.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.new.json1>`

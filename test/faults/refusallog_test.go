@@ -9,7 +9,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:operate/security L12
 func TestRefusedCallersLog(t *testing.T) {
 	t.Parallel()
 	newStats(t, accessControl).countCase(t)

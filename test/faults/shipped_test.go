@@ -11,7 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:design/reliability the shipped binary has no failpoints
 func TestShippedBinaryHasNoFailpoints(t *testing.T) {
 	t.Parallel()
 	shipped := filepath.Join(t.TempDir(), "delegated-ipam")

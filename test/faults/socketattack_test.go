@@ -14,8 +14,6 @@ import (
 
 // TestSocketAttack starts the sidecar while another user, who may write to the socket's directory,
 // replaces its new directories by ones with a link to a file outside.
-//
-//evidence:operate/security L16
 func TestSocketAttack(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, accessControl)

@@ -12,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:design/reliability start without a state directory; on a full disk
 func TestStartWithoutStateDir(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)
@@ -117,7 +116,6 @@ func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
 	}
 }
 
-//evidence:design/reliability start without a state directory; on a full disk
 func TestStartOnFullDisk(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)

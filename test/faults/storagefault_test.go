@@ -52,9 +52,7 @@ func storageFaults() map[string]storageFault {
 	}
 }
 
-//evidence:design/reliability a disk that is mounted over the state directory, or unmounted from it, gets no record and loses none
-//evidence:design/state-directory a directory that is moved, replaced, mounted over or unmounted
-//evidence:design/reliability each storage fault
+//evidence:design/reliability Storage faults
 func TestStorageFault(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)
@@ -119,9 +117,6 @@ func TestStorageFault(t *testing.T) {
 
 // The original directory does not return, so every change is refused until a restart uses the
 // replacement.
-//
-//evidence:design/reliability a restart uses the directory in the place of a missing one
-//evidence:design/reliability a disk that is mounted over the state directory, or unmounted from it, gets no record and loses none
 func TestStateDirReplaced(t *testing.T) {
 	t.Parallel()
 	st := newStats(t, storage)

@@ -130,7 +130,6 @@ func (s served) wantNoDoctorErrors(t *testing.T) {
 	}
 }
 
-//evidence:install/kubernetes root without capabilities serves host-local from the image
 func TestImageServesHostLocal(t *testing.T) {
 	archive(t, "delegated-ipam") // skips where images cannot run
 	n := harness.NewNode(t)
@@ -166,8 +165,6 @@ func TestImageServesHostLocal(t *testing.T) {
 }
 
 // The image's default user suffices for a plugin without files on the node.
-//
-//evidence:install/kubernetes the image's own user serves a plugin without files on the node
 func TestImageServesUnprivileged(t *testing.T) {
 	c := from(t, "delegated-ipam")
 	n := harness.NewNode(t)

@@ -8,9 +8,6 @@ import (
 )
 
 // TestCluster runs the cases in one cluster. Each brings it into the state that it needs.
-//
-//evidence:install/kubernetes installation, pods, chaos, upgrade, reboot and removal on two real nodes
-//evidence:install/ranges a real node that gets another podCIDR keeps no address of the old one
 func TestCluster(t *testing.T) {
 	tb := newTestbed(t, bridgeMode())
 	tb.route(t)

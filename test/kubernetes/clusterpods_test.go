@@ -23,8 +23,6 @@ const (
 
 // TestClusterPods runs the cases of pods that get their addresses through the sidecar. The nodes have
 // the CNI configuration without it first, as docs/install/pods.md describes the change.
-//
-//evidence:install/pods on two real nodes store, journal and pods agree while pods come and go, programs are killed and a node is rebooted
 func TestClusterPods(t *testing.T) {
 	tb := newTestbed(t, podsMode())
 	tb.route(t)

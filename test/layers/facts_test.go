@@ -53,7 +53,6 @@ var readers = map[string]string{
 	"Sources":            "", // documentation
 }
 
-//evidence:reference/profiles each field of a profile is read by one function, that of the table
 func TestFactReaders(t *testing.T) {
 	found := map[string][]string{}
 	for _, p := range loadPackages(t) {

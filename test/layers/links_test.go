@@ -56,7 +56,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-//evidence:operate/operations each alert has its runbook
 func TestRunbooks(t *testing.T) {
 	text := read(t, alertsFile)
 	alerts := alertName.FindAllStringSubmatch(text, -1)

@@ -22,7 +22,6 @@ var entryPoints = map[string]bool{
 // maxPath is the largest number of functions on the path.
 const maxPath = 35
 
-//evidence:design/how-it-works each function of the path of a request exists, and is called by one above it
 func TestRequestPath(t *testing.T) {
 	page := files(t, "docs", ".md")[filepath.Join("docs", "design", "how-it-works.md")]
 	_, section, _ := strings.Cut(page, "\n## The path of a request\n")

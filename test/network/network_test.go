@@ -29,8 +29,6 @@ const (
 
 // TestNode follows the life of a Node. Each step begins where the one before it ended. A reader
 // finds no partly written file.
-//
-//evidence:install/ranges the life of a Node with a real kube-apiserver
 func TestNode(t *testing.T) {
 	tb := newTestbed(t)
 	defer tb.watchFile(t)()
@@ -181,8 +179,6 @@ func (tb *testbed) watchFile(t *testing.T) (stop func()) {
 }
 
 // TestRights shows that each right on Nodes is necessary; TestNode runs with the deployed ones.
-//
-//evidence:install/ranges the rights are sufficient, and each on Nodes is necessary
 func TestRights(t *testing.T) {
 	tb := newTestbed(t)
 	tb.createNode(t, first)

@@ -20,8 +20,6 @@ const otherNode = "worker-2"
 
 // TestPolicies sends requests with the token of a pod on a node. It is bound to this node by the
 // policies of the bridge and of the network program, each without the other.
-//
-//evidence:operate/bridge the admission policies, with a real kube-apiserver
 func TestPolicies(t *testing.T) {
 	tb := newTestbed(t)
 	tb.CreateKinds(t, cluster.MustEnv(t, "NETWORK_TEST_CRDS", "network-test"))

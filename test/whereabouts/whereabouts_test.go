@@ -20,13 +20,6 @@ func TestMain(m *testing.M) {
 
 // Trap: the behaviour of the real whereabouts. All cases use one API server, because starting it takes most of the time.
 // Each case has its own Kubernetes namespace, and so its own IPPools.
-//
-//evidence:reference/plugin-behaviour 27
-//evidence:reference/plugin-behaviour 28
-//evidence:reference/plugin-behaviour 30
-//evidence:reference/plugin-behaviour 31
-//evidence:reference/plugin-behaviour 32
-//evidence:reference/plugin-behaviour 48
 func TestWhereabouts(t *testing.T) {
 	tb := newTestbed(t)
 	type cases map[string]func(*testing.T, *testbed)

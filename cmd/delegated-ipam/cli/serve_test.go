@@ -221,7 +221,6 @@ func TestServeUnknownVariable(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F8
 func TestServeSkippedFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"owners~", "owners"} {

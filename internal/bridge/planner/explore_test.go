@@ -498,8 +498,6 @@ func explore(deaf bool) *explorer {
 // with two slots and two pods, crashes, lost requests, conflicts and an outdated cache, breadth first: no
 // address of a pod is released, none is published that is not held, no endpoint is dropped, and every
 // release ends. At any moment the range can be found to be the node's own, or not.
-//
-//evidence:design/bridge every interleaving of two slots and two pods, with crashes, conflicts and lost responses, is safe and ends
 func TestExplore(t *testing.T) {
 	e := explore(false)
 	t.Logf("%d states, %d plans", len(e.from), len(e.plans))

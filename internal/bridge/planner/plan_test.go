@@ -65,7 +65,6 @@ func (f *fixture) plan(s Settings) Plan { return New(f.Observed, f.Remembered, s
 
 func smallSettings() Settings { return Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true} }
 
-//evidence:install/ranges the bridge drains slots outside the ranges
 func TestPlan(t *testing.T) {
 	for name, c := range map[string]struct {
 		view     func(*fixture)

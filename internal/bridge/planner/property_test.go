@@ -12,9 +12,6 @@ import (
 // every moment an address with an endpoint is in the pool, and while the sidecar loses nothing, every
 // address in the pool is held. Without further events they converge, with as many free addresses as
 // the settings demand.
-//
-//evidence:design/bridge random orders of the actions of bridge, agent and sidecar converge, with a crash at any moment
-//evidence:install/ranges the bridge drains slots outside the ranges
 func TestConverge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)

@@ -49,8 +49,6 @@ func lost() []Node {
 }
 
 // The calls are the same as of the lost sidecar: its container IDs, and arguments made from the first one.
-//
-//evidence:operate/bridge Nodes of lost machines are found, and what they held is released
 func TestRun(t *testing.T) {
 	f := &fakePlugin{}
 	o := newReclaim(f)

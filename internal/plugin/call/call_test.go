@@ -24,8 +24,6 @@ func embedded(t *testing.T, pluginType string) profile.Profile {
 
 // Trap: host-local's errors are all code 999. If the code alone meant lost, live addresses would be
 // given up.
-//
-//evidence:reference/plugin-behaviour 9
 func TestIsLost(t *testing.T) {
 	notHeld := Error{Verb: VerbCheck, Outcome: Refused, Code: 999, Msg: "host-local: Failed to find address added by container x"}
 	with := func(change func(*Error)) error {

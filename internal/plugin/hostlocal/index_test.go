@@ -62,8 +62,6 @@ func (f *indexFixture) wantSame(after string) {
 }
 
 // A lookup returns what the store has, after changes of any kind.
-//
-//evidence:design/how-it-works a lookup of the index finds what reading the whole store would find
 func TestIndex(t *testing.T) {
 	f := newIndexFixture(t)
 	names := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "lock"}
@@ -115,8 +113,6 @@ func TestIndex(t *testing.T) {
 }
 
 // Events that the kernel has dropped are not missed.
-//
-//evidence:design/how-it-works a lookup of the index finds what reading the whole store would find
 func TestIndexOverflow(t *testing.T) {
 	f := newIndexFixture(t)
 	f.write("10.0.0.1", "pod\r\neth0")

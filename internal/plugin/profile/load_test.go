@@ -68,7 +68,6 @@ func TestLoaderReplaces(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F9
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	fifo, large := filepath.Join(dir, "fifo"), filepath.Join(dir, "large")

@@ -112,7 +112,6 @@ func TestStoresAndList(t *testing.T) {
 	}
 }
 
-//evidence:operate/doctor each message names what is wrong, and its remedy
 func TestMessages(t *testing.T) {
 	broken := compare(observed(func(o *Observations) {
 		o.ListErr = errors.New("list-reason")
@@ -153,8 +152,6 @@ func TestOrder(t *testing.T) {
 }
 
 // The table of docs/operate/doctor.md has the checks in the order of their registration.
-//
-//evidence:operate/doctor the page has every check
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operate", "doctor.md"))
 	if err != nil {

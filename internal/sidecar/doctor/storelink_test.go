@@ -29,7 +29,6 @@ func entries(t *testing.T, dir string) string {
 	return strings.Join(names, " ")
 }
 
-//evidence:operate/security F11
 func TestRepairLinkedNetwork(t *testing.T) {
 	for name, target := range map[string]func(n node) string{
 		"outside": func(node) string { return outside(t) },
@@ -71,7 +70,6 @@ func TestRepairLinkedDataDir(t *testing.T) {
 	wantStore(t, n.collect(t.Context(), true), nil, nil, ips("10.15.0.3"))
 }
 
-//evidence:operate/security F11
 func TestRepairLinkedLock(t *testing.T) {
 	for name, target := range map[string]func(n node) string{
 		"file outside":       func(node) string { return filepath.Join(outside(t), "10.15.0.3") },
@@ -100,7 +98,6 @@ func TestRepairLinkedLock(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F11
 func TestRepairLinkedLease(t *testing.T) {
 	n := newNode(t)
 	n.put()
@@ -113,7 +110,6 @@ func TestRepairLinkedLease(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F12
 func TestNetworkIsPipe(t *testing.T) {
 	n := newNode(t)
 	must(t, os.Mkdir(n.data, 0o755))

@@ -17,7 +17,6 @@ import (
 )
 
 func TestAcquire(t *testing.T) {
-	//evidence:reference/plugin-behaviour 4
 	run(t, "new owner: DEL before ADD", func(t *testing.T) {
 		f := newFixture(t)
 		a := f.allocate("router")
@@ -34,7 +33,6 @@ func TestAcquire(t *testing.T) {
 		"no DEL: single-use IDs":                {withProfile(singleUseIDs()), "write adding, ADD[], write held"},
 		"no DEL: empty store":                   {storeReadable, "lookup, write adding, ADD[], write held"},
 		// Its second ADD would allocate a second address.
-		//evidence:reference/plugin-behaviour 33
 		"calico: DEL before ADD": {withProfile(pluginProfile("calico-ipam")), "write adding, DEL, ADD[], write held"},
 	} {
 		run(t, name, func(t *testing.T) {
@@ -123,7 +121,6 @@ func TestAcquireFailure(t *testing.T) {
 			f.wantStored(0)
 		}
 	})
-	//evidence:reference/plugin-behaviour 2
 	run(t, "failed ADD is kept until a DEL succeeds", func(t *testing.T) {
 		f := newFixture(t)
 		f.inject(func(step string) fault {
@@ -137,7 +134,6 @@ func TestAcquireFailure(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantNone()
 	})
-	//evidence:reference/plugin-behaviour 22
 	run(t, "timed-out ADD is kept while it may act", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }))
 		f.inject(once("ADD", timeoutBefore))
@@ -240,7 +236,6 @@ func TestRequestedAddresses(t *testing.T) {
 		f.allocate("router")
 		f.wantCounters(Counters{Lost: 1})
 	})
-	//evidence:design/reliability an owner keeps its address of one family when that of the other is taken, or blocked by an empty file
 	run(t, "one of two addresses is taken", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("first")
@@ -283,7 +278,6 @@ func TestDuplicate(t *testing.T) {
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
 	})
-	//evidence:reference/plugin-behaviour 15
 	run(t, "plugin with one address for all", func(t *testing.T) {
 		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))
 		f.allocate("router")

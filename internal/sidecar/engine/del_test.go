@@ -93,7 +93,6 @@ func TestSingleUseIDs(t *testing.T) {
 			t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
 		}
 	})
-	//evidence:reference/plugin-behaviour 42
 	run(t, "azure: queued DEL", func(t *testing.T) {
 		f := newFixture(t, withProfile(pluginProfile("azure-ipam")), ipv4Only)
 		first := lastID(f.allocate("router").Record)

@@ -35,7 +35,6 @@ func (f *fixture) lost() int {
 	return n
 }
 
-//evidence:design/how-it-works the plugin's next address belongs to a lost attachment
 func TestDuplicateOfLost(t *testing.T) {
 	run(t, "cannot be requested", func(t *testing.T) {
 		f := newFixture(t, checkedPlugin)

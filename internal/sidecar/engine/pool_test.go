@@ -13,8 +13,6 @@ import (
 
 // The plugin has lost everything, and returns the addresses of health to ingress, which has them for
 // a second. Meanwhile health requests.
-//
-//evidence:design/how-it-works an address is refused because another owner's ADD has it for a moment
 func TestRepeatAfterOthers(t *testing.T) {
 	start := func(t *testing.T) (f *fixture, ingress <-chan error) {
 		f = newFixture(t, verifyInterval(0))

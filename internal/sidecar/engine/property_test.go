@@ -24,8 +24,6 @@ import (
 // TestProperties runs random requests, faults, kills, restarts and reboots, and compares the
 // responses (model) with the journal and the plugin's store: no address leaks, and none is
 // allocated twice.
-//
-//evidence:design/how-it-works no sequence of requests, faults, kills and reboots leaks an address or allocates it twice
 func TestProperties(t *testing.T) {
 	for _, p := range []profile.Profile{
 		hostLocal(), pluginProfile("unknown"), pluginProfile("calico-ipam"), pluginProfile("azure-ipam"), pluginProfile("dhcp"),

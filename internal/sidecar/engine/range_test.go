@@ -26,8 +26,6 @@ func outside(prefixes ...string) setup {
 }
 
 // TestOutOfRange: the configuration has got other ranges since an owner's ADD.
-//
-//evidence:install/ranges an address outside the ranges is not allocated, and is kept until its owner requests one
 func TestOutOfRange(t *testing.T) {
 	const v4, v6 = "10.0.0.0/30", "fd00::/126"
 	for name, s := range map[string]setup{

@@ -62,9 +62,8 @@ func TestVerify(t *testing.T) {
 		"CHECK":                     {nil, "CHECK"},
 		"CNI version without CHECK": {func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }, ""},
 		"ADD":                       {verifiedByAdd, "ADD[]"},
-		//evidence:reference/plugin-behaviour 18
-		"dhcp: ADD, not CHECK": {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
-		"lookup":               {storeReadable, ""},
+		"dhcp: ADD, not CHECK":      {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
+		"lookup":                    {storeReadable, ""},
 	} {
 		run(t, name, func(t *testing.T) {
 			f := newFixture(t, c.setup)
@@ -86,7 +85,6 @@ func TestVerify(t *testing.T) {
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
-	//evidence:reference/plugin-behaviour 34
 	run(t, "calico: CHECK always succeeds, so it is not called", func(t *testing.T) {
 		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
 		f.allocate("router")
@@ -232,7 +230,6 @@ func TestReboot(t *testing.T) {
 		f.wantHeld("router", "fd00::1")
 		f.wantStoreAgrees()
 	})
-	//evidence:reference/plugin-behaviour 10
 	run(t, "CHECK of presence is not enough", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("health")

@@ -23,7 +23,6 @@ func TestQueueSlots(t *testing.T) {
 		}
 		f.openGate()
 	})
-	//evidence:design/reliability a flood by others does not delay a held address
 	run(t, "held addresses need no queue slot", func(t *testing.T) {
 		f := newFixture(t, gatedAdd, maxQueued(1), verifyInterval(time.Hour))
 		f.startAllocate(AllocateRequest{Owner: "router"})

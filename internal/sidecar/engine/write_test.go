@@ -12,7 +12,6 @@ import (
 )
 
 func TestInvocations(t *testing.T) {
-	//evidence:reference/plugin-behaviour 6
 	run(t, "DEL uses the invocation of the ADD", func(t *testing.T) {
 		f := newFixture(t)
 		f.allocate("router")

@@ -169,7 +169,6 @@ type unflushedWriter struct{ *httptest.ResponseRecorder }
 
 func (unflushedWriter) FlushError() error { return errors.New("broken pipe") }
 
-//evidence:design/how-it-works the address of a generated owner is released when its client lost the response
 func TestUndelivered(t *testing.T) {
 	allocate, restore := "/v1/ipam", "/v1/ipam/10.1.2.3"
 	sent := func(r *httptest.ResponseRecorder) http.ResponseWriter { return r }

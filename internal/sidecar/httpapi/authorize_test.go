@@ -76,8 +76,6 @@ func TestAuthorize(t *testing.T) {
 
 // A refused caller must not choose more of a health request than what health needs: the request log
 // has what callers choose.
-//
-//evidence:operate/security L13
 func TestRefusedHealth(t *testing.T) {
 	f := newGuarded(t, nil)
 	var got *http.Request
@@ -99,7 +97,6 @@ func TestRefusedHealth(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L12
 func TestRefusalLog(t *testing.T) {
 	f := newGuarded(t, &unixsock.Peer{UID: 70001})
 	for range 200 {

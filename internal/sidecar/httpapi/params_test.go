@@ -221,7 +221,6 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-//evidence:operate/security C1
 func TestMethodInLowerCase(t *testing.T) {
 	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	for _, method := range []string{"post", "Post", "pOST"} {

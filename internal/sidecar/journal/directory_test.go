@@ -13,8 +13,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-//evidence:operate/security F5
-//evidence:design/state-directory modes of files and directories
 func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "parent", "state")
 	if err := os.MkdirAll(filepath.Join(dir, quarantineName), 0o755); err != nil {
@@ -37,7 +35,6 @@ func TestModes(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F3
 func TestOpenRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, dir string)
@@ -142,7 +139,6 @@ func callAll(j *Journal) map[string]error {
 	}
 }
 
-//evidence:design/state-directory a directory that is moved, replaced, mounted over or unmounted
 func TestReplaced(t *testing.T) {
 	away := func(t *testing.T, path string) { t.Helper(); must(t, os.Rename(path, path+".away")) }
 	tests := map[string]struct {
@@ -206,7 +202,6 @@ func TestAvailableUnknown(t *testing.T) {
 	}
 }
 
-//evidence:design/state-directory a directory that is moved, replaced, mounted over or unmounted
 func TestReplacedDuringChange(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, j *Journal) error{
 		"write":   func(t *testing.T, j *Journal) error { return j.replace("b", encoded(t, "b")) },

@@ -27,7 +27,6 @@ func sameRecord(a, b record.Record) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestDecodeTorn(t *testing.T) {
 	data := encoded(t, "a")
 	for n := range data {
@@ -37,8 +36,6 @@ func TestDecodeTorn(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F6
-//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestDecodeFlippedBit(t *testing.T) {
 	data := encoded(t, "a")
 	for i := range data {
@@ -66,8 +63,6 @@ func TestSeal(t *testing.T) {
 var update = flag.Bool("update", false, "rewrite the file of the present format in testdata")
 
 // Once a release has written the format, its file changes with the number only.
-//
-//evidence:reference/versioning records of every format are read
 func TestFormat(t *testing.T) {
 	path := fmt.Sprintf("testdata/format-%d.json", version)
 	data := encoded(t, "a")

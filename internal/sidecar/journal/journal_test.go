@@ -195,7 +195,6 @@ func TestDefaultPool(t *testing.T) {
 	}
 }
 
-//evidence:operate/security F4
 func TestWriteReplacesLink(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir)

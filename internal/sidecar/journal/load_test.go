@@ -13,7 +13,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-//evidence:operate/security F4
 func TestLoadQuarantines(t *testing.T) {
 	another := sample("a")
 	another.MachineID = "other"
@@ -97,7 +96,6 @@ func TestLoadFlippedBit(t *testing.T) {
 	}
 }
 
-//evidence:reference/versioning an older program leaves records of a newer format alone
 func TestFutureVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, content string

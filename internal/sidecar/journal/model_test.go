@@ -14,8 +14,6 @@ import (
 )
 
 // A journal behaves like a map after any sequence of writes, removals and restarts.
-//
-//evidence:design/state-directory random operations, kills and faults against a model of the journal
 func TestJournalModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")

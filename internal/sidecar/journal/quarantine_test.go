@@ -52,7 +52,6 @@ func loadQuarantined(t *testing.T, dir string, j *Journal, name string) Problem 
 	return p
 }
 
-//evidence:design/state-directory each reason for quarantine
 func TestQuarantineReasons(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, dir)

@@ -110,7 +110,6 @@ func checkRoundTrip(t *rapid.T) {
 	}
 }
 
-//evidence:design/state-directory a record is read as it was written; a torn or changed one is found
 func TestRoundTrip(t *testing.T) { rapid.Check(t, checkRoundTrip) }
 
 func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRoundTrip)) }

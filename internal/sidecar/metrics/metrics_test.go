@@ -38,7 +38,6 @@ func newRegistered(e fakeEngine) *Metrics {
 	return m
 }
 
-//evidence:reference/metrics names and help texts pass Prometheus' linter
 func TestLint(t *testing.T) {
 	m := newRegistered(fakeEngine{})
 	m.RegisterAPI(operations())
@@ -85,7 +84,6 @@ func TestNotReady(t *testing.T) {
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 
-//evidence:reference/metrics the number of series has a bound
 func TestBoundedSeries(t *testing.T) {
 	m := newRegistered(fakeEngine{})
 	feed := func(from, to int) int {

@@ -52,7 +52,6 @@ func proposedBy(t *testing.T, p profile.Profile) proposed {
 	return proposed{p.RepeatedAdd, p.VerifyBy, p.CheckProves, string(lost), strings.Join(requests, " "), p.RequestForm, p.Unique}
 }
 
-//evidence:reference/profiles a proposed profile is that of the plugin
 func TestProposal(t *testing.T) {
 	const (
 		refused, same, another = profile.RepeatedAddRefused, profile.RepeatedAddSameAnswer, profile.RepeatedAddAnotherAddress

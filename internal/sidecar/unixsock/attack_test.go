@@ -92,7 +92,6 @@ func attackUntil(t *testing.T, stop chan struct{}, dir string, v victim, replace
 	})
 }
 
-//evidence:operate/security L16
 func TestStagingRace(t *testing.T) {
 	const wanted = 50 // without protection one of the first ten changes the victim
 	if os.Geteuid() != 0 {
@@ -113,8 +112,6 @@ func TestStagingRace(t *testing.T) {
 }
 
 // TestReplacedStaging replaces the staging directory between two steps of Listen.
-//
-//evidence:operate/security L16
 func TestReplacedStaging(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("chown to another group needs root")
@@ -145,8 +142,6 @@ func TestReplacedStaging(t *testing.T) {
 
 // TestLeftoverStaging puts a directory of ours, with files, in the place of the staging directory
 // of a previous run.
-//
-//evidence:operate/security L17
 func TestLeftoverStaging(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	planted := filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"1")

@@ -30,7 +30,6 @@ func TestForeignParent(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L18
 func TestCheckParentMode(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode fs.FileMode
@@ -58,7 +57,6 @@ func TestCheckParentMode(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L19
 func TestAbstractPath(t *testing.T) {
 	for _, path := range []string{"@delegated-ipam", "\x00delegated-ipam"} {
 		l, err := listenAt(Options{Path: path})

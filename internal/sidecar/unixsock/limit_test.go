@@ -67,9 +67,6 @@ func admitted(t *testing.T, path string, uid int) bool {
 	return err == nil
 }
 
-//evidence:operate/security L4
-//evidence:operate/security L5
-//evidence:operate/security L6
 func TestLimit(t *testing.T) {
 	const first, second, third, denied, otherDenied, thirdDenied = 70001, 70002, 70003, 70011, 70012, 70013
 	type step struct {
@@ -144,7 +141,6 @@ func TestNewLimits(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L9
 func TestHeaderLimits(t *testing.T) {
 	const start = "GET / HTTP/1.1\r\nHost: x\r\nX: "
 	sized := func(size int) string { return start + strings.Repeat("x", size-len(start)-4) + "\r\n\r\n" }

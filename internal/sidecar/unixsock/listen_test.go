@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//evidence:operate/security L15
 func TestSocketMode(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, want fs.FileMode
@@ -102,7 +101,6 @@ func TestLiveSocket(t *testing.T) {
 	wantReachable(t, first, path)
 }
 
-//evidence:operate/security L14
 func TestForeignFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		create func(t *testing.T, path string)

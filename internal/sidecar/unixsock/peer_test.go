@@ -114,7 +114,6 @@ func TestAllowedUser(t *testing.T) {
 	}
 }
 
-//evidence:operate/security L3
 func TestUnknownPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -16,7 +16,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 )
 
-//evidence:operate/security L10
 func TestBodyLimit(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path})
@@ -87,7 +86,6 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-//evidence:operate/security L11
 func TestTimeouts(t *testing.T) {
 	s := Server(http.NotFoundHandler(), logging.Discard())
 	const clientTimeout = 90

@@ -132,7 +132,6 @@ func containerCases() []contractCase {
 	}...)
 }
 
-//evidence:reference/api each documented code has a case, and no response has another one
 func TestCodesCovered(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range contractCases() {
@@ -150,7 +149,6 @@ func TestCodesCovered(t *testing.T) {
 	}
 }
 
-//evidence:reference/api each documented code has a case, and no response has another one
 func TestResponses(t *testing.T) {
 	t.Parallel()
 	d := loadSwagger(t, swaggerFile)

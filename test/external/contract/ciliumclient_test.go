@@ -25,7 +25,6 @@ func TestCiliumSock(t *testing.T) {
 	allocate(t, c, "", "router", "", false)
 }
 
-//evidence:reference/api Cilium's client works unchanged
 func TestCiliumAllocate(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -55,7 +54,6 @@ func TestCiliumAllocate(t *testing.T) {
 	}
 }
 
-//evidence:reference/api Cilium's client works unchanged
 func TestCiliumRestoreRelease(t *testing.T) {
 	t.Parallel()
 	n, s := empty(t)
@@ -82,7 +80,6 @@ func TestCiliumConfirm(t *testing.T) {
 	}
 }
 
-//evidence:reference/api Cilium's client works unchanged
 func TestCiliumErrors(t *testing.T) {
 	t.Parallel()
 	allocated := func(c *client.Client) error { _, err := c.IPAMAllocate("", "ingress", "", false); return err }
@@ -146,7 +143,6 @@ func TestCiliumUnknownFamily(t *testing.T) {
 	}
 }
 
-//evidence:reference/api the printer of v1.20.2 prints the status
 func TestCiliumStatusPrinter(t *testing.T) {
 	t.Parallel()
 	_, s := routerHolds(t)

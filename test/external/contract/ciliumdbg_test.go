@@ -16,7 +16,6 @@ import (
 // `make test-cilium-dbg` sets it.
 const envCiliumDbg = "DELEGATED_IPAM_TEST_CILIUM_DBG"
 
-//evidence:reference/api the real cilium-dbg v1.19.0 prints the status (`make test-cilium-dbg`)
 func TestCiliumDbg(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv(envCiliumDbg)

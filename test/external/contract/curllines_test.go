@@ -25,8 +25,6 @@ type line struct {
 
 // TestCurlLines runs every line that starts with curl in a sh block of README.md and docs/*.md,
 // unchanged and in order. Each file gets a new sidecar.
-//
-//evidence:reference/api the curl lines of README and docs work
 func TestCurlLines(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)

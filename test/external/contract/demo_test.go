@@ -20,8 +20,6 @@ var (
 )
 
 // TestDemo runs the demo of README.md and compares its output.
-//
-//evidence:reference/api the curl lines of README and docs work
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)

@@ -21,9 +21,6 @@ const (
 
 // The sidecar and Cilium's server must respond to generated requests alike, but for the rows of the
 // table in docs/reference/api.md; and each row must be seen.
-//
-//evidence:operate/security C2
-//evidence:reference/api the table of differences is complete
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	rows := documentedDifferences(t)

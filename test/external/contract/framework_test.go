@@ -9,8 +9,6 @@ import (
 )
 
 // The error responses of go-openapi are not in swagger.yaml, but clients get them.
-//
-//evidence:operate/security C1
 func TestFrameworkErrors(t *testing.T) {
 	t.Parallel()
 	_, s := empty(t)

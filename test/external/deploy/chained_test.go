@@ -14,8 +14,6 @@ import (
 
 // The agent that Cilium's chart configures takes its addresses from the pool, and leaves the routes of
 // pods to the primary CNI.
-//
-//evidence:install/chained the values of both charts name one network, and leave pods to the primary CNI
 func TestChainedValues(t *testing.T) {
 	const name = "name-of-the-primary-network"
 	configs := map[string]map[string]string{}

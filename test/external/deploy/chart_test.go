@@ -85,8 +85,6 @@ func TestChartMasquerade(t *testing.T) {
 }
 
 // The values must change nothing in the chart's objects besides the sidecar and the settings.
-//
-//evidence:install/kubernetes Cilium's chart renders the same objects as without the values, apart from the settings of the mode and the grace period
 func TestChartOtherwiseUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

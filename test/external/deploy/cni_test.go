@@ -15,8 +15,6 @@ import (
 
 // The real plugin is installed and removed with the commands of the containers, except for directories
 // of the test.
-//
-//evidence:install/pods chart and manifests install the plugin, and remove it unless a configuration names it
 func TestInstallCNI(t *testing.T) {
 	set := daemonSets(t, "sidecar.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d", "uninstall=true")
 	pod := named[*appsv1.DaemonSet](t, set, "delegated-ipam").Spec.Template.Spec

@@ -39,8 +39,6 @@ func serveOptions(t *testing.T) []string {
 }
 
 // With the chart an option that is missing in the volume cannot be set.
-//
-//evidence:install/kubernetes each option of the sidecar can be set in Cilium's chart, or is one of the exceptions
 func TestChartOptions(t *testing.T) {
 	want := slices.DeleteFunc(serveOptions(t), func(o string) bool { return slices.Contains(fixed, o) })
 	shared := []string{"enable-ipv4", "enable-ipv6", "ipam-default-ip-pool", "local-router-ipv4", "local-router-ipv6"}
@@ -90,8 +88,6 @@ func TestChartSettingsMounted(t *testing.T) {
 
 // Options are read at the start, so a change must replace the pods: by the chart's checksum of the
 // configuration, or by a new name of the ConfigMap.
-//
-//evidence:install/kubernetes a changed option replaces the pods
 func TestChangedOptionReplacesPods(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		if d.inChart() {

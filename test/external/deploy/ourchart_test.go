@@ -36,8 +36,6 @@ func TestLint(t *testing.T) {
 }
 
 // The kustomizations have the objects of the chart.
-//
-//evidence:install/kubernetes the manifests are those of the chart
 func TestOneSource(t *testing.T) {
 	wantOneSource(t, daemonSets(t), kustomized(t, "with-bridge"))
 	wantOneSource(t, daemonSets(t, "bridge.enabled=false", "network.enabled=false", "sidecar.installCNI=true"), kustomized(t, "pods"))

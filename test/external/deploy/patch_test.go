@@ -42,8 +42,6 @@ func TestPatchedAgentSocket(t *testing.T) {
 
 // A patch must apply without fuzz to each release that a module of the tests has. "make agent-test"
 // compiles it and runs its tests.
-//
-//evidence:install/cilium-agent the patches apply to Cilium's sources
 func TestPatchApplies(t *testing.T) {
 	for _, c := range []struct {
 		name, module, line string

@@ -21,7 +21,6 @@ const group = 60913
 // tokenPath is the path of the service account's token.
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-//evidence:install/kubernetes mounts, probes, privileges and stop times of the pod
 func TestMounts(t *testing.T) {
 	want := map[string]mount{
 		"/etc/delegated-ipam/options":  {"ConfigMap", true},
@@ -84,7 +83,6 @@ func TestAgentSocketDir(t *testing.T) {
 	})
 }
 
-//evidence:install/kubernetes mounts, probes, privileges and stop times of the pod
 func TestSecurityContext(t *testing.T) {
 	want := &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(group)),
@@ -100,7 +98,6 @@ func TestSecurityContext(t *testing.T) {
 	})
 }
 
-//evidence:install/kubernetes the sidecar has no token of a service account
 func TestNoServiceAccountToken(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		automatic := d.pod.AutomountServiceAccountToken == nil || *d.pod.AutomountServiceAccountToken
@@ -132,7 +129,6 @@ func TestResources(t *testing.T) {
 	})
 }
 
-//evidence:install/kubernetes mounts, probes, privileges and stop times of the pod
 func TestProbes(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		for kind, probe := range map[string]*corev1.Probe{"startup": d.sidecar.StartupProbe, "ready": d.sidecar.ReadinessProbe, "live": d.sidecar.LivenessProbe} {
@@ -169,8 +165,6 @@ func TestHungProcess(t *testing.T) {
 const agentStop = time.Minute
 
 // A start waits for the state directory while the previous sidecar stops.
-//
-//evidence:install/kubernetes mounts, probes, privileges and stop times of the pod
 func TestStopAndStartTimes(t *testing.T) {
 	timeout := stopTimeout(t)
 	each(t, func(t *testing.T, d deployed) {

@@ -38,7 +38,6 @@ func readAlerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-//evidence:operate/operations each alert has its runbook
 func TestAlertAnnotations(t *testing.T) {
 	known := metrics(t)
 	for name, r := range readAlerts(t) {
@@ -87,8 +86,6 @@ const (
 
 // Each alert is evaluated on series with one sample per minute, in the notation of promtool, and
 // must fire at the end, or must not.
-//
-//evidence:operate/operations each alert fires when it should, and only then
 func TestAlerts(t *testing.T) {
 	calls := func(outcome, verb, values string) string {
 		return `delegated_ipam_plugin_calls_total{` + of + `,plugin="host-local",verb="` + verb + `",outcome="` + outcome + `"} ` + values

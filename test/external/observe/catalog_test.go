@@ -135,7 +135,6 @@ func labelsOf(known map[string]catalog.Metric, series string) (has []string, val
 	return has, m.Labels, ok
 }
 
-//evidence:operate/operations each alert fires when it should, and only then
 func TestProblems(t *testing.T) {
 	known := metrics(t)
 	for query, want := range map[string]string{

@@ -48,7 +48,6 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-//evidence:operate/dashboard each query of the dashboard has a result
 func TestDashboardQueries(t *testing.T) {
 	known, queries := metrics(t), 0
 	used := map[string]bool{}
@@ -72,7 +71,6 @@ func TestDashboardQueries(t *testing.T) {
 	}
 }
 
-//evidence:operate/dashboard panels and variables are complete
 func TestDashboardPanels(t *testing.T) {
 	d := readDashboard(t)
 	if d.Title == "" || d.UID == "" || len(d.Panels) == 0 {
@@ -112,7 +110,6 @@ func TestDashboardPanels(t *testing.T) {
 // labelValues matches the query of a variable: label_values(series, label).
 var labelValues = regexp.MustCompile(`^label_values\((.+), ([a-z]+)\)$`)
 
-//evidence:operate/dashboard panels and variables are complete
 func TestDashboardVariables(t *testing.T) {
 	d, known := readDashboard(t), metrics(t)
 	var queries strings.Builder

@@ -103,7 +103,6 @@ func TestRender(t *testing.T) {
 	}
 }
 
-//evidence:install/ranges every case without a range: no file, and the reason
 func TestRefuse(t *testing.T) {
 	calico := func(value string) string { return list("{\n\"type\":\"calico-ipam\",\n\"x\":\"" + value + "\"}") }
 	for name, c := range map[string]struct {
@@ -165,7 +164,6 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-//evidence:install/ranges every case without a range: no file, and the reason
 func TestNoPodCIDRs(t *testing.T) {
 	for name, template := range map[string]string{
 		"ranges":           hostLocal(`"${ranges}"`),
@@ -190,7 +188,6 @@ func TestMalformedPodCIDR(t *testing.T) {
 	}
 }
 
-//evidence:install/ranges a template that gives each node the same range is refused
 func TestSharedRange(t *testing.T) {
 	const fixed = `[[{"subnet":"10.0.0.0/16"}]]`
 	for name, template := range map[string]string{
@@ -233,8 +230,6 @@ func TestSharedRange(t *testing.T) {
 }
 
 // Whether ranges overlap depends on the values of the nodes only.
-//
-//evidence:install/ranges a template that gives each node the same range is refused
 func TestOwnRange(t *testing.T) {
 	n := worker("10.244.1.0/24", "fd00:1::/64")
 	n.Annotations = map[string]string{"start": "10.0.0.10", "end": "10.0.0.19", "next": "10.0.0.11", "net": "10.0.2.0", "part": "10.0.3", "number": "4", "from": "100", "to": "150"}

@@ -32,8 +32,6 @@ func leaveGroup() {
 }
 
 // A plugin that has left its process group gets no signal that is sent to the group.
-//
-//evidence:operate/security P1
 func TestEscapedProcessIsTerminated(t *testing.T) {
 	c := script(t, escape+"=1 exec "+os.Args[0])
 	c.Grace = 10 * time.Millisecond
@@ -43,8 +41,6 @@ func TestEscapedProcessIsTerminated(t *testing.T) {
 }
 
 // A process that may not be signalled is abandoned, and keeps its lock until its end.
-//
-//evidence:operate/security P1
 func TestUnendedProcess(t *testing.T) {
 	const inner = "PROCESS_TEST_WITHOUT_CAP_KILL"
 	if os.Getenv(inner) == "" {

@@ -54,8 +54,6 @@ func hasLiving(t *testing.T, group int) bool {
 
 // Trap: in a container we are process 1, which adopts orphans. As zombies they would fill the
 // container's process table, and make each such call take all of the grace.
-//
-//evidence:design/how-it-works the group of a terminated plugin is reaped
 func TestGroupIsReapedAsInit(t *testing.T) {
 	for name, end := range map[string]func(*testing.T) (group int){
 		"child ended by SIGTERM": func(t *testing.T) int {

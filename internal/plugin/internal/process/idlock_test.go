@@ -97,7 +97,6 @@ func TestHolderInOwnGroup(t *testing.T) {
 	}
 }
 
-//evidence:operate/security P7
 func TestFindHolders(t *testing.T) {
 	l := newLocks(t)
 	holder := holdLock(t, l)

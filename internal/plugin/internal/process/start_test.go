@@ -12,8 +12,6 @@ import (
 
 // Trap: a dynamically linked plugin without its loader is "no such file" although it exists; any
 // other reason is distinguished from that one.
-//
-//evidence:reference/plugin-behaviour 45
 func TestStartError(t *testing.T) {
 	for name, c := range map[string]struct {
 		data string // none: a directory

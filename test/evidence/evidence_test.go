@@ -1,0 +1,158 @@
+// Package evidence writes test/GUARANTEES.md: the tests that show each fault of the reliability page.
+//
+// The comment of a test names the first cell of a row, or the section whose rows are cases of the
+// test's file:
+//
+//	//evidence:design/reliability the node is renamed
+//	//evidence:design/reliability Storage faults
+package evidence
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite test/GUARANTEES.md")
+
+const (
+	page   = "docs/design/reliability.md"
+	output = "test/GUARANTEES.md"
+	prefix = "//evidence:design/reliability "
+	intro  = `# Which test shows which guarantee
+
+The sections and faults of [reliability.md](../docs/design/reliability.md) and the tests that show
+them. [README.md](README.md) has the commands. Written by ` + "`go test ./test/evidence -update`" + `
+from comments of the tests.
+
+| section or fault | tests |
+|---|---|
+`
+)
+
+// faults matches the rows of a table of faults; the first group has them.
+var faults = regexp.MustCompile(`(?m)^\| (?:fault|verb) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)`)
+
+// test is a test with a directive.
+type test struct{ dir, name, code string }
+
+func TestGuarantees(t *testing.T) {
+	repository := os.DirFS("../..")
+	text, err := fs.ReadFile(repository, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := directives(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, problems := table(string(text), tests)
+	for _, p := range problems {
+		t.Error(p)
+	}
+	want = intro + want
+	if *update {
+		if err := os.WriteFile("../../"+output, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := fs.ReadFile(repository, output); err != nil || string(got) != want {
+		t.Errorf("%s is not that of the tests (go test ./test/evidence -update rewrites it), %v", output, err)
+	}
+}
+
+// directives returns the tests that show each fault or section.
+func directives(repository fs.FS) (map[string][]test, error) {
+	tests := map[string][]test{}
+	err := fs.WalkDir(repository, ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || file == "test/evidence"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		code, err := fs.ReadFile(repository, file)
+		if err != nil {
+			return err
+		}
+		var shown []string
+		for line := range strings.Lines(string(code)) {
+			if what, ok := strings.CutPrefix(line, prefix); ok {
+				shown = append(shown, strings.TrimSpace(what))
+			} else if !strings.HasPrefix(line, "//") {
+				name, _, isTest := strings.Cut(strings.TrimPrefix(line, "func "), "(t *testing.T)")
+				if len(shown) > 0 && (!isTest || !strings.HasPrefix(name, "Test")) {
+					return fmt.Errorf("%s: %q is not in the comment of a test", file, shown)
+				}
+				for _, what := range shown {
+					tests[what] = append(tests[what], test{path.Dir(file), name, string(code)})
+				}
+				shown = nil
+			}
+		}
+		return nil
+	})
+	return tests, err
+}
+
+// table returns the lines of the sections and faults of a page, and a problem for each fault without
+// a test and for each directive without a section or fault.
+func table(text string, tests map[string][]test) (lines string, problems []string) {
+	tests = maps.Clone(tests)
+	add := func(what string) {
+		var names []string
+		for _, found := range tests[what] {
+			names = append(names, fmt.Sprintf("`%s`: `%s`", found.dir, found.name))
+		}
+		if len(names) > 0 {
+			lines += fmt.Sprintf("| %s | %s |\n", what, strings.Join(names, "; "))
+		}
+		delete(tests, what)
+	}
+	for section := range strings.SplitSeq(text, "\n## ") {
+		title, _, _ := strings.Cut(section, "\n")
+		ofSection := tests[title]
+		add(title)
+		for _, rows := range faults.FindAllStringSubmatch(section, -1) {
+			for row := range strings.Lines(rows[1]) {
+				fault := strings.TrimSpace(strings.SplitN(row, "|", 3)[1])
+				isCase := slices.ContainsFunc(ofSection, func(s test) bool { return strings.Contains(s.code, strconv.Quote(fault)) })
+				if !isCase && tests[fault] == nil {
+					problems = append(problems, fmt.Sprintf("%s: no test shows %q; add %q to the comment of one", page, fault, prefix+fault))
+				}
+				add(fault)
+			}
+		}
+	}
+	for what, found := range tests {
+		problems = append(problems, fmt.Sprintf("%s has no section or fault %q, which %s names", page, what, found[0].name))
+	}
+	return lines, problems
+}
+
+func TestTable(t *testing.T) {
+	const text = "# Page\n\n## A\n\n| fault | x |\n|---|---|\n| f | 1 |\n| g | 2 |\n\n## B\n\n| fault |\n|---|\n| h |\n| i |\n"
+	lines, problems := table(text, map[string][]test{
+		"g":    {{"d", "TestG", ""}, {"e", "TestG2", ""}},
+		"B":    {{"d", "TestB", `{"h": 1}`}},
+		"gone": {{"d", "TestGone", ""}},
+	})
+	if want := "| g | `d`: `TestG`; `e`: `TestG2` |\n| B | `d`: `TestB` |\n"; lines != want {
+		t.Errorf("got\n%s; want\n%s", lines, want)
+	}
+	for i, want := range []string{`no test shows "f"`, `no test shows "i"`, `no section or fault "gone"`} {
+		if len(problems) != 3 || !strings.Contains(problems[i], want) {
+			t.Errorf("problems %q; want %q at %d", problems, want, i)
+		}
+	}
+}
