@@ -35,8 +35,7 @@ IMAGE_ARCHES   := amd64 arm64
 IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(arch)/%))
 
 MODULE    := github.com/delegated-ipam/delegated-ipam
-MODULES   := . test/agent/cilium-cni test/allocator test/external test/programs tools tools/plugins tools/plugins-v1.4 \
-  tools/plugins-whereabouts tools/plugins-whereabouts-v0.9
+MODULES   := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './.*'))))
 GENERATED := api/models server client
 
 # Without paths in the results, Go's build cache serves each clone of the repository.
@@ -373,8 +372,11 @@ lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: lint-workflows
-lint-workflows: $(TOOLS)/actionlint ## check .github/workflows
+lint-workflows: $(TOOLS)/actionlint ## check .github/workflows: syntax, each action at a commit, only the release may write
 	$(TOOLS)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
+	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$$'
+	@! grep -LE '^permissions:( \{\})?$$' .github/workflows/*.yml | grep .
+	@! grep -nE 'write-all|: write$$' .github/workflows/*.yml | grep -v 'release.yml:.*contents: write'
 
 .PHONY: tidy-check
 tidy-check: ## fail if "go mod tidy" would change a go.mod or go.sum

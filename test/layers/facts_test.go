@@ -69,20 +69,6 @@ func TestFactReaders(t *testing.T) {
 			t.Errorf("the fact %s is read by %v; want it read by %s alone", field.Name, got, want)
 		}
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "profiles.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## Profile fields\n")
-	for field := range reflect.TypeFor[profile.Profile]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		_, row, _ := strings.Cut(section, "\n| `"+name+"` |")
-		row, _, _ = strings.Cut(row, "\n")
-		_, function, _ := strings.Cut(readers[field.Name], ".")
-		if function != "" && !strings.Contains(row, "`"+function+"`") {
-			t.Errorf("the row of %q in docs/reference/profiles.md lacks its reader `%s`", name, function)
-		}
-	}
 }
 
 // A reader can also be in the value of a variable.

@@ -1,6 +1,5 @@
-// Package layers checks the structure of the repository: import rules and the layout table name
-// what exists, packages have comments, each fact of a profile has one reader, and the documents
-// name what exists.
+// Package layers checks that import rules and links name what exists, and that each fact of a profile
+// has one reader.
 package layers
 
 import (
@@ -10,7 +9,11 @@ import (
 	"testing"
 )
 
-const module = "github.com/delegated-ipam/delegated-ipam/"
+const (
+	module = "github.com/delegated-ipam/delegated-ipam/"
+	// root is the directory of the repository.
+	root = "../.."
+)
 
 // ruleDir is a directory in an import rule of .golangci.yml: of the files that the rule is for, or a
 // package that they may not import.
@@ -27,4 +30,13 @@ func TestImportRules(t *testing.T) {
 			t.Errorf(".golangci.yml has an import rule for %s, which is not a directory", m[1]+m[2])
 		}
 	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

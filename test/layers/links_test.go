@@ -1,9 +1,9 @@
 package layers
 
 import (
-	"maps"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,99 +11,75 @@ import (
 	"unicode"
 )
 
-const (
-	alertsFile = "deploy/prometheus/alerts.yaml"
-	// public is the address of the repository's files.
-	public = "https://github.com/delegated-ipam/delegated-ipam/blob/main/"
-)
-
-// root is the directory of the repository.
-const root = "../.."
-
 var (
-	// linkInDocs is the target of a link.
-	linkInDocs = regexp.MustCompile(`\]\(([^()\s]+)\)`)
-	// headingInDocs is the text of a heading.
-	headingInDocs = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	alertName     = regexp.MustCompile(`(?m)^ +- alert: (.*)$`)
-	fencedInDocs  = regexp.MustCompile("(?ms)^```.*?^```$")
-	// linkedText is a link; only its text is shown.
-	linkedText = regexp.MustCompile(`\[([^\]]*)\]\([^()]*\)`)
+	// link is a link of a page, mention the path of a page in any file, as in the URL of a runbook, and
+	// section a page with the heading of a section, as comments name them.
+	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	mention = regexp.MustCompile(`\bdocs/[\w/-]+\.md(?:#[\w-]+)?`)
+	section = regexp.MustCompile(`\((docs/[\w/-]+\.md), ([A-Z][\w ]*)(?:, [^)]*)?\)`)
+
+	fenced      = regexp.MustCompile("(?ms)^```.*?^```$")
+	brokenLine  = regexp.MustCompile(`\n\s*(?://|#) ?`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^()]*\)`)
 )
 
+// Every page, section and file that a link, a comment, a manifest or a message names exists.
 func TestLinks(t *testing.T) {
-	pages := files(t, "docs", ".md")
-	for _, dir := range []string{"cmd", "deploy", "internal", "pkg", "test"} {
-		maps.Copy(pages, files(t, dir, ".md"))
-	}
-	for _, page := range []string{".github/PULL_REQUEST_TEMPLATE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"} {
-		pages[page] = read(t, page)
-	}
+	repository := os.DirFS(root)
 	checked := 0
-	for page, text := range pages {
-		for _, m := range linkInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
-			if strings.Contains(m[1], "://") {
-				continue
+	check := func(file, target string) {
+		checked++
+		name, anchor, _ := strings.Cut(target, "#")
+		if _, err := fs.Stat(repository, name); err != nil {
+			t.Errorf("%s names %s, which does not exist", file, name)
+		} else if anchor != "" && !slices.Contains(anchors(read(t, name)), anchor) {
+			t.Errorf("%s names %s, which has no such heading", file, target)
+		}
+	}
+	err := fs.WalkDir(repository, ".", func(file string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && slices.Contains([]string{".git", ".cache", "bin", "run"}, file) {
+			return fs.SkipDir
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text := read(t, file)
+		for _, m := range mention.FindAllString(text, -1) {
+			check(file, m)
+		}
+		for _, m := range section.FindAllStringSubmatch(brokenLine.ReplaceAllString(text, " "), -1) {
+			check(file, m[1]+"#"+anchors("# " + m[2])[0])
+		}
+		if !strings.HasSuffix(file, ".md") {
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			if name, anchor, _ := strings.Cut(m[1], "#"); name == "" {
+				check(file, file+"#"+anchor)
+			} else if !strings.Contains(m[1], "://") {
+				check(file, path.Join(path.Dir(file), m[1]))
 			}
-			checked++
-			if problem := broken(t, page, m[1]); problem != "" {
-				t.Errorf("%s has a link to %s: %s", page, m[1], problem)
-			}
 		}
-	}
-	if checked == 0 {
-		t.Error("the docs have no link; nothing is checked")
+		return nil
+	})
+	if err != nil || checked < 500 {
+		t.Errorf("%d links, %v; want all", checked, err)
 	}
 }
 
-func TestRunbooks(t *testing.T) {
-	text := read(t, alertsFile)
-	alerts := alertName.FindAllStringSubmatch(text, -1)
-	if runbooks := strings.Count(text, "runbook_url: "); len(alerts) == 0 || runbooks != len(alerts) {
-		t.Errorf("%s has %d alerts and %d runbooks; want one for each", alertsFile, len(alerts), runbooks)
+func TestAnchors(t *testing.T) {
+	want := []string{"a-b-c", "d_e-f-g"}
+	if got := anchors("# A b-c:\n```\n# no\n```\n### `d_E` [F](x.md), g\n"); !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
 	}
-	for _, m := range alerts {
-		link := "docs/operate/operations.md#" + strings.ToLower(m[1])
-		if problem := broken(t, "README.md", link); problem != "" || !strings.Contains(text, "runbook_url: "+public+link+"\n") {
-			t.Errorf("the runbook of %s is not %s, or its target does not exist: %s", m[1], public+link, problem)
-		}
-	}
-}
-
-func TestBrokenLinks(t *testing.T) {
-	for link, is := range map[string]string{
-		"nowhere.md": "the file does not exist", "../reference/plugins.md#nowhere": "that page has no such heading", "#nowhere": "that page has no such heading",
-		"../reference/plugins.md": "", "../../pkg": "", "how-it-works.md#on-disk": "", "#known-limits": "",
-	} {
-		if got := broken(t, "docs/design/how-it-works.md", link); got != is {
-			t.Errorf("%s is said to be %q; want %q", link, got, is)
-		}
-	}
-}
-
-// broken returns the fault of a link of a page; empty if its target exists.
-func broken(t *testing.T, page, link string) string {
-	t.Helper()
-	path, anchor, _ := strings.Cut(link, "#")
-	target := page
-	if path != "" {
-		target = filepath.Join(filepath.Dir(page), path)
-	}
-	if _, err := os.Stat(filepath.Join(root, target)); err != nil {
-		return "the file does not exist"
-	}
-	if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
-		return "that page has no such heading"
-	}
-	return ""
 }
 
 // anchors returns the anchors of the headings of a page by GitHub's rule: in lower case, blanks as
 // dashes, without punctuation.
-func anchors(text string) []string {
+func anchors(page string) []string {
 	var all []string
-	for _, m := range headingInDocs.FindAllStringSubmatch(fencedInDocs.ReplaceAllString(text, ""), -1) {
-		heading := linkedText.ReplaceAllString(m[1], "$1")
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
 		all = append(all, strings.Map(func(r rune) rune {
 			switch {
 			case r == ' ':
@@ -112,16 +88,7 @@ func anchors(text string) []string {
 				return unicode.ToLower(r)
 			}
 			return -1
-		}, heading))
+		}, headingLink.ReplaceAllString(m[1], "$1")))
 	}
 	return all
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
