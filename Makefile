@@ -66,7 +66,7 @@ DHCP_TESTS := RealDHCP
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## list the targets
+help: # list the targets
 	@awk -F ':.*## ' '/^# --- / { print "\n" substr($$0, 7) ":" } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- build and run
@@ -87,7 +87,7 @@ $(IMAGE_PROGRAMS):
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(notdir $(@D)) go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$(@F)
 
 .PHONY: sbom
-sbom: $(IMAGE_PROGRAMS) ## write the software bill of materials of each program of an image to bin/NAME-ARCHITECTURE.cdx.json
+sbom: $(IMAGE_PROGRAMS) # write the software bill of materials of each program of an image to bin/NAME-ARCHITECTURE.cdx.json
 	@mkdir -p $(BIN)
 	@for arch in $(IMAGE_ARCHES); do for name in $(PROGRAMS); do \
 	  go run -C tools ./sbom $(CURDIR)/$(CACHE)/image/$$arch/$$name $(VERSION) >$(BIN)/$$name-$$arch.cdx.json || exit 1; done; done
@@ -114,12 +114,12 @@ run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with th
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
-plugins: ## build host-local, static, dhcp and bridge (tools/plugins) and an old host-local (tools/plugins-v1.4)
+plugins: # build host-local, static, dhcp and bridge (tools/plugins) and an old host-local (tools/plugins-v1.4)
 	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)
 	CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
 	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/ tool
 
-# --- test
+# --- tests of each change (workflow test)
 
 .PHONY: test
 test: test-contract test-system test-unit cover ## run the tests without the long runs of "make checks", then check the coverage
@@ -141,21 +141,6 @@ test-contract: plugins test-binaries skipped ## run the contract tests: swagger.
 	@mkdir -p $(COVER)/binary
 	cd test/external && $(TEST_ENV) go test $(RACE) $(NOCACHE) ./contract
 
-.PHONY: test-property
-test-property: ## run the packages that have property tests again, with all cases
-	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./internal/... ./pkg/... ./cmd/... | sed -n 's/ .*pgregory.net.rapid.*//p')
-
-# In CI a skipped test is an error: "go test" alone would call it a success.
-.PHONY: test-dhcp
-test-dhcp: plugins ## run the tests with a real isc-dhcp-server; needs root, network namespaces and dhcpd
-	@$(PLUGIN_ENV) go test $(RACE) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./internal/plugin ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
-	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
-	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
-
-.PHONY: test-image
-test-image: image plugins ## import the images into containerd and run them with buildah over the real host-local; needs root
-	$(PLUGIN_ENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(NOCACHE) ./test/image
-
 .PHONY: test-deploy
 test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the sidecar with the results
 	@mkdir -p $(COVER)/binary
@@ -165,40 +150,77 @@ test-deploy: plugins test-binaries ## render both charts, the manifests and the 
 test-observe: ## test the dashboard and each alert with Prometheus' parsers and rule engine
 	cd test/external && go test $(NOCACHE) ./observe
 
-# Not part of "make ci": the first build takes minutes.
-.PHONY: test-allocator
-test-allocator: ## run the planner of the bridge with Cilium's allocator in random order
-	go test -C test/allocator $(NOCACHE) ./...
+.PHONY: test-image
+test-image: image plugins # import the images into containerd and run them with buildah over the real host-local; needs root
+	$(PLUGIN_ENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(NOCACHE) ./test/image
 
 .PHONY: test-tools
-test-tools: ## run the tests of tools/
+test-tools: # run the tests of tools/
 	go test -C tools $(NOCACHE) ./goinstall ./image ./release ./sbom
 
+.PHONY: test-property
+test-property: # run the packages that have property tests again, with all cases
+	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./internal/... ./pkg/... ./cmd/... | sed -n 's/ .*pgregory.net.rapid.*//p')
+
+# In CI a skipped test is an error: "go test" alone would call it a success.
+.PHONY: test-dhcp
+test-dhcp: plugins # run the tests with a real isc-dhcp-server; needs root, network namespaces and dhcpd
+	@$(PLUGIN_ENV) go test $(RACE) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./internal/plugin ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
+	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
+	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
+
+.PHONY: faults-every
+faults-every: plugins test-binaries ## kill the sidecar and the plugin once at every failpoint
+	@mkdir -p $(COVER)/binary
+	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) -timeout 20m -run '^TestKill$$' ./test/faults
+
+# Takes some minutes.
+.PHONY: model
+model: # explore the protocol exhaustively within bounds, and show that it fails without each rule (docs/design/model.md)
+	go run ./test/model
+
+.PHONY: fuzz
+fuzz: # run each fuzz target with FUZZTIME inputs, or for that time
+	@grep -rl --include='*_test.go' '^func Fuzz' internal pkg cmd | while read -r file; do \
+	  sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
+	  done || exit 1; \
+	done
+
 .PHONY: reproducible
-reproducible: ## build the programs and a release twice and compare them
+reproducible: # build the programs and a release twice and compare them
 	tools/reproducible.sh
 
-# Not part of "make ci": it needs the database of https://vuln.go.dev.
-.PHONY: vulncheck
-vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
-	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./... tool) || exit 1; done
+.PHONY: test-binaries
+test-binaries: # build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
+	@rm -rf $(COVER)/binary
+	go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
+	go build -cover -covermode=atomic -coverpkg=./internal/...,./cmd/... -o $(TEST_CNI) ./cmd/delegated-ipam-cni
+	go build -o $(SCRIPTED) ./test/scripted
+	go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
 
-# Not part of "make ci": the real cilium-dbg takes 8 minutes of CPU to build the first time.
-.PHONY: test-cilium-dbg
-test-cilium-dbg: $(CILIUM_DBG) plugins test-binaries ## build the real cilium-dbg v1.19.0 and run its test
+.PHONY: skipped
+skipped: # print which tests this machine skips, and why
+	@$(if $(RACE),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
+	@command -v strace >/dev/null || echo "skipped: faults at single system calls, because strace was not found; plugins are killed after delays"
+	@command -v curl >/dev/null || echo "skipped: the curl lines of the docs, because curl was not found"
+	@test "$$(id -u)" = 0 || echo "skipped: requests by another user, because only root can make them"
+
+.PHONY: cover
+cover: # print the coverage of the product in the last tests; fail below MIN_COVERAGE percent
+	@test -d $(COVER)/unit || { echo "no coverage data in $(COVER)/unit; run 'make test' first" >&2; exit 1; }
+	@go tool covdata textfmt -pkg=$(MODULE)/internal/...,$(MODULE)/pkg/...,$(MODULE)/cmd/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
+	@go tool cover -func=$(COVER)/all.txt | awk -v min=$(MIN_COVERAGE) '/^total:/ { got = $$3; sub("%", "", got); \
+	  printf "coverage: %s %%, minimum %s %%\n", got, min; exit (got + 0 < min) }'
+
+# --- suites of each night (workflow nightly)
+
+.PHONY: faults
+faults: plugins test-binaries skipped ## run the whole fault campaign, with random cases from a new seed, and print a table; takes an hour
 	@mkdir -p $(COVER)/binary
-	cd test/external && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TEST_ENV) go test $(RACE) $(NOCACHE) -run CiliumDbg ./contract
+	@seed="$${DELEGATED_IPAM_FAULTS_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"; \
+	  DELEGATED_IPAM_FAULTS=full DELEGATED_IPAM_FAULTS_SEED="$$seed" $(TEST_ENV) $(FAULTS) -timeout 2h ./test/faults
 
-$(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
-	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
-
-# Not part of "make ci": builds six releases of Cilium's client, which takes minutes the first time.
-.PHONY: client-test
-client-test: plugins test-binaries ## run Cilium's Go clients of v1.15 to v1.20 against the sidecar; needs the network
-	@mkdir -p $(CACHE)/client-test $(COVER)/binary
-	CLIENT_TEST_DIR=$(CURDIR)/$(CACHE)/client-test $(TEST_ENV) go test $(NOCACHE) -timeout 1h ./test/clients
-
-# Not part of "make ci": needs root, BPF and time (test/agent/README.md).
 .PHONY: agent-test
 agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
 	test/agent/build.sh $(CACHE)/agent-test
@@ -208,16 +230,6 @@ agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge
 	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
 	  test/agent/run.sh $(CACHE)/agent-test/agent.test
 
-# Not part of "make ci": needs root, containerd, cgroup v1 and time (test/kubernetes/README.md).
-.PHONY: cluster-test
-cluster-test: build plugins ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
-	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CACHE)/cluster-test/images
-	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
-	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
-	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test
-
-# Not part of "make ci": needs root and a kube-apiserver, which "make agent-test" needs too
-# (test/whereabouts/README.md).
 .PHONY: plugin-test
 plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions, and a real kube-apiserver; needs root; the first build takes minutes
 	@mkdir -p $(COVER)/binary
@@ -229,7 +241,6 @@ plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts,
 	  PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test/$$module PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
 	    test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}" || exit 1; done
 
-# Not part of "make ci": needs root and the same kube-apiserver (test/network/README.md).
 .PHONY: network-test
 network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
@@ -240,7 +251,6 @@ network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network 
 	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
-# Not part of "make ci": needs root and the same kube-apiserver (test/audit/README.md).
 .PHONY: audit-test
 audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a real kube-apiserver; needs root; the first build takes minutes
 	test/cluster/build.sh $(CACHE)/agent-test/bin
@@ -250,59 +260,39 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/audit/audit.yaml \
 	  test/audit/run.sh $(CACHE)/audit-test/audit.test
 
-.PHONY: test-binaries
-test-binaries: ## build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
-	@rm -rf $(COVER)/binary
-	go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
-	go build -cover -covermode=atomic -coverpkg=./internal/...,./cmd/... -o $(TEST_CNI) ./cmd/delegated-ipam-cni
-	go build -o $(SCRIPTED) ./test/scripted
-	go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
+.PHONY: client-test
+client-test: cilium-dbg-test ## run Cilium's Go clients of v1.15 to v1.20 and its cilium-dbg against the sidecar; needs the network
+	@mkdir -p $(CACHE)/client-test $(COVER)/binary
+	CLIENT_TEST_DIR=$(CURDIR)/$(CACHE)/client-test $(TEST_ENV) go test $(NOCACHE) -timeout 1h ./test/clients
 
-.PHONY: faults
-faults: plugins test-binaries skipped ## run the whole fault campaign, with random cases from a new seed, and print a table; takes an hour
+.PHONY: cilium-dbg-test
+cilium-dbg-test: $(CILIUM_DBG) plugins test-binaries # build the real cilium-dbg v1.19.0 and run its test
 	@mkdir -p $(COVER)/binary
-	@seed="$${DELEGATED_IPAM_FAULTS_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"; \
-	  DELEGATED_IPAM_FAULTS=full DELEGATED_IPAM_FAULTS_SEED="$$seed" $(TEST_ENV) $(FAULTS) -timeout 2h ./test/faults
+	cd test/external && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TEST_ENV) go test $(RACE) $(NOCACHE) -run CiliumDbg ./contract
 
-# The other classes of faults are the same in "make test".
-.PHONY: faults-every
-faults-every: plugins test-binaries ## kill the sidecar and the plugin once at every failpoint
-	@mkdir -p $(COVER)/binary
-	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) -timeout 20m -run '^TestKill$$' ./test/faults
+$(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
+	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
 
-.PHONY: skipped
-skipped: ## print which tests this machine skips, and why
-	@$(if $(RACE),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
-	@command -v strace >/dev/null || echo "skipped: faults at single system calls, because strace was not found; plugins are killed after delays"
-	@command -v curl >/dev/null || echo "skipped: the curl lines of the docs, because curl was not found"
-	@test "$$(id -u)" = 0 || echo "skipped: requests by another user, because only root can make them"
+.PHONY: allocator-test
+allocator-test: ## run the planner of the bridge with Cilium's allocator in random order
+	go test -C test/allocator $(NOCACHE) ./...
 
-.PHONY: cover
-cover: ## print the coverage of the product in the last tests; fail below MIN_COVERAGE percent
-	@test -d $(COVER)/unit || { echo "no coverage data in $(COVER)/unit; run 'make test' first" >&2; exit 1; }
-	@go tool covdata textfmt -pkg=$(MODULE)/internal/...,$(MODULE)/pkg/...,$(MODULE)/cmd/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
-	@go tool cover -func=$(COVER)/all.txt | awk -v min=$(MIN_COVERAGE) '/^total:/ { got = $$3; sub("%", "", got); \
-	  printf "coverage: %s %%, minimum %s %%\n", got, min; exit (got + 0 < min) }'
+# --- by hand
 
-.PHONY: fuzz
-fuzz: ## run each fuzz target with FUZZTIME inputs, or for that time
-	@grep -rl --include='*_test.go' '^func Fuzz' internal pkg cmd | while read -r file; do \
-	  sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do \
-	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")" || exit 1; \
-	  done || exit 1; \
-	done
+.PHONY: cluster-test
+cluster-test: build plugins ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
+	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CACHE)/cluster-test/images
+	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
+	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
+	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test
 
-# Not part of "make ci": takes most of an hour.
+.PHONY: vulncheck
+vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
+	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./... tool) || exit 1; done
+
 .PHONY: mutants
 mutants: plugins ## test 200 mutants of engine, journal, runner and planner; print the share that the tests detect
 	$(PLUGIN_ENV) go run ./test/mutants internal/sidecar/engine internal/sidecar/journal internal/plugin internal/bridge/planner
-
-# Takes some minutes.
-.PHONY: model
-model: ## explore the protocol exhaustively within bounds, and show that it fails without each rule (docs/design/model.md)
-	go run ./test/model
-
-# --- benchmarks
 
 BENCH_PAIRS ?= 300
 
@@ -317,12 +307,11 @@ bench: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-cni plugins ## compare the co
 
 # Cilium's server with all its dependencies takes minutes to build the first time.
 .PHONY: bench-cilium
-bench-cilium: ## bench, also with Cilium's own server and allocator
+bench-cilium: # bench, also with Cilium's own server and allocator
 	@mkdir -p $(BENCH)
 	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
 
-# Not part of "make ci": needs a kube-apiserver (test/benchbridge/README.md), and 25 minutes.
 .PHONY: bench-bridge
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
 	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test
@@ -333,32 +322,34 @@ bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes
 	  test/benchbridge/run.sh $(BENCH_NODES)/bench.test -test.run "$${BENCH_BRIDGE_RUN:-.}"
 
 .PHONY: bench-counts
-bench-counts: plugins test-binaries ## count heap allocations, processes, fsyncs and writes of each operation; fail if they grew
+bench-counts: plugins test-binaries # count heap allocations, processes, fsyncs and writes of each operation; fail if they grew
 	$(TEST_ENV) $(COUNTS)
 
 .PHONY: charts
-charts: ## draw the charts of docs/reference/performance.md from its tables
+charts: # draw the charts of docs/reference/performance.md from its tables
 	go run -C tools ./chart $(CURDIR)/docs/reference/performance.md $(CURDIR)/docs/reference/performance
 
-# --- pictures of the docs
-
-# Not part of "make ci", whose tests compare the sessions and the pictures.
 .PHONY: tour
-tour: ## play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
+tour: # play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
 	tools/tour.sh $(CACHE)/tour
 
-# Not part of "make ci": takes minutes.
 .PHONY: screenshot
-screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge ## run sidecars and a bridge under Prometheus and draw the dashboard; needs prometheus, Node.js, chromium, pngquant
+screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge # run sidecars and a bridge under Prometheus and draw the dashboard; needs prometheus, Node.js, chromium, pngquant
 	$(TEST_ENV) tools/screenshot.sh $(CACHE)/screenshot $(CURDIR)/$(BIN)/delegated-ipam-bridge
 
-# --- checks
+# --- checks of each change (workflow test)
 
 .PHONY: ci
-ci: test checks ## run the tests, then the checks
+ci: test checks # run the tests, then the checks
 
 .PHONY: checks
-checks: lint lint-workflows tidy-check generate-check model test-property faults-every test-dhcp test-observe test-deploy test-image test-tools reproducible fuzz ## run the checks that "make test" omits
+checks: check-code check-faults check-images ## run the checks that "make test" omits
+
+# The groups are the jobs of .github/workflows/test.yml.
+.PHONY: check-code check-faults check-images
+check-code: lint lint-workflows tidy-check generate-check test-tools
+check-faults: faults-every model test-property test-dhcp fuzz
+check-images: test-observe test-deploy test-image reproducible
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## format the hand-written code
@@ -372,14 +363,14 @@ lint: $(TOOLS)/golangci-lint ## check imports, format and code (.golangci.yml)
 	cd tools && $(CURDIR)/$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: lint-workflows
-lint-workflows: $(TOOLS)/actionlint ## check .github/workflows: syntax, each action at a commit, only the release may write
+lint-workflows: $(TOOLS)/actionlint # check .github/workflows: syntax, each action at a commit, only the release may write
 	$(TOOLS)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$$'
 	@! grep -LE '^permissions:( \{\})?$$' .github/workflows/*.yml | grep .
 	@! grep -nE 'write-all|: write$$' .github/workflows/*.yml | grep -v 'release.yml:.*contents: write'
 
 .PHONY: tidy-check
-tidy-check: ## fail if "go mod tidy" would change a go.mod or go.sum
+tidy-check: # fail if "go mod tidy" would change a go.mod or go.sum
 	@for module in $(MODULES); do go -C $$module mod tidy -diff || { echo "$$module is not tidy; run 'go mod tidy' there" >&2; exit 1; }; done
 
 $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum

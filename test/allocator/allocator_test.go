@@ -1,5 +1,5 @@
 // Package allocator lets the planner of the bridge and the allocator of Cilium's ipam mode crd (pkg/ipam)
-// work on one CiliumNode, in random order ("make test-allocator"). The tests of the planner have an agent
+// work on one CiliumNode, in random order ("make allocator-test"). The tests of the planner have an agent
 // that imitates it, so that they are fast and repeatable.
 package allocator
 

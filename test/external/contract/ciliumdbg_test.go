@@ -13,14 +13,14 @@ import (
 )
 
 // envCiliumDbg has the path of the real cilium-dbg. It takes minutes to build, so only
-// `make test-cilium-dbg` sets it.
+// `make cilium-dbg-test` sets it.
 const envCiliumDbg = "DELEGATED_IPAM_TEST_CILIUM_DBG"
 
 func TestCiliumDbg(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv(envCiliumDbg)
 	if program == "" {
-		t.Skipf("$%s is not set; make test-cilium-dbg builds cilium-dbg and sets it", envCiliumDbg)
+		t.Skipf("$%s is not set; make cilium-dbg-test builds cilium-dbg and sets it", envCiliumDbg)
 	}
 	tests := map[string]struct {
 		start startFunc
