@@ -1,6 +1,6 @@
 // Package agent tests a real, unmodified cilium-agent with the sidecar and the bridge, a real API
 // server and the real host-local. "make agent-test" builds the programs and runs each test in
-// separate namespaces; plain "go test" skips most tests. README.md describes requirements and tests.
+// separate namespaces; plain "go test" skips most tests. test/README.md describes requirements and tests.
 package agent
 
 import (

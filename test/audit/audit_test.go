@@ -1,4 +1,4 @@
-// Package audit tests the audit of a cluster with a real kube-apiserver (README.md).
+// Package audit tests the audit of a cluster with a real kube-apiserver (test/README.md).
 package audit
 
 import (

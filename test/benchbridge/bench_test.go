@@ -1,7 +1,7 @@
 // Package benchbridge measures the bridge with many nodes: real bridges over a real kube-apiserver and
 // etcd, with imitated agents, kubelets and plugins. "make bench-bridge" builds the programs, runs the
-// cases and writes the table of docs/reference/bridge-performance.md; plain "go test" skips them. README.md describes
-// the real and the imitated parts.
+// cases and writes the table of docs/reference/bridge-performance.md; plain "go test" skips them. test/README.md
+// describes the real and the imitated parts.
 package benchbridge
 
 import (

@@ -23,7 +23,7 @@ done
 hierarchies=$(findmnt -n -o TARGET -t cgroup,cgroup2)
 for controller in cpu cpuset memory pids name=systemd; do
   findmnt -n -t cgroup -o OPTIONS | tr , '\n' | grep -qx "$controller" ||
-    { echo "no hierarchy of cgroup v1 has $controller; expected cgroup v1 beside a cgroup2 (README.md)" >&2; exit 1; }
+    { echo "no hierarchy of cgroup v1 has $controller; expected cgroup v1 beside a cgroup2 (test/README.md)" >&2; exit 1; }
 done
 export CLUSTER_TEST_CGROUP=delegated-ipam-cluster-test-$$
 test_pid=

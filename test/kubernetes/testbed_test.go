@@ -1,6 +1,6 @@
 // Package kubernetes tests the images and manifests on two real nodes: kubelets, containerd and
 // cilium-agents, an API server with its controllers and scheduler. "make cluster-test" builds the
-// programs and runs the test in separate namespaces; plain "go test" skips it. README.md describes
+// programs and runs the test in separate namespaces; plain "go test" skips it. test/README.md describes
 // requirements and cases.
 package kubernetes
 
@@ -30,7 +30,7 @@ const (
 	systemNamespace = "kube-system"
 	// convergeTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
 	// does not limit the time of any operation: the kubelet waits up to 5 minutes before it starts a
-	// container again (README.md, Recovery times), and again if the container has ended meanwhile.
+	// container again (test/README.md, Recovery times), and again if the container has ended meanwhile.
 	convergeTimeout = 15 * time.Minute
 )
 

@@ -1,4 +1,4 @@
-// Package network tests delegated-ipam-bridge network with a real kube-apiserver (README.md).
+// Package network tests delegated-ipam-bridge network with a real kube-apiserver (test/README.md).
 package network
 
 import (

@@ -1,6 +1,6 @@
 // Package whereabouts tests the sidecar with the real whereabouts over a real kube-apiserver.
 // "make plugin-test" builds the programs and runs the tests in separate namespaces; plain "go test"
-// skips them. README.md describes requirements and tests.
+// skips them. test/README.md describes requirements and tests.
 package whereabouts
 
 import (
