@@ -1,0 +1,111 @@
+package kubernetes
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// ciliumChart is in the one command of the quick start that installs Cilium.
+const ciliumChart = " cilium/cilium "
+
+var (
+	// quickstartStep is a block of commands and, if the page shows it, its output.
+	quickstartStep = regexp.MustCompile("(?s)\n```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
+	// What differs between clusters and runs: hashes, ages and other numbers, the width of columns.
+	quickstartHash   = regexp.MustCompile(`-[0-9a-f]{16}\b`)
+	quickstartAge    = regexp.MustCompile(`\b([0-9]+[hms])+\b`)
+	quickstartNumber = regexp.MustCompile(`[0-9]+`)
+)
+
+// TestClusterQuickstart runs the commands of docs/quickstart.md in their order, and compares their
+// output with that of the page.
+func TestClusterQuickstart(t *testing.T) {
+	tb := newTestbed(t, bridgeMode())
+	tb.route(t)
+	for _, n := range tb.nodes {
+		// The pods' image of the page is in a registry; the agent is a service of the node.
+		for _, args := range [][]string{
+			{"ctr", "--namespace=k8s.io", "images", "tag", "localhost/cluster-test/busybox:1", "registry.k8s.io/pause:3.10"},
+			{"ln", "-s", filepath.Join(cluster.MustEnv(t, "CLUSTER_TEST_AGENT_DIR", "cluster-test"), "bin", "cilium-dbg"), "/run/bin/"},
+		} {
+			_, err := n.command(t.Context(), args...)
+			harness.Must(t, err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(tb.root, "docs", "quickstart.md"))
+	harness.Must(t, err)
+	steps := quickstartStep.FindAllStringSubmatch(string(page), -1)
+	if len(steps) == 0 {
+		t.Fatal("docs/quickstart.md has no commands")
+	}
+	for _, step := range steps {
+		if strings.Contains(step[1], ciliumChart) {
+			tb.mustKubectl(t, "apply", "-f", "test/kubernetes/testdata/cilium.yaml")
+			continue
+		}
+		out := tb.shell(t, step[1])
+		t.Logf("%s%s", step[1], out)
+		if difference := differsFromPage(out, step[2]); step[2] != "" && difference != "" {
+			t.Errorf("%s: docs/quickstart.md shows\n%s", difference, step[2])
+		}
+	}
+	tb.hold(t)
+}
+
+// shell runs commands of a page as the administrator, and returns what they print.
+func (tb *testbed) shell(t *testing.T, commands string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+	cmd.Dir = tb.root
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(tb.bin("kubectl"))+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+filepath.Join(tb.dir, "admin.kubeconfig"), "HOME="+tb.dir)
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v; it printed %s and %s", commands, err, out, failure.String())
+	}
+	return string(out)
+}
+
+// differsFromPage returns the first line that is missing in one of both; the order of lines does not
+// count, and a line … on the page stands for further ones.
+func differsFromPage(output, page string) string {
+	got, want := quickstartLines(output), quickstartLines(page)
+	more := slices.Contains(want, "…")
+	for _, line := range want {
+		at := slices.Index(got, line)
+		if at < 0 && line != "…" {
+			return "the commands do not print a line like " + line
+		}
+		if at >= 0 {
+			got = slices.Delete(got, at, at+1)
+		}
+	}
+	if len(got) > 0 && !more {
+		return "the commands also print " + got[0]
+	}
+	return ""
+}
+
+// quickstartLines returns the lines of an output without what varies.
+func quickstartLines(output string) []string {
+	output = quickstartHash.ReplaceAllString(output, "-HASH")
+	output = quickstartAge.ReplaceAllString(output, "AGE")
+	output = quickstartNumber.ReplaceAllString(output, "0")
+	var lines []string
+	for line := range strings.Lines(output) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
