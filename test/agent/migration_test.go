@@ -59,7 +59,7 @@ func TestMigrationToCRDMode(t *testing.T) {
 	store, err = tb.hostLocalLeases()
 	must(t, err)
 	if !store[left] {
-		t.Errorf("%s was freed by a DEL whose configuration lacks the plugin; docs/install/cilium-agent.md says that it leaks", left)
+		t.Errorf("%s was freed by a DEL whose configuration lacks the plugin; docs/install/bridge.md says that it leaks", left)
 	}
 	tb.record(t, "the old pod's address, the new pod's", fmt.Sprintf("%s, %s", ip, fresh.ips[0]))
 }

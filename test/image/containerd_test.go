@@ -65,7 +65,7 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 	}
 }
 
-// The command of docs/install/kubernetes.md gives each image the name in the manifests, and finds
+// The command of docs/install/bridge.md gives each image the name in the manifests, and finds
 // both architectures.
 func TestImportIntoContainerd(t *testing.T) {
 	var archives []string

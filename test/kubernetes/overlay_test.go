@@ -33,7 +33,7 @@ func (tb *testbed) manifests(t *testing.T) string {
 }
 
 // writeOverlay writes a kustomization over a directory of the repository, and other files beside it, as
-// docs/install/kubernetes.md describes it ("Own changes"). It returns the directory.
+// docs/install/bridge.md describes it ("As DaemonSets"). It returns the directory.
 func (tb *testbed) writeOverlay(t *testing.T, name, base, kustomization string, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(tb.dir, name)

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// uninstallReleased waits as docs/install/kubernetes.md does until all addresses are released.
+// uninstallReleased waits as docs/install/bridge.md does until all addresses are released.
 func (tb *testbed) uninstallReleased(t *testing.T) {
 	t.Helper()
 	// "kubectl wait" fails before the first pod exists.
@@ -24,7 +24,7 @@ func (tb *testbed) uninstallReleased(t *testing.T) {
 	})
 }
 
-// testUninstall follows docs/install/kubernetes.md, "Uninstall".
+// testUninstall follows docs/install/bridge.md, "Uninstall".
 func (tb *testbed) testUninstall(t *testing.T) {
 	tb.removePods(t)
 	begin := time.Now()
@@ -35,7 +35,7 @@ func (tb *testbed) testUninstall(t *testing.T) {
 	tb.mustKubectl(t, "--namespace", systemNamespace, "rollout", "status", "daemonset", "delegated-ipam-uninstall", "--timeout=10m")
 	tb.mustKubectl(t, "delete", "-k", "deploy/kubernetes/uninstall")
 	tb.mustKubectl(t, "delete", "-k", tb.manifests(t), "--ignore-not-found")
-	tb.record(t, "from the first command of docs/install/kubernetes.md to the last", time.Since(begin))
+	tb.record(t, "from the first command of docs/install/bridge.md to the last", time.Since(begin))
 	tb.checkNothingLeft(t)
 	tb.removePools(t)
 }

@@ -122,7 +122,7 @@ func ParseAddress(key string) (ip netip.Addr, wellFormed bool) {
 // OtherMode returns the part of a CiliumNode that shows another ipam mode than crd; empty for none. In
 // crd mode the agent leaves these fields unchanged, so the fields of a previous mode stay until the
 // CiliumNode is created again. One that no operator has written to yet looks like one of mode crd
-// (docs/install/cilium-agent.md, Limits).
+// (docs/install/bridge.md, Limits).
 func (n *Node) OtherMode() string {
 	ipam := n.Spec.IPAM
 	switch {
