@@ -57,9 +57,11 @@ type Watch[T any] struct {
 	initial, unsupported bool
 
 	mu sync.Mutex
-	// err is the error of the last request, failures how many have failed since one has not.
+	// err is the error of the last request, failures how many have failed since one has not, and refused
+	// whether the last one was forbidden.
 	err      error
 	failures int
+	refused  bool
 	// listed reports whether all objects were received, connected whether no request has failed since.
 	listed, connected bool
 	// returned is when they were received after failures.
@@ -124,7 +126,8 @@ func (w *Watch[T]) Returned() time.Time {
 	return w.returned
 }
 
-// Err returns the error of the last request.
+// Err returns the error of the last request. It is Forbidden only if the one before it was, too: an API
+// server that has just started knows no roles.
 func (w *Watch[T]) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +219,11 @@ func (w *Watch[T]) wait(ctx context.Context) {
 
 func (w *Watch[T]) done(verb string, err error) {
 	w.mu.Lock()
-	w.err = err
+	refused := apierrors.IsForbidden(err)
+	if w.err = err; refused && !w.refused {
+		w.err = errors.New(err.Error())
+	}
+	w.refused = refused
 	if w.failures++; err == nil {
 		w.failures = 0
 	}

@@ -260,6 +260,27 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// An API server that has just started refuses what it permits later.
+func TestRefusedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		w := newTestWatch(s)
+		simulate(t, func(t *testing.T) {
+			s.fail(syscall.ECONNREFUSED)
+			advance(time.Minute)
+			s.fail(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+			for repeated := range 3 {
+				for before := s.count(); s.count() == before; {
+					advance(time.Second)
+				}
+				if err := w.Err(); err == nil || apierrors.IsForbidden(err) != (repeated > 0) {
+					t.Errorf("request %d: error %v, forbidden %v", repeated, err, apierrors.IsForbidden(err))
+				}
+			}
+		}, w)
+	})
+}
+
 // A watch that always expires is repeated with delays.
 func TestExpired(t *testing.T) {
 	for name, s := range map[string]*server{"refused": {expired: true}, "event": {expiredEvent: true}} {
