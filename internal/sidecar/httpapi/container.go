@@ -11,6 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
@@ -52,7 +53,7 @@ func (h *handlers) addContainer(p cni.PostCniAddParams) middleware.Responder {
 		return addErrors.respond(ctx, err)
 	}
 	got, err := h.Engine.AddContainer(ctx, p.Request.Network, c)
-	logAttachment(ctx, got)
+	logContainer(ctx, c, got)
 	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return addErrors.respond(ctx, err)
@@ -71,7 +72,7 @@ func (h *handlers) delContainer(p cni.PostCniDelParams) middleware.Responder {
 		return delErrors.respond(ctx, err)
 	}
 	got, err := h.Engine.DelContainer(ctx, p.Request.Network, c)
-	logAttachment(ctx, got)
+	logContainer(ctx, c, got)
 	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return delErrors.respond(ctx, err)
@@ -90,7 +91,7 @@ func (h *handlers) checkContainer(p cni.PostCniCheckParams) middleware.Responder
 		return checkErrors.respond(ctx, err)
 	}
 	got, err := h.Engine.CheckContainer(ctx, p.Request.Network, c)
-	logAttachment(ctx, got)
+	logContainer(ctx, c, got)
 	if err != nil {
 		return checkErrors.respond(ctx, err)
 	}
@@ -130,6 +131,12 @@ func (h *handlers) checkContainers(ctx context.Context) error {
 		return errNotRuntime
 	}
 	return nil
+}
+
+// logContainer adds to the log line of a request the attachment, and the ID that its runtime knows.
+func logContainer(ctx context.Context, c call.Container, a engine.Attachment) {
+	logAttachment(ctx, a)
+	logField(ctx, "containerID", c.ContainerID)
 }
 
 // containerOf returns the parameters of a request, or what of them swagger.yaml cannot check.
