@@ -8,6 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // checkVerification checks that held attachments are verified by the method of the plugin's profile.
@@ -61,7 +62,7 @@ func checkAttachments(o *Observations, r *report) {
 			"record %s is unusable: %s", q.File, q.Reason)
 	}
 	if r.clean() && o.ListErr == nil {
-		r.ok("none of %d attachments is lost, outside the ranges, blocked by the plugin or unreadable; %s", len(o.After), lastVerified(o.After))
+		r.ok("none of %d attachments is lost, outside the ranges, blocked by the plugin or unreadable; %s%s", len(o.After), lastVerified(o.After), ofPods(o.After))
 	}
 }
 
@@ -111,4 +112,21 @@ func lastVerified(list []*models.Attachment) string {
 		return fmt.Sprintf("%d of %d held ones were not verified since the sidecar started", never, held)
 	}
 	return fmt.Sprintf("%d held ones were verified, none before %s", held, oldest.UTC().Format(time.RFC3339))
+}
+
+// ofPods describes the attachments of pods; empty without one.
+func ofPods(list []*models.Attachment) string {
+	count, oldest := 0, time.Time{}
+	for _, a := range list {
+		if !record.OfContainer(a.Owner) {
+			continue
+		}
+		if count++; count == 1 || time.Time(a.Created).Before(oldest) {
+			oldest = time.Time(a.Created)
+		}
+	}
+	if count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d are of pods, the oldest from %s", count, oldest.UTC().Format(time.RFC3339))
 }

@@ -79,6 +79,10 @@ type Summary struct {
 	Lost int
 	// Excluded counts attachments that keep excluded addresses.
 	Excluded int
+	// Containers counts attachments of container interfaces; OldestContainer is when the oldest was added,
+	// zero if there is none.
+	Containers      int
+	OldestContainer time.Time
 	// PendingRelease is when the oldest releasing attachment entered that state; zero if there
 	// is none.
 	PendingRelease time.Time
@@ -115,16 +119,30 @@ func (s Summary) with(a *entry) Summary {
 	if protocol.KeepsExcluded(a.Owner) {
 		s.Excluded++
 	}
-	since := a.Rec.Changed
-	if a.Rec.State == record.Releasing && (s.PendingRelease.IsZero() || since.Before(s.PendingRelease)) {
-		s.PendingRelease = since
+	if protocol.OfContainer(a.Owner) {
+		s.Containers++
+		s.OldestContainer = earlier(s.OldestContainer, a.Rec.Created)
+	}
+	if a.Rec.State == record.Releasing {
+		s.PendingRelease = earlier(s.PendingRelease, a.Rec.Changed)
 	}
 	return s
 }
 
+// earlier returns the earlier of two moments; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
-	sum := Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Excluded: s.Excluded + o.Excluded, PendingRelease: s.PendingRelease}
+	sum := Summary{
+		States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Excluded: s.Excluded + o.Excluded, Containers: s.Containers + o.Containers,
+		OldestContainer: earlier(s.OldestContainer, o.OldestContainer), PendingRelease: earlier(s.PendingRelease, o.PendingRelease),
+	}
 	for _, part := range []Summary{s, o} {
 		for state, n := range part.States {
 			sum.States[state] += n
@@ -132,9 +150,6 @@ func (s Summary) Add(o Summary) Summary {
 		for family, n := range part.Addresses {
 			sum.Addresses[family] += n
 		}
-	}
-	if s.PendingRelease.IsZero() || !o.PendingRelease.IsZero() && o.PendingRelease.Before(s.PendingRelease) {
-		sum.PendingRelease = o.PendingRelease
 	}
 	return sum
 }
