@@ -1,15 +1,18 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -72,8 +75,9 @@ func (j *Journal) Load() (Loaded, error) {
 	j.reloadReasons()
 	var l Loaded
 	clear(j.futureVersions)
+	shared := common{map[string]string{}, map[string]json.RawMessage{}, map[string]profile.Profile{}}
 	for _, e := range entries {
-		if err := j.loadFile(&l, e.Name()); err != nil {
+		if err := j.loadFile(&l, shared, e.Name()); err != nil {
 			return Loaded{}, fmt.Errorf("record %s: %w", j.attachments.path(e.Name()), err)
 		}
 	}
@@ -82,7 +86,7 @@ func (j *Journal) Load() (Loaded, error) {
 }
 
 // loadFile adds one entry of attachments/ to l, moves it to quarantine/ or removes it.
-func (j *Journal) loadFile(l *Loaded, name string) error {
+func (j *Journal) loadFile(l *Loaded, shared common, name string) error {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
 		failpoint.Reach(failpoint.LeftoverRemoved)
@@ -108,8 +112,43 @@ func (j *Journal) loadFile(l *Loaded, name string) error {
 		return nil
 	}
 	r.Pool = j.poolName(r.Pool)
+	shared.share(&r)
 	l.Records = append(l.Records, r)
 	return nil
+}
+
+// common has texts, configurations and profiles (by plugin type) of records. Most records have the same
+// ones, and memory needs each only once.
+type common struct {
+	texts    map[string]string
+	configs  map[string]json.RawMessage
+	profiles map[string]profile.Profile
+}
+
+// share replaces parts of a record by equal ones that are known.
+func (c common) share(r *record.Record) {
+	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID, &r.MachineID}
+	for i := range r.Invocations {
+		inv := &r.Invocations[i]
+		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
+		if config, ok := c.configs[string(inv.Config)]; ok {
+			inv.Config = config
+		} else {
+			c.configs[string(inv.Config)] = inv.Config
+		}
+		if p, ok := c.profiles[inv.Plugin]; ok && reflect.DeepEqual(p, inv.Profile) {
+			inv.Profile = p
+		} else {
+			c.profiles[inv.Plugin] = inv.Profile
+		}
+	}
+	for _, text := range texts {
+		if known, ok := c.texts[*text]; ok {
+			*text = known
+		} else {
+			c.texts[*text] = *text
+		}
+	}
 }
 
 // poolName returns the name of a pool on disk by the options.
