@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -64,8 +66,7 @@ func (a *app) serve(ctx context.Context) error {
 	return err
 }
 
-// startBackground watches the CNI configuration, logs the readiness, reloads and serves the
-// metrics until ctx ends. The function that it returns waits for the end of all four.
+// startBackground watches the CNI configuration, logs the readiness, reloads, returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}
@@ -81,10 +82,29 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	running.Go(func() { a.logReadiness(ctx, changed) })
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { a.reloads(ctx, report) })
+	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
 	return func() error {
 		running.Wait()
 		return watchErr
+	}
+}
+
+// returnMemory returns to the system what loading and the first verification of all records needed. The
+// runtime would keep it for later, of which an idle sidecar needs little.
+func (a *app) returnMemory(ctx context.Context) {
+	ticks := time.NewTicker(time.Second)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if a.engine.QueueLengths()[engine.QueueBackground] == 0 {
+			debug.FreeOSMemory()
+			return
+		}
 	}
 }
 
