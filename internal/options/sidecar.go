@@ -51,6 +51,7 @@ type Sidecar struct {
 	CNINetNS, CNIIfName                   string
 
 	ReleaseDelay, IPAMExpiration time.Duration
+	MissingNetNSReleaseDelay     time.Duration
 	MetricsAddress, ConfigDir    string
 	Log
 
@@ -183,6 +184,11 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 		{
 			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)",
 			Valid: func() bool { return s.ReleaseDelay >= 0 }, Expected: "0s or more",
+		},
+		{
+			Name: "missing-netns-release-delay", Value: Duration(&s.MissingNetNSReleaseDelay), Default: "0s",
+			Help:  "how long a pod keeps its addresses after its network namespace is missing (0s = until its runtime releases them; docs/install/pods.md)",
+			Valid: func() bool { return s.MissingNetNSReleaseDelay >= 0 }, Expected: "0s or more",
 		},
 		{
 			// The agent asks for the two families of an owner, and again after a failure, within

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,10 +62,11 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 // app is the assembled sidecar.
 type app struct {
 	*reporter
-	log     logrus.FieldLogger
-	metrics *metrics.Metrics
-	api     *httpapi.API
-	loaded  journal.Loaded
+	log        logrus.FieldLogger
+	metrics    *metrics.Metrics
+	api        *httpapi.API
+	loaded     journal.Loaded
+	namespaces *namespaces
 	// overLimit logs the connections that are closed because there are too many, and refusals the
 	// requests of callers who may not call.
 	overLimit, refusals *logging.Repeated
@@ -119,6 +121,9 @@ func (a *app) connect(boot, machine string) (err error) {
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
+	a.namespaces = &namespaces{
+		engine: a.engine, grace: c.MissingNetNSReleaseDelay, log: a.log, own: cmp.Or(c.CNINetNS, plugin.DefaultNetNS), loaded: loadedContainers(a.loaded.Records),
+	}
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}

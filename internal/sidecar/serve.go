@@ -66,7 +66,8 @@ func (a *app) serve(ctx context.Context) error {
 	return err
 }
 
-// startBackground watches the CNI configuration, logs the readiness, reloads, returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
+// startBackground watches the CNI configuration and the network namespaces, logs the readiness, reloads,
+// returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
 	changed := make(chan struct{}, 1)
 	changed <- struct{}{}
@@ -82,6 +83,7 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	running.Go(func() { a.logReadiness(ctx, changed) })
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { a.reloads(ctx, report) })
+	running.Go(func() { a.namespaces.run(ctx) })
 	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
 	return func() error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,36 @@ func TestContainerReboot(t *testing.T) {
 	waitReleased(t, s, old.owner())
 	wantAddresses(t, s.AllocateFor(t, "router"), router)
 	wantLeaseCount(t, n, 2)
+}
+
+// A namespace counts as missing only beside one of a container that was added since the start.
+func TestContainerNamespaceMissing(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	namespaces := t.TempDir()
+	add := func(s *harness.Sidecar, c container) {
+		harness.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
+		request := c.request()
+		request["netns"] = filepath.Join(namespaces, c.id)
+		cni(t, s, "add", request).WantStatus(t, http.StatusOK)
+	}
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	gone, old, fresh := container{"gone", "eth0"}, container{"old", "eth0"}, container{"fresh", "eth0"}
+	add(s, gone)
+	add(s, old)
+	s.Stop(t)
+	harness.Must(t, os.Remove(filepath.Join(namespaces, gone.id)))
+
+	n.Flags = append(n.Flags, "--missing-netns-release-delay=10ms")
+	s = n.Start(t)
+	wantState(t, s, gone.owner(), "held")
+	add(s, fresh)
+	waitReleased(t, s, gone.owner())
+	wantState(t, s, old.owner(), "held")
+	wantState(t, s, fresh.owner(), "held")
+	wantLeased(t, n, router...)
+	wantLeaseCount(t, n, 3)
 }
 
 func TestContainerGC(t *testing.T) {

@@ -123,11 +123,16 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 	})
 	var errs []error
 	for _, k := range stale {
-		if _, err := e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), before: began}); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, e.ReleaseContainer(ctx, k, began))
 	}
 	return errors.Join(append(errs, e.pluginGC(ctx, n, valid))...)
+}
+
+// ReleaseContainer releases the attachment of a container interface that does not exist any more, if it
+// was created before a moment.
+func (e *Engine) ReleaseContainer(ctx context.Context, k protocol.Key, before time.Time) error {
+	_, err := e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), before: before})
+	return err
 }
 
 // pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.

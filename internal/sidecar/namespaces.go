@@ -1,0 +1,117 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+// maxSweepInterval bounds the time between two sweeps.
+const maxSweepInterval = time.Minute
+
+// namespaces releases containers whose network namespace has been missing for a grace time
+// (--missing-netns-release-delay;
+// docs/design/pods.md, What releases an address).
+type namespaces struct {
+	engine interface {
+		All() iter.Seq[engine.Attachment]
+		ReleaseContainer(ctx context.Context, k protocol.Key, before time.Time) error
+	}
+	grace time.Duration
+	log   logrus.FieldLogger
+	// own is CNI_NETNS of the calls for owners without a namespace.
+	own string
+	// loaded are the containers that were recorded at the start.
+	loaded map[protocol.Key]bool
+	// missing has since when each container's namespace is missing.
+	missing map[protocol.Key]time.Time
+}
+
+func loadedContainers(records []record.Record) map[protocol.Key]bool {
+	all := map[protocol.Key]bool{}
+	for _, r := range records {
+		if protocol.OfContainer(r.Owner) {
+			all[protocol.Key{Pool: r.Pool, Owner: r.Owner}] = true
+		}
+	}
+	return all
+}
+
+// run sweeps until ctx ends.
+func (n *namespaces) run(ctx context.Context) {
+	if n.grace == 0 {
+		return
+	}
+	ticks := time.NewTicker(min(n.grace, maxSweepInterval))
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticks.C:
+			n.sweep(ctx, now)
+		}
+	}
+}
+
+// sweep releases what is due at a moment. A directory counts only if it has the namespace of a container
+// that was added since the start: a mount of the host's directory that was covered by a later mount
+// would show none of them, and every pod of the node would lose its address.
+func (n *namespaces) sweep(ctx context.Context, now time.Time) {
+	proven, missing := map[string]bool{}, map[protocol.Key]string{}
+	for a := range n.engine.All() {
+		k, path := protocol.Key{Pool: a.Pool, Owner: a.Owner}, n.netNS(a)
+		if path == "" {
+			continue
+		}
+		_, err := os.Lstat(path)
+		switch {
+		case err == nil && !n.loaded[k]:
+			proven[filepath.Dir(path)] = true
+		case errors.Is(err, fs.ErrNotExist):
+			missing[k] = path
+		}
+	}
+	since := map[protocol.Key]time.Time{}
+	for k, path := range missing {
+		if !proven[filepath.Dir(path)] {
+			continue
+		}
+		since[k] = now
+		if first, ok := n.missing[k]; ok {
+			since[k] = first
+		}
+		if now.Sub(since[k]) < n.grace {
+			continue
+		}
+		log := n.log.WithFields(logrus.Fields{"owner": k.Owner, "poolName": k.Pool, "netns": path})
+		if err := n.engine.ReleaseContainer(ctx, k, since[k]); err != nil {
+			log.WithError(err).Warn("Failed to release a container without network namespace; it is repeated")
+			continue
+		}
+		log.Info("Released a container whose network namespace is missing")
+	}
+	n.missing = since
+}
+
+// netNS returns the network namespace that the runtime named for a held container interface; empty if it
+// is not known.
+func (n *namespaces) netNS(a engine.Attachment) string {
+	if !protocol.OfContainer(a.Owner) || a.State != record.Held || len(a.Invocations) == 0 {
+		return ""
+	}
+	if path := a.Invocations[len(a.Invocations)-1].NetNS; path != n.own {
+		return path
+	}
+	return ""
+}
