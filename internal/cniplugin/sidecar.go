@@ -129,14 +129,14 @@ func (s sidecar) response(conn io.Reader) ([]byte, error) {
 }
 
 // refused returns the error of a response. Its reason is a JSON string (swagger.yaml, Error), the
-// message of an object (go-openapi's own refusals), or a header where the contract has no body.
+// message of an object (go-openapi's own refusals).
 func (s sidecar) refused(code int, header textproto.MIMEHeader, body []byte) error {
 	var text string
 	var object struct{ Message string }
 	if json.Unmarshal(body, &text) != nil {
 		_ = json.Unmarshal(body, &object)
 	}
-	reason := cmp.Or(text, object.Message, header.Get("Delegated-Ipam-Reason"), "no reason given")
+	reason := cmp.Or(text, object.Message, "no reason given")
 	err := &refusal{code, fmt.Sprintf("the sidecar at %s answered %d: %s", s.socket, code, reason)}
 	if seconds, _ := strconv.Atoi(header.Get("Retry-After")); seconds > 0 {
 		return &later{err, time.Duration(seconds) * time.Second}
