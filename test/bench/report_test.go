@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,28 +75,5 @@ func TestAlternate(t *testing.T) {
 	broken := errors.New("broken")
 	if err := alternate(1, note("a"), func(bool) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v; want the error of a run", err)
-	}
-}
-
-func TestReportInPage(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	writeFile := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const begin, end = "<!-- written by make bench: begin -->\n", "<!-- written by make bench: end -->\n"
-	writeFile("before\n" + begin + "old\n" + end + "after\n")
-	if err := example().write(page); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(page)
-	if want := "before\n" + begin + example().markdown() + end + "after\n"; err != nil || string(got) != want {
-		t.Errorf("the page is\n%s, %v\nwant\n%s", got, err, want)
-	}
-	writeFile("no marks\n")
-	if err := example().write(page); err == nil {
-		t.Error("a page without marks was accepted; want an error")
 	}
 }
