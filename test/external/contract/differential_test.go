@@ -15,33 +15,33 @@ const (
 	differentialRequests = 1000
 	differentialSeed     = 16
 
-	// refusedCaller is a row of docs/reference/api.md.
+	// refusedCaller is a rule.
 	refusedCaller = "caller that may not call"
 )
 
-// The sidecar and Cilium's server must respond to generated requests alike, but for the rows of the
-// table in docs/reference/api.md; and each row must be seen.
+// The sidecar and Cilium's server must respond to generated requests alike, but for the rules, of
+// which each must be seen. docs/reference/api.md has a row for each.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
-	rows := documentedDifferences(t)
+	rules := differenceRules()
 	seen := map[string]int{}
 	for _, families := range [][]string{{ipv4}, {ipv4, ipv6}} {
 		p := newPair(t, families)
 		g := generator{rand.New(rand.NewPCG(differentialSeed, uint64(len(families)))), len(families) == 2, os.Geteuid() == 0}
 		for number := range differentialRequests {
-			p.compare(t, g.request(number), rows, seen)
+			p.compare(t, g.request(number), rules, seen)
 		}
 		if strings.Contains(p.sidecar.Log(), "panic") {
 			t.Error("the sidecar's log has a panic")
 		}
 	}
-	compareBusy(t, rows, seen)
-	for name := range rows {
+	compareBusy(t, rules, seen)
+	for name := range rules {
 		if name == refusedCaller && os.Geteuid() != 0 {
 			continue // only root can connect as another user
 		}
 		if seen[name] == 0 {
-			t.Errorf("no request shows the row %q of docs/reference/api.md", name)
+			t.Errorf("no request shows %q", name)
 		}
 	}
 }
@@ -67,8 +67,8 @@ func newPair(t *testing.T, families []string) pair {
 	return pair{families, n, s, startCiliumAgent(t, families...)}
 }
 
-// compare sends a request to both and finds the row of each difference.
-func (p pair) compare(t *testing.T, r request, rows map[string]documentedDifference, seen map[string]int) {
+// compare sends a request to both and finds the rule of each difference.
+func (p pair) compare(t *testing.T, r request, rules map[string]differenceRule, seen map[string]int) {
 	t.Helper()
 	p.cilium.reset(p.families)
 	dialCilium := func() (net.Conn, error) { return net.Dial("unix", p.cilium.socket) }
@@ -90,22 +90,22 @@ func (p pair) compare(t *testing.T, r request, rows map[string]documentedDiffere
 		}
 	}
 
-	findRows(t, r, differences(r, cilium, ours), rows, seen)
+	findRules(t, r, differences(r, cilium, ours), rules, seen)
 }
 
-// findRows counts the rows of differences. One without a row is an error.
-func findRows(t *testing.T, r request, differences []difference, rows map[string]documentedDifference, seen map[string]int) {
+// findRules counts the rules of differences. One without a rule is an error.
+func findRules(t *testing.T, r request, differences []difference, rules map[string]differenceRule, seen map[string]int) {
 	t.Helper()
 	for _, d := range differences {
 		found := false
-		for _, name := range sortedKeys(rows) {
-			if rows[name].matches(r, d) {
+		for _, name := range sortedKeys(rules) {
+			if rules[name].matches(r, d) {
 				seen[name]++
 				found = true
 			}
 		}
 		if !found {
-			t.Errorf("docs/reference/api.md has no row for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
+			t.Errorf("no rule for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
 		}
 	}
 }

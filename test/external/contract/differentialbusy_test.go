@@ -21,7 +21,7 @@ fi
 `
 
 // compareBusy compares a failing restore where the sidecar's queue is full.
-func compareBusy(t *testing.T, rows map[string]documentedDifference, seen map[string]int) {
+func compareBusy(t *testing.T, rules map[string]differenceRule, seen map[string]int) {
 	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
 	n.Store = nil
@@ -55,5 +55,5 @@ func compareBusy(t *testing.T, rows map[string]documentedDifference, seen map[st
 	cilium := startCiliumAgent(t, ipv4)
 	theirs := answerTo(t, r, nil, func() (net.Conn, error) { return net.Dial("unix", cilium.socket) })
 	ours := answerTo(t, r, nil, func() (net.Conn, error) { return net.Dial("unix", n.Socket) })
-	findRows(t, r, differences(r, theirs, ours), rows, seen)
+	findRules(t, r, differences(r, theirs, ours), rules, seen)
 }
