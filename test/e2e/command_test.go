@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -48,52 +47,6 @@ func TestClientCommands(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-func TestWrongUsage(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	tests := map[string]command{
-		"unknown command":                {line: "alocate", stderr: "alocate"},
-		"unknown flag":                   {line: "list --colour", stderr: "--colour"},
-		"missing owner":                  {line: "allocate", stderr: "OWNER"},
-		"too many arguments":             {line: "allocate a b", stderr: "OWNER"},
-		"unknown output format":          {line: "list -o xml", stderr: "xml"},
-		"host is not a unix socket":      {line: "list -H gopher://x", stderr: "gopher://x"},
-		"release without address":        {line: "release", stderr: "--all"},
-		"release with address and --all": {line: "release 10.15.0.2 --all", stderr: "--all"},
-		"malformed address":              {line: "restore banana router", stderr: "banana"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			tt.code = 2
-			wantCommand(t, n, tt)
-		})
-	}
-}
-
-func TestCommandWithoutSidecar(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	wantCommand(t, n, command{line: "list", code: 1, stderr: n.Socket})
-}
-
-func TestListJSON(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-
-	out := n.Command(t, "list", "-o", "json")
-	var got, want any
-	if err := json.Unmarshal([]byte(out.Stdout), &got); err != nil {
-		t.Fatalf("%s: %v", out.Stdout, err)
-	}
-	a := s.Do(t, "GET", "/v1/ipam")
-	harness.Must(t, json.Unmarshal(a.Body, &want))
-	if asJSON(t, got) != asJSON(t, want) {
-		t.Errorf("the command prints %s; the API answers %s", asJSON(t, got), asJSON(t, want))
-	}
-}
-
 func TestIDCommand(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -132,6 +85,7 @@ func TestIDInUse(t *testing.T) {
 	wantCommand(t, n, command{line: "id router", code: 1, stderr: "id router: "})
 }
 
+// An invalid option ends the process before it creates anything. The tests of the packages have all options.
 func TestInvalidServeFlag(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -139,29 +93,12 @@ func TestInvalidServeFlag(t *testing.T) {
 		// texts must be in the error.
 		texts []string
 	}{
-		"release-delay not a duration": {[]string{"--release-delay=banana"}, []string{"release-delay", "banana"}},
-		"release-delay negative":       {[]string{"--release-delay=-1s"}, []string{"release-delay", "-1s"}},
-		"ipam-expiration zero":         {[]string{"--ipam-expiration=0s"}, []string{"ipam-expiration", "0s"}},
-		"verify-interval negative":     {[]string{"--verify-interval=-1s"}, []string{"verify-interval", "-1s"}},
-		"plugin-timeout zero":          {[]string{"--plugin-timeout=0s"}, []string{"plugin-timeout", "0s"}},
-		"max-plugin-processes zero":    {[]string{"--max-plugin-processes=0"}, []string{"max-plugin-processes", "0"}},
-		"socket-mode not octal":        {[]string{"--socket-mode=rw"}, []string{"socket-mode", "rw"}},
-		"socket-group unknown":         {[]string{"--socket-group=no-such-group"}, []string{"socket-group", "no-such-group"}},
-		"local-router-ipv4 malformed":  {[]string{"--local-router-ipv4=banana"}, []string{"local-router-ipv4", "banana"}},
-		"local-router-ipv4 is IPv6":    {[]string{"--local-router-ipv4=fd00::1"}, []string{"local-router-ipv4", "fd00::1"}},
-		"ipv4-range malformed":         {[]string{"--ipv4-range=10.0.0.0/33"}, []string{"ipv4-range", "10.0.0.0/33"}},
-		"both families disabled":       {[]string{"--enable-ipv4=false", "--enable-ipv6=false"}, []string{"enable-ipv4", "enable-ipv6"}},
-		"pool without network":         {[]string{"--pool=blue"}, []string{"pool", "blue", "name=network"}},
-		"two pools on one network":     {[]string{"--pool=a=pods", "--pool=b=pods"}, []string{"pool", "pods"}},
-		"unknown log level":            {[]string{"--log-level=loud"}, []string{"log-level", "loud"}},
-		"unknown log format":           {[]string{"--log-format=xml"}, []string{"log-format", "xml"}},
-		"cni-ifname too long":          {[]string{"--cni-ifname=an-interface-name-too-long"}, []string{"cni-ifname", "an-interface-name-too-long"}},
-		"own network namespace":        {[]string{"--cni-netns=/proc/self/ns/net"}, []string{"cni-netns", "/proc/self/ns/net"}},
-		"socket-path too long":         {[]string{"--socket-path=/tmp/" + strings.Repeat("x", 120)}, []string{"socket-path", "107"}},
-		"unknown serve flag":           {[]string{"--colour=red"}, []string{"colour"}},
-		"enable-ipv6 not a boolean":    {[]string{"--enable-ipv6=perhaps"}, []string{"enable-ipv6", "perhaps"}},
-		"unexpected argument":          {[]string{"now"}, []string{"now"}},
-		"allow-uids not a number":      {[]string{"--allow-uids=root!"}, []string{"allow-uids", "root!"}},
+		"unknown flag":          {[]string{"--colour=red"}, []string{"colour"}},
+		"malformed value":       {[]string{"--release-delay=banana"}, []string{"release-delay", "banana"}},
+		"socket-group unknown":  {[]string{"--socket-group=no-such-group"}, []string{"socket-group", "no-such-group"}},
+		"own network namespace": {[]string{"--cni-netns=/proc/self/ns/net"}, []string{"cni-netns", "/proc/self/ns/net"}},
+		"socket-path too long":  {[]string{"--socket-path=/tmp/" + strings.Repeat("x", 120)}, []string{"socket-path", "107"}},
+		"unexpected argument":   {[]string{"now"}, []string{"now"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,15 +119,6 @@ func TestInvalidServeFlag(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestCommandHelp(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	for _, name := range []string{"serve", "allocate", "restore", "release", "list", "gc", "status", "id", "version"} {
-		wantCommand(t, n, command{line: name + " --help", stdout: "delegated-ipam " + name})
-		wantCommand(t, n, command{line: "--help", stdout: name})
 	}
 }
 

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -39,42 +33,6 @@ func TestDoctorRepair(t *testing.T) {
 		}
 		wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	})
-}
-
-func TestDoctorRepairLinks(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	network := filepath.Dir(storeFile(n, "10.15.0.77"))
-	outside := filepath.Join(n.Dir, "outside")
-	stale := filepath.Join(outside, "10.15.0.77")
-	for _, dir := range []string{outside, network} {
-		harness.Must(t, os.MkdirAll(dir, 0o755))
-	}
-	harness.Must(t, os.WriteFile(stale, nil, 0o600))
-	wantUntouched := func() {
-		t.Helper()
-		if all, err := os.ReadDir(outside); err != nil || len(all) != 1 || all[0].Name() != filepath.Base(stale) {
-			t.Errorf("the directory outside has %v, %v; want it untouched", all, err)
-		}
-	}
-	harness.Must(t, os.Symlink(stale, storeFile(n, "10.15.0.77")))
-	n.Start(t)
-	wantFindings(t, n, 3, []string{"warning store 10.15.0.77"}, "--repair")
-	wantUntouched()
-	harness.Must(t, os.Remove(storeFile(n, "10.15.0.77")))
-	harness.Must(t, os.Remove(filepath.Join(network, "lock")))
-
-	harness.Must(t, os.Symlink(filepath.Join(outside, "lock"), filepath.Join(network, "lock")))
-	wantFindings(t, n, 1, []string{"error store "}, "--repair")
-	wantUntouched()
-	harness.Must(t, os.Remove(filepath.Join(network, "lock")))
-
-	harness.Must(t, os.Rename(network, network+".moved"))
-	harness.Must(t, os.Symlink(outside, network))
-	wantFindings(t, n, 1, []string{"error store "}, "--repair")
-	wantUntouched()
-	harness.Must(t, os.Remove(network))
-	harness.Must(t, os.Rename(network+".moved", network))
 }
 
 func TestDoctorLeases(t *testing.T) {
@@ -111,72 +69,6 @@ func TestDoctorSidecar(t *testing.T) {
 			t.Errorf("exit status %d, output %q; want 1 and %q", o.ExitCode, o.Stdout, text)
 		}
 	}
-}
-
-func TestDoctorRepairLock(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	s.Allocate(t, harness.Request{Owner: "router"})
-	file := storeFile(n, "10.15.0.77")
-	putLease(t, n, "10.15.0.77", "")
-	lock, err := os.Open(filepath.Join(filepath.Dir(file), "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	wrote := make(chan error, 1)
-	go func() { wrote <- writeWhileDoctorWaits(ctx, lock, file) }()
-	o := n.Command(t, "doctor", "--repair")
-	cancel()
-	if err := <-wrote; err != nil {
-		t.Fatal(err)
-	}
-	if data, err := os.ReadFile(file); err != nil || string(data) != podsLease {
-		t.Errorf("the file holds %q, %v; want what host-local wrote before it unlocked", data, err)
-	}
-	if o.ExitCode != 0 {
-		t.Errorf("exit status %d, output %q; want 0", o.ExitCode, o.Stdout)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// podsLease is the content of the file of a pod's address.
-const podsLease = "pod\r\neth0"
-
-// writeWhileDoctorWaits acts as a slow host-local: when a doctor has opened the lock that
-// it holds, it writes its ID to the file that it has created, and unlocks.
-func writeWhileDoctorWaits(ctx context.Context, lock *os.File, file string) error {
-	defer lock.Close()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !openedByDoctor(lock.Name()) {
-		select {
-		case <-ctx.Done():
-			return errors.New("doctor ended without waiting for the lock")
-		case <-tick.C:
-		}
-	}
-	return os.WriteFile(file, []byte(podsLease), 0o600)
-}
-
-// openedByDoctor reports whether a `doctor` process has a file open.
-func openedByDoctor(file string) bool {
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is valid, so it cannot fail
-	return slices.ContainsFunc(links, func(link string) bool {
-		target, err := os.Readlink(link)
-		if err != nil || target != file {
-			return false
-		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(link), "..", "cmdline"))
-		return err == nil && bytes.Contains(line, []byte("\x00doctor\x00"))
-	})
 }
 
 // storeFile returns the path of the file of an address of the network "pods".

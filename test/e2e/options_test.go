@@ -34,35 +34,6 @@ var hostileFiles = map[string]func(path string) error{
 	"directory":    func(path string) error { return os.Mkdir(path, 0o755) },
 }
 
-func TestHostileConfigDir(t *testing.T) {
-	t.Parallel()
-	for name, create := range hostileFiles {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := nodeWith(t, harness.DualStack())
-			file := filepath.Join(n.Dir, "config", "owners")
-			harness.Must(t, os.Mkdir(filepath.Dir(file), 0o755))
-			harness.Must(t, create(file))
-			wantStartFailure(t, n.Launch(t, "--config-dir="+filepath.Dir(file)), file, "65536 bytes")
-		})
-	}
-}
-
-func TestHostileProfile(t *testing.T) {
-	t.Parallel()
-	for name, create := range hostileFiles {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := nodeWith(t, harness.DualStack())
-			file := filepath.Join(n.Dir, "profile.json")
-			harness.Must(t, create(file))
-			s := n.Launch(t, "--plugin-profile="+file)
-			s.WaitServing(t)
-			waitForLog(t, s, "--plugin-profile", file)
-		})
-	}
-}
-
 func TestHostileCNIConf(t *testing.T) {
 	t.Parallel()
 	for name, create := range hostileFiles {

@@ -83,7 +83,7 @@ func TestProbesNotReady(t *testing.T) {
 			tt.spoil(t, n, plugin)
 			n.Launch(t, "--enable-ipv6=false")
 			wantProbes(t, n, tt.failure)
-			if tt.failure == "does not answer" {
+			if tt.failure == "does not respond" {
 				plugin.Open(t, "go-on") // or the sidecar would stop only after --plugin-timeout
 			}
 		})
