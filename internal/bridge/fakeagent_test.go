@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
 // fakeAgent imitates an agent that allocates addresses of the pool immediately and writes its used
@@ -68,7 +69,7 @@ func (a *fakeAgent) allocate(owner string) string {
 	a.f.mu.Lock()
 	defer a.f.mu.Unlock()
 	for ip, e := range a.f.node.Spec.IPAM.Pool {
-		if a.allocated[ip] == "" && e.Owner == "" && a.f.node.Status.IPAM.ReleaseIPs[ip] == "" {
+		if a.allocated[ip] == "" && e.Owner == "" && crdagent.Allocatable(a.f.node.Status.IPAM.ReleaseIPs[ip]) {
 			a.allocated[ip] = owner
 			return ip
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
 // fakeNode is the CiliumNode at an API server, and the agent that answers marks.
@@ -160,15 +161,11 @@ func (f *fixture) write(to target, key string, value any) {
 		}
 		f.node.Spec.IPAM.Pool[key] = planner.Entry{Owner: owner, Resource: v["resource"].(string)}
 	case planner.Handshake:
-		switch {
-		case v == planner.Released:
+		if !f.agentSilent || v == planner.Released {
+			v = crdagent.Answer(v, published, used)
+		}
+		if f.node.Status.IPAM.ReleaseIPs[key] = v; v == "" {
 			delete(f.node.Status.IPAM.ReleaseIPs, key)
-		case f.agentSilent:
-			f.node.Status.IPAM.ReleaseIPs[key] = v
-		case used || !published:
-			f.node.Status.IPAM.ReleaseIPs[key] = planner.DoNotRelease
-		default:
-			f.node.Status.IPAM.ReleaseIPs[key] = planner.ReadyForRelease
 		}
 	default:
 		if to == targetStatus {

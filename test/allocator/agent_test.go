@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
 // initNodeStore creates the store of the allocators once for each process. A restarted agent is another
@@ -98,7 +100,7 @@ func (a *agent) deliver(node *ciliumv2.CiliumNode) {
 func answers(node *ciliumv2.CiliumNode) bool {
 	for ip, state := range node.Status.IPAM.ReleaseIPs {
 		_, published := node.Spec.IPAM.Pool[ip]
-		if node.Spec.IPAM.Pool != nil && (state == ipamoption.IPAMMarkForRelease || state == ipamoption.IPAMReleased && !published) {
+		if node.Spec.IPAM.Pool != nil && crdagent.Answer(state, published, false) != state {
 			return true
 		}
 	}

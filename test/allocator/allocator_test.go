@@ -1,6 +1,6 @@
 // Package allocator lets the planner of the bridge and the allocator of Cilium's ipam mode crd (pkg/ipam)
 // work on one CiliumNode, in random order ("make allocator-test"). The tests of the planner have an agent
-// that imitates it, so that they are fast and repeatable.
+// that imitates it, so that they are fast and repeatable; TestRules compares its rules with the real one.
 package allocator
 
 import (

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -157,19 +158,14 @@ func (a *agent) observe(object *unstructured.Unstructured) {
 	for ip, state := range release {
 		_, published := pool[ip]
 		_, allocated := a.allocated[ip]
-		switch {
-		case len(pool) == 0:
-			continue
-		case state == "released" && !published:
-			delete(release, ip)
-		case state == "marked-for-release" && (!published || allocated):
-			release[ip] = "do-not-release"
-		case state == "marked-for-release":
-			release[ip] = "ready-for-release"
-		default:
+		before, _ := state.(string)
+		answer := crdagent.Answer(before, published, allocated)
+		if len(pool) == 0 || answer == before {
 			continue
 		}
-		answered = true
+		if release[ip], answered = answer, true; answer == "" {
+			delete(release, ip)
+		}
 	}
 	text, _ := object.MarshalJSON()
 	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release), size: len(text)}
@@ -195,8 +191,8 @@ func (a *agent) release() map[string]any { return nestedMap(a.own, "status", "ip
 // lock.
 func (a *agent) allocatable(ip string) bool {
 	_, allocated := a.allocated[ip]
-	state := a.release()[ip]
-	return !allocated && (state == nil || state == "do-not-release")
+	state, _ := a.release()[ip].(string)
+	return !allocated && crdagent.Allocatable(state)
 }
 
 // allocate allocates any free address of the pool to an owner (allocateNext).

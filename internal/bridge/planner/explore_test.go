@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
 // The exploration has two slots, which two pods can use, beside those of the agent itself, which are
@@ -318,18 +320,7 @@ func (w world) see() world {
 	w.seen, w.current = w.written, true
 	for i := range w.seen.handshakes {
 		in := i != pingBit && w.pool[min(i, explored-1)] != absent
-		switch handshakeStates[w.seen.handshakes[i]] {
-		case MarkedForRelease:
-			answer := ReadyForRelease
-			if !in || w.allocated>>i&1 != 0 {
-				answer = DoNotRelease
-			}
-			w.seen.handshakes[i] = handshakeState(answer)
-		case Released:
-			if !in {
-				w.seen.handshakes[i] = 0
-			}
-		}
+		w.seen.handshakes[i] = handshakeState(crdagent.Answer(handshakeStates[w.seen.handshakes[i]], in, w.allocated>>i&1 != 0))
 	}
 	return w
 }
@@ -362,7 +353,7 @@ func (e *explorer) restore(w world) world {
 }
 
 func allocatable(handshake uint8) bool {
-	return handshake == 0 || handshakeStates[handshake] == DoNotRelease
+	return crdagent.Allocatable(handshakeStates[handshake])
 }
 
 // drain lets the time of a drain pass.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
 // podOwner is the owner of every endpoint.
@@ -27,14 +29,10 @@ func (m *model) sync() {
 	for ip, state := range a.seen.handshakes {
 		_, published := a.seen.pool[ip]
 		_, allocated := a.allocated[ip]
-		switch {
-		case state == MarkedForRelease && (!published || allocated):
-			a.seen.handshakes[ip], answered = DoNotRelease, true
-		case state == MarkedForRelease:
-			a.seen.handshakes[ip], answered = ReadyForRelease, true
-		case state == Released && !published:
+		answer := crdagent.Answer(state, published, allocated)
+		answered = answered || answer != state
+		if a.seen.handshakes[ip] = answer; answer == "" {
 			delete(a.seen.handshakes, ip)
-			answered = true
 		}
 	}
 	if answered {
@@ -80,7 +78,7 @@ func (m *model) restoreEndpoints() {
 			delete(a.endpoints, ip)
 			continue
 		}
-		if !published || a.seen.handshakes[ip] != "" && a.seen.handshakes[ip] != DoNotRelease {
+		if !published || !crdagent.Allocatable(a.seen.handshakes[ip]) {
 			m.t.Fatalf("the agent drops the endpoint of %s at its start: published %v, handshake %q", ip, published, a.seen.handshakes[ip])
 		}
 		a.allocated[ip] = Entry{Owner: podOwner, Resource: entry.Resource}
@@ -97,7 +95,7 @@ func (m *model) addPod(pick int) {
 	var free []netip.Addr
 	for ip, e := range a.seen.pool {
 		_, allocated := a.allocated[ip]
-		if state := a.seen.handshakes[ip]; !allocated && e.Owner == "" && ip != m.foreign && (state == "" || state == DoNotRelease) {
+		if !allocated && e.Owner == "" && ip != m.foreign && crdagent.Allocatable(a.seen.handshakes[ip]) {
 			free = append(free, ip)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
 
@@ -44,7 +45,7 @@ func (a *Agent) Start(t testing.TB) {
 	a.Step(t)
 	for ip, owner := range a.endpoints {
 		entry, published := a.seen.Pool[ip]
-		if !published || !a.allocatable(ip) {
+		if !published || !crdagent.Allocatable(a.seen.Release[ip]) {
 			t.Fatalf("the agent drops the endpoint of %s at its start: in the pool %v, handshake %q", ip, published, a.seen.Release[ip])
 		}
 		a.allocated[ip] = apiserver.Entry{Owner: owner + " [restored]", Resource: entry.Resource}
@@ -68,12 +69,7 @@ func (a *Agent) Step(t testing.TB) {
 	for ip, state := range n.Release {
 		_, published := n.Pool[ip]
 		_, allocated := a.allocated[ip]
-		switch {
-		case state == "marked-for-release" && (!published || allocated):
-			release[ip] = "do-not-release"
-		case state == "marked-for-release":
-			release[ip] = "ready-for-release"
-		case state == "released" && !published:
+		if release[ip] = crdagent.Answer(state, published, allocated); release[ip] == "" {
 			delete(release, ip)
 		}
 	}
@@ -123,17 +119,11 @@ func (a *Agent) Uses() []string { return slices.Sorted(maps.Keys(a.endpoints)) }
 func (a *Agent) available() []string {
 	var ips []string
 	for ip, e := range a.seen.Pool {
-		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && !a.foreign[ip] && a.allocatable(ip) {
+		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && !a.foreign[ip] && crdagent.Allocatable(a.seen.Release[ip]) {
 			ips = append(ips, ip)
 		}
 	}
 	return ips
-}
-
-// allocatable reports whether the handshake of an address, if there is one, lets it be allocated.
-func (a *Agent) allocatable(ip string) bool {
-	state := a.seen.Release[ip]
-	return state == "" || state == "do-not-release"
 }
 
 // Check fails the test if the address of an endpoint is not in the pool: the next start of the agent
