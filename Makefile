@@ -123,6 +123,9 @@ plugins: # build host-local, static, dhcp and bridge (tools/plugins) and an old 
 
 .PHONY: test
 test: test-contract test-system test-unit cover ## run the tests without the long runs of "make checks", then check the coverage
+	@echo "ran: test-contract, test-system with a sample of the faults, test-unit with a fifth of the property cases"
+	@$(MAKE) --no-print-directory skipped
+	@echo "the rest: make checks; each night: make faults, the suites of test/README.md"
 
 .PHONY: test-unit
 test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
