@@ -38,7 +38,6 @@ func (b *bench) measure() error {
 		{"start", b.start},
 		{"memory", b.memory},
 		{"binary", b.size},
-		{"heap allocations", b.heap},
 		{"growth", b.growth},
 	} {
 		if !wanted.MatchString(part.name) {

@@ -95,7 +95,7 @@ func readAudit(file string, since time.Time) ([]request, error) {
 // counts are numbers of requests.
 type counts struct {
 	// writes are patches and updates that change an object, gets reads of one object.
-	writes, gets, conflicts int
+	writes, gets int
 	// all includes watches, lists and dry runs.
 	all int
 }
@@ -107,9 +107,6 @@ func countRequests(requests []request) counts {
 		switch {
 		case r.writes():
 			c.writes++
-			if r.Status.Code == 409 {
-				c.conflicts++
-			}
 		case r.Verb == "get":
 			c.gets++
 		}

@@ -41,12 +41,9 @@ func exhausted(t *testing.T, b *bench, s supplier) []row {
 			after[len(after)-1] = at.Sub(free)
 		}
 	}
-	c := countRequests(b.requests(t, free.Add(-time.Minute), free, nodes...))
 	name := fmt.Sprintf("plugins of %d nodes exhausted for %s, then free", b.nodes, length)
 	return []row{
 		{name, "first publication", spread(after), "<= 1m0s", verdict(maximum(after) <= time.Minute)},
-		{name, "writes, GETs per node in the last minute before", fmt.Sprintf("%.1f, %.1f",
-			float64(c.writes)/float64(b.nodes), float64(c.gets)/float64(b.nodes)), "", ""},
 	}
 }
 

@@ -28,7 +28,7 @@ func TestAudit(t *testing.T) {
 	harness.Must(t, os.WriteFile(file, []byte(strings.TrimLeft(lines, "\n")), 0o600))
 	all, err := readAudit(file, time.Time{})
 	harness.Must(t, err)
-	if got, want := countRequests(all), (counts{writes: 2, gets: 1, conflicts: 1, all: 5}); got != want {
+	if got, want := countRequests(all), (counts{writes: 2, gets: 1, all: 5}); got != want {
 		t.Errorf("counted %+v; want %+v", got, want)
 	}
 	if got := busiest(all); got != 3 {
@@ -96,10 +96,12 @@ func TestReport(t *testing.T) {
 	r.add(sharedRange, 0, []row{{"burst", "failed", "5", "0", verdict(false)}})
 	r.add(ownRange, 0, []row{{"burst", "failed", "0", "0", verdict(true)}})
 	r.add(operator, 2, []row{{"excess", "writes", "7", "<= 2", verdict(false)}})
+	r.add(sharedRange, 3, []row{{"churn", "writes", "9", "<= 2", verdict(false)}, {"churn", "size", "5", "", ""}})
 	const want = "machine.\n\n" +
-		"| case | measurement | bridge, own range | bridge, shared range | cilium-operator | target | reached |\n|---|---|---|---|---|---|---|\n" +
-		"| burst | failed | 0 | 5 |  | 0 | yes |\n" +
-		"| excess | writes |  | 1 | 7 | <= 2 | yes |\n"
+		"| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n" +
+		"| **burst** |\n| failed | 0 | 5 |  | 0 |\n" +
+		"| **excess** |\n| writes |  | 1 | 7 | <= 2 |\n" +
+		"| **churn** |\n| writes |  | 9 |  | <= 2, **missed** |\n| size |  | 5 |  |  |\n"
 	if got := r.markdown(); got != want {
 		t.Errorf("the report is\n%s\nwant\n%s", got, want)
 	}

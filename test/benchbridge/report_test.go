@@ -20,15 +20,15 @@ type report struct {
 	rows map[supplier]map[int][]row
 }
 
-// row is one measurement of a case. Target and Reached are empty without a target.
-type row struct{ Case, What, Value, Target, Reached string }
+// row is one measurement of a case. Target is empty without a target; Verdict says if it is missed.
+type row struct{ Case, What, Value, Target, Verdict string }
 
-// verdict returns whether a target is reached, as text.
+// verdict returns the text after a target.
 func verdict(reached bool) string {
 	if reached {
-		return "yes"
+		return ""
 	}
-	return "**no**"
+	return ", **missed**"
 }
 
 // add adds the rows of the nth case.
@@ -48,21 +48,25 @@ func (r *report) complete() bool {
 	return len(r.rows[sharedRange]) == len(cases())
 }
 
-// markdown returns the report as a table. The measurements of the suppliers stand next to each other;
-// the target is that of the bridge, of its own range where that was measured.
+// markdown returns the report as a table: a row with the name of each case, then its measurements. Those
+// of the suppliers stand next to each other; the target is that of the bridge, of its own range where that
+// was measured.
 func (r *report) markdown() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
-	b.WriteString("| case | measurement | bridge, own range | bridge, shared range | cilium-operator | target | reached |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n")
 	for n := range cases() {
 		own, shared, theirs := r.rows[ownRange][n], r.rows[sharedRange][n], r.rows[operator][n]
 		for i, of := range shared {
 			if i < len(own) {
-				of.Target, of.Reached = own[i].Target, own[i].Reached
+				of.Target, of.Verdict = own[i].Target, own[i].Verdict
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", of.Case, of.What, value(own, i), value(shared, i), value(theirs, i), of.Target, of.Reached)
+			if i == 0 {
+				fmt.Fprintf(&b, "| **%s** |\n", of.Case)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", of.What, value(own, i), value(shared, i), value(theirs, i), of.Target+of.Verdict)
 		}
 	}
 	return b.String()

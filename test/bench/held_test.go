@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -81,30 +80,6 @@ func heldRequest(others int) (func() error, error) {
 		}
 		return nil
 	}, nil
-}
-
-// heap counts the heap allocations of a request for a held address: in the engine, and in the whole
-// handler with go-openapi.
-func (b *bench) heap() error {
-	e, err := heldEngine(0)
-	if err != nil {
-		return err
-	}
-	request, err := heldRequest(0)
-	if err != nil {
-		return err
-	}
-	var failed error
-	engine := testing.AllocsPerRun(100, func() {
-		_, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: owner})
-		failed = errors.Join(failed, err)
-	})
-	handler := testing.AllocsPerRun(100, func() { failed = errors.Join(failed, request()) })
-	b.report.add(
-		single("heap allocations per held request, engine", "allocations", engine, reportOnly()),
-		single("heap allocations per held request, whole handler with go-openapi", "allocations", handler, reportOnly()),
-	)
-	return failed
 }
 
 // fakeBackend is a journal and a plugin that fail once they are closed.
