@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// A fake imitates plugins of backends off the node as docs/reference/plugin-behaviour.md describes them, with their
+// A fake imitates plugins of backends off the node as docs/reference/plugins.md describes them, with their
 // embedded profiles. The real whereabouts is run by test/whereabouts.
 
 func acceptUnsafe(o *Options) { o.AcceptUnsafe = true }

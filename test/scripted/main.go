@@ -1,5 +1,5 @@
 // Command scripted is a CNI IPAM plugin for tests. Without scripts it is a fast and correct plugin
-// with a store; files in its script directory cause every fault in docs/reference/plugin-behaviour.md
+// with a store; files in its script directory cause every fault in docs/reference/plugins.md
 // (Traps and their tests).
 //
 // The script directory is ipam.scriptDir of the network configuration, or "<executable>.d" (VERSION

@@ -45,7 +45,7 @@ type quirks struct {
 	LateSeconds int `json:"lateSeconds"`
 }
 
-// quirksOf returns the quirks of a plugin type (docs/reference/plugin-behaviour.md). Keys of the ipam section override
+// quirksOf returns the quirks of a plugin type (docs/reference/plugins.md). Keys of the ipam section override
 // them.
 func quirksOf(pluginType string) quirks {
 	switch pluginType {

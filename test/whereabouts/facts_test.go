@@ -11,7 +11,7 @@ import (
 )
 
 // These cases execute the plugin without the sidecar. They are the evidence for the profile and
-// for the column of whereabouts in docs/reference/plugin-behaviour.md.
+// for the section of whereabouts in docs/reference/plugins.md.
 
 // The first addresses of the ranges.
 const (

@@ -49,8 +49,8 @@ func checkHeldPlugins(o *Observations, r *report) {
 
 // checkAttachments checks that no attachment is lost, outside the ranges or blocked by its plugin, and
 // that no record is in quarantine. It relies on the report of the sidecar: CHECK needs the recorded
-// invocation, and with some plugins it changes their allocations (docs/reference/plugin-behaviour.md,
-// Verbs).
+// invocation, and with some plugins it changes their allocations (docs/reference/plugins.md, What
+// to configure).
 func checkAttachments(o *Observations, r *report) {
 	for _, a := range o.After {
 		r.pool = a.Pool

@@ -1,0 +1,52 @@
+// Command reference writes the parts of docs/reference that restate swagger.yaml and the shipped plugin
+// profiles. It runs in the root of the repository. A part stands between two marks:
+//
+//	<!-- make generate: NAME -->
+//	<!-- end -->
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"strings"
+)
+
+func main() {
+	log.SetFlags(0)
+	for page, generate := range map[string]func(page string) (map[string]string, error){
+		"docs/reference/api.md":      api,
+		"docs/reference/profiles.md": profiles,
+		"docs/reference/plugins.md":  dangers,
+	} {
+		if err := write(page, generate); err != nil {
+			log.Fatalf("%s: %v", page, err)
+		}
+	}
+}
+
+// write replaces the parts of a page, which generate returns by name.
+func write(page string, generate func(string) (map[string]string, error)) error {
+	data, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	text := string(data)
+	parts, err := generate(text)
+	if err != nil {
+		return err
+	}
+	for name, part := range parts {
+		head, rest, begins := strings.Cut(text, mark(name))
+		_, tail, ends := strings.Cut(rest, end)
+		if !begins || !ends {
+			return fmt.Errorf("no part between %q and %q", mark(name), end)
+		}
+		text = head + mark(name) + part + end + tail
+	}
+	return os.WriteFile(page, []byte(text), 0o644)
+}
+
+const end = "<!-- end -->\n"
+
+func mark(name string) string { return "<!-- make generate: " + name + " -->\n" }
