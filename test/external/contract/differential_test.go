@@ -15,42 +15,26 @@ const (
 	differentialRequests = 1000
 	differentialSeed     = 16
 
-<<<<<<< HEAD
 	// refusedCaller is a rule.
 	refusedCaller = "caller that may not call"
 )
 
 // The sidecar and Cilium's server must respond to generated requests alike, but for the rules, of
-// which each must be seen. docs/reference/api.md has a row for each.
+// which each must be seen.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	rules := differenceRules()
-=======
-	// refusedCaller names a known difference.
-	refusedCaller = "caller that may not call"
-)
-
-// The sidecar and Cilium's server must respond to generated requests alike, but for the known differences;
-// and each of these must be seen.
-func TestDifferences(t *testing.T) {
-	t.Parallel()
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 	seen := map[string]int{}
 	for _, families := range [][]string{{ipv4}, {ipv4, ipv6}} {
 		p := newPair(t, families)
 		g := generator{rand.New(rand.NewPCG(differentialSeed, uint64(len(families)))), len(families) == 2, os.Geteuid() == 0}
 		for number := range differentialRequests {
-<<<<<<< HEAD
 			p.compare(t, g.request(number), rules, seen)
-=======
-			p.compare(t, g.request(number), seen)
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 		}
 		if strings.Contains(p.sidecar.Log(), "panic") {
 			t.Error("the sidecar's log has a panic")
 		}
 	}
-<<<<<<< HEAD
 	compareBusy(t, rules, seen)
 	for name := range rules {
 		if name == refusedCaller && os.Geteuid() != 0 {
@@ -58,15 +42,6 @@ func TestDifferences(t *testing.T) {
 		}
 		if seen[name] == 0 {
 			t.Errorf("no request shows %q", name)
-=======
-	compareBusy(t, seen)
-	for _, known := range knownDifferences() {
-		if known.name == refusedCaller && os.Geteuid() != 0 {
-			continue // only root can connect as another user
-		}
-		if seen[known.name] == 0 {
-			t.Errorf("no request shows the known difference %q", known.name)
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 		}
 	}
 }
@@ -92,13 +67,8 @@ func newPair(t *testing.T, families []string) pair {
 	return pair{families, n, s, startCiliumAgent(t, families...)}
 }
 
-<<<<<<< HEAD
 // compare sends a request to both and finds the rule of each difference.
 func (p pair) compare(t *testing.T, r request, rules map[string]differenceRule, seen map[string]int) {
-=======
-// compare sends a request to both, and counts the known differences that it shows.
-func (p pair) compare(t *testing.T, r request, seen map[string]int) {
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 	t.Helper()
 	p.cilium.reset(p.families)
 	dialCilium := func() (net.Conn, error) { return net.Dial("unix", p.cilium.socket) }
@@ -120,7 +90,6 @@ func (p pair) compare(t *testing.T, r request, seen map[string]int) {
 		}
 	}
 
-<<<<<<< HEAD
 	findRules(t, r, differences(r, cilium, ours), rules, seen)
 }
 
@@ -132,28 +101,11 @@ func findRules(t *testing.T, r request, differences []difference, rules map[stri
 		for _, name := range sortedKeys(rules) {
 			if rules[name].matches(r, d) {
 				seen[name]++
-=======
-	countKnown(t, r, differences(r, cilium, ours), seen)
-}
-
-// countKnown counts the known differences. Another one is an error.
-func countKnown(t *testing.T, r request, differences []difference, seen map[string]int) {
-	t.Helper()
-	for _, d := range differences {
-		found := false
-		for _, known := range knownDifferences() {
-			if known.matches(r, d) {
-				seen[known.name]++
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 				found = true
 			}
 		}
 		if !found {
-<<<<<<< HEAD
 			t.Errorf("no rule for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
-=======
-			t.Errorf("unknown difference: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 		}
 	}
 }

@@ -21,11 +21,7 @@ fi
 `
 
 // compareBusy compares a failing restore where the sidecar's queue is full.
-<<<<<<< HEAD
 func compareBusy(t *testing.T, rules map[string]differenceRule, seen map[string]int) {
-=======
-func compareBusy(t *testing.T, seen map[string]int) {
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
 	n.Store = nil
@@ -59,9 +55,5 @@ func compareBusy(t *testing.T, seen map[string]int) {
 	cilium := startCiliumAgent(t, ipv4)
 	theirs := answerTo(t, r, nil, func() (net.Conn, error) { return net.Dial("unix", cilium.socket) })
 	ours := answerTo(t, r, nil, func() (net.Conn, error) { return net.Dial("unix", n.Socket) })
-<<<<<<< HEAD
 	findRules(t, r, differences(r, theirs, ours), rules, seen)
-=======
-	countKnown(t, r, differences(r, theirs, ours), seen)
->>>>>>> 3c69b555 (contract: keep the differences to the agent in Go)
 }
