@@ -391,7 +391,8 @@ SWAGGER       := $(TOOLS)/swagger
 SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --model-package=api/models --api-package=operations
 
 .PHONY: generate
-generate: $(SWAGGER) ## generate models, server, client and parts of docs/reference
+generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, and parts of the pages
+	go run ./cmd/internal/reference
 	$(SWAGGER) validate --quiet swagger.yaml
 	rm -rf $(GENERATED)
 	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger/server.yml
@@ -407,7 +408,7 @@ manifests: $(TOOLS)/helm ## render deploy/kubernetes and deploy/prometheus from 
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference deploy/kubernetes deploy/prometheus)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md deploy/kubernetes deploy/prometheus)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

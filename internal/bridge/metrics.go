@@ -49,6 +49,9 @@ const (
 	outcomeRefused   = "refused"
 )
 
+// Definitions returns every metric of the bridge with its series.
+func Definitions() prometheus.Gatherer { return newMetrics().registry }
+
 func newMetrics() *metrics {
 	registry := prometheus.NewRegistry()
 	with := promauto.With(registry)

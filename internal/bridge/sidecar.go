@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/unreachable"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -23,7 +24,7 @@ type sidecarClient struct {
 func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	all, err := s.api.List(ctx)
 	if err != nil {
-		return nil, unavailable("list the sidecar's addresses", err)
+		return nil, unavailable("list the sidecar's addresses", s.explain(err))
 	}
 	var slots []planner.Slot
 	for _, a := range all {
@@ -37,6 +38,11 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 	return slots, nil
 }
 
+// explain adds to the error of a request what to do if the sidecar cannot be reached.
+func (s sidecarClient) explain(err error) error {
+	return unreachable.Explain(s.api.Socket(), client.DefaultTimeout, err)
+}
+
 // storeOnNode is the store of a plugin that keeps its allocations on the node. Its range is the node's
 // own: two nodes with one range would allocate the same addresses.
 const storeOnNode = "node"
@@ -46,7 +52,7 @@ const storeOnNode = "node"
 func (s sidecarClient) checkNode(ctx context.Context) (store string, err error) {
 	response, err := s.api.Status(ctx)
 	if err != nil {
-		return "", unavailable("get the sidecar's status", err)
+		return "", unavailable("get the sidecar's status", s.explain(err))
 	}
 	status := response.DelegatedIpam
 	if status.NodeName != "" && status.NodeName != s.node {
@@ -71,7 +77,7 @@ func (s sidecarClient) acquire(ctx context.Context, n int) (planner.Slot, error)
 	owner, slot := planner.Owner(n), planner.Slot{Number: n, Held: true}
 	response, err := s.api.Allocate(ctx, owner, client.AllocateOptions{Pool: s.pool})
 	if err != nil {
-		return slot, requestError("acquire an address for "+owner, err)
+		return slot, requestError("acquire an address for "+owner, s.explain(err))
 	}
 	for _, text := range []string{response.Address.IPv4, response.Address.IPv6} {
 		if ip, err := netip.ParseAddr(text); err == nil {
@@ -85,7 +91,7 @@ func (s sidecarClient) acquire(ctx context.Context, n int) (planner.Slot, error)
 // slot had; the zero Addr if it is not known.
 func (s sidecarClient) restore(ctx context.Context, n int, ip, also netip.Addr) error {
 	err := s.api.Restore(ctx, ip, planner.Owner(n), client.RestoreOptions{Pool: s.pool, Also: also})
-	return requestError("restore "+ip.String(), err)
+	return requestError("restore "+ip.String(), s.explain(err))
 }
 
 // release releases an address. It succeeds if the address was released before.
@@ -94,7 +100,7 @@ func (s sidecarClient) release(ctx context.Context, ip netip.Addr) error {
 	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
-	return requestError("release "+ip.String(), err)
+	return requestError("release "+ip.String(), s.explain(err))
 }
 
 // exhaustedText matches the error texts of plugins without a free address. CNI does not define a code

@@ -163,7 +163,11 @@ func TestSidecarErrors(t *testing.T) {
 		})
 	}
 	t.Run("no server", func(t *testing.T) {
-		wantReason(t, list(t, newSidecarClient(t, filepath.Join(t.TempDir(), "none"))), reasonSidecarUnavailable)
+		err := list(t, newSidecarClient(t, filepath.Join(t.TempDir(), "none")))
+		wantReason(t, err, reasonSidecarUnavailable)
+		if want := "none: no such file or directory; start delegated-ipam on this node"; !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q; want %q in it", err, want)
+		}
 	})
 }
 

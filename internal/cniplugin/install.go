@@ -9,13 +9,22 @@ import (
 	"path/filepath"
 )
 
-// usage describes the commands for the installation, which a runtime never runs: it sets CNI_COMMAND
+// help describes the commands for the installation, which a runtime never runs: it sets CNI_COMMAND
 // and no arguments.
-const usage = `usage: delegated-ipam-cni install BIN_DIR
-       delegated-ipam-cni remove BIN_DIR CONF_DIR
+const help = `delegated-ipam-cni is a CNI IPAM plugin that gets the addresses of pods from the sidecar of
+the node. The container runtime runs it, without arguments.
 
-install copies this program into a directory of CNI plugins. remove deletes it there, unless a CNI
-configuration in CONF_DIR names it. Without arguments the program is a CNI plugin.
+Exit status: 0 done; 1 failed, with the reason on stderr; 2 wrong usage.
+
+Usage:
+  delegated-ipam-cni [COMMAND]
+
+Maintenance:
+  install BIN_DIR          Copy this program into a directory of CNI plugins
+  remove BIN_DIR CONF_DIR  Delete it there, unless a CNI configuration in CONF_DIR names it
+
+Flags:
+  -h, --help   help for delegated-ipam-cni
 `
 
 // command runs a command for the installation and returns the exit code.
@@ -26,8 +35,10 @@ func command(args []string, stdout, stderr io.Writer) int {
 		err = install(args[1], stdout)
 	case len(args) == 3 && args[0] == "remove":
 		err = remove(args[1], args[2], stdout)
+	case len(args) == 1 && (args[0] == "--help" || args[0] == "-h" || args[0] == "help"):
+		_, err = fmt.Fprint(stdout, help)
 	default:
-		fmt.Fprint(stderr, usage)
+		fmt.Fprintf(stderr, "Error: got %q; expected install BIN_DIR, or remove BIN_DIR CONF_DIR\nRun '%s --help' for usage.\n", args, Type)
 		return 2
 	}
 	if err != nil {

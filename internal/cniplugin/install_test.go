@@ -74,7 +74,10 @@ func TestInstall(t *testing.T) {
 	wantFiles(t, bin)
 	wantRun(t, 0, "", "remove", bin, filepath.Join(conf, "none"))
 
-	for _, args := range [][]string{{"install"}, {"remove", bin}, {"--help"}, {"ADD"}} {
-		wantRun(t, 2, "usage: delegated-ipam-cni install BIN_DIR", args...)
+	for _, args := range [][]string{{"install"}, {"remove", bin}, {"--help", "install"}, {"ADD"}} {
+		wantRun(t, 2, "expected install BIN_DIR, or remove BIN_DIR CONF_DIR\nRun 'delegated-ipam-cni --help'", args...)
+	}
+	for _, arg := range []string{"--help", "-h", "help"} {
+		wantRun(t, 0, "Usage:\n  delegated-ipam-cni [COMMAND]\n\nMaintenance:\n  install BIN_DIR ", arg)
 	}
 }

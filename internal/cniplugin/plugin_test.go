@@ -260,9 +260,9 @@ func TestNoSidecar(t *testing.T) {
 	hangs := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	absent := filepath.Join(t.TempDir(), "absent")
 	for name, tt := range map[string]struct{ socket, text string }{
-		"no socket":   {absent, "no such file or directory"},
-		"no listener": {refused, "connection refused"},
-		"no answer":   {hangs, "did not answer within 1s"},
+		"no socket":   {absent, "no such file or directory; start delegated-ipam on this node"},
+		"no listener": {refused, "connection refused; start delegated-ipam on this node"},
+		"no answer":   {hangs, "no answer from the sidecar at " + hangs + " within 1s; it completes"},
 	} {
 		for _, command := range []string{"ADD", "DEL", "STATUS"} {
 			t.Run(name+" "+command, func(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/unreachable"
 )
 
 // sidecar is the sidecar that serves at one socket.
@@ -59,6 +61,9 @@ func (s sidecar) call(operation, header string, body []byte) ([]byte, error) {
 			return response, err
 		}
 		time.Sleep(l.after)
+		if time.Since(begin) >= s.timeout { // a busy machine slept for longer
+			return response, err
+		}
 	}
 }
 
@@ -147,18 +152,18 @@ func (s sidecar) refused(code int, header textproto.MIMEHeader, body []byte) err
 // failed returns the error of a connection. One that ended before the response did is of a sidecar
 // that was stopped.
 func (s sidecar) failed(err error) error {
+	explained := unreachable.Explain(s.socket, s.timeout, err)
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return &later{fmt.Errorf("the sidecar at %s did not answer within %s", s.socket, s.timeout), s.timeout}
+		return &later{explained, s.timeout}
 	}
-	err = fmt.Errorf("the sidecar at %s: %w; delegated-ipam has to run on this node and to serve at this path (ipam.socket)", s.socket, err)
 	var malformed textproto.ProtocolError // a header that was cut
 	if errors.As(err, &malformed) {
-		return &later{err, repeatInterval}
+		return &later{fmt.Errorf("the sidecar at %s: %w", s.socket, err), repeatInterval}
 	}
 	for _, stopped := range []error{syscall.ENOENT, syscall.ECONNREFUSED, syscall.EAGAIN, syscall.EPIPE, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, stopped) {
-			return &later{err, repeatInterval}
+			return &later{explained, repeatInterval}
 		}
 	}
-	return err
+	return explained
 }

@@ -41,6 +41,9 @@ type status struct {
 	progressed time.Time
 }
 
+// Definitions returns every metric of network with its series.
+func Definitions() prometheus.Gatherer { return newStatus().registry }
+
 func newStatus() *status {
 	registry := prometheus.NewRegistry()
 	with := promauto.With(registry)

@@ -4,19 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/delegated-ipam/delegated-ipam/test/catalog"
+	"github.com/delegated-ipam/delegated-ipam/internal/catalog"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -171,21 +175,15 @@ func TestMetricsPendingRelease(t *testing.T) {
 	})
 }
 
-// ofSidecar reports whether a metric is one of the sidecar.
-func ofSidecar(name string) bool {
-	return !strings.HasPrefix(name, "delegated_ipam_bridge_") && !strings.HasPrefix(name, "delegated_ipam_network_")
-}
-
-func TestMetricsDocumented(t *testing.T) {
+func TestMetricsDefined(t *testing.T) {
 	t.Parallel()
 	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
-	var gathered []*dto.MetricFamily
-	for _, family := range seen {
-		gathered = append(gathered, family)
-	}
-	found, err := catalog.Check(filepath.Join("..", ".."), ofSidecar, gathered)
-	if err != nil || len(found) > 0 {
-		t.Errorf("differences from the page, and problems: %q, %v", found, err)
+	got, err := catalog.Of(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		return slices.Collect(maps.Values(seen)), nil
+	}))
+	want, wantErr := catalog.Of(metrics.Definitions())
+	if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("a running sidecar has %+v, %v; docs/reference/metrics.md is generated from %+v, %v", got, err, want, wantErr)
 	}
 }
 

@@ -24,13 +24,13 @@ type dependencies struct {
 	serveNetwork func(context.Context, options.Network, logrus.FieldLogger) error
 }
 
-// Run is the command.Run of delegated-ipam-bridge.
+// Run is the cmdline.Run of delegated-ipam-bridge.
 func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, version string) int {
 	return cmdline.Execute(ctx, Command(environ, version), args, stdout, stderr)
 }
 
 // Command returns the command tree with the defaults that it has in an environment. version is as
-// in command.Run.
+// in cmdline.Run.
 func Command(environ []string, version string) *cobra.Command {
 	d := dependencies{version: cmdline.Version(version), env: options.Environment(environ), serve: bridge.Run, serveNetwork: nodenetwork.Run}
 	return d.command()
@@ -39,7 +39,7 @@ func Command(environ []string, version string) *cobra.Command {
 func (d dependencies) command() *cobra.Command {
 	o, set := options.NewBridge(d.env)
 	cmd := withOptions(set, &cobra.Command{
-		Use:   "delegated-ipam-bridge",
+		Use:   "delegated-ipam-bridge [COMMAND]",
 		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
 		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
 crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the
@@ -70,7 +70,9 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	})
-	cmd.AddCommand(d.auditCommand(), d.holderCommand(), d.networkCommand(), d.lostNodesCommand())
+	cmdline.AddGroup(cmd, cmdline.GroupRun, d.networkCommand())
+	cmdline.AddGroup(cmd, cmdline.GroupDiagnosis, d.auditCommand(), d.holderCommand())
+	cmdline.AddGroup(cmd, cmdline.GroupMaintenance, d.lostNodesCommand())
 	cmdline.AddVersion(cmd, d.version)
 	return cmd
 }

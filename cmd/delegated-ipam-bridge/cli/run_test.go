@@ -96,3 +96,18 @@ func TestRun(t *testing.T) {
 		t.Errorf("without a kubeconfig: exit code %d, printed %q", code, &stderr)
 	}
 }
+
+func TestHelp(t *testing.T) {
+	var out strings.Builder
+	code := Run(t.Context(), []string{"--help"}, nil, &out, &out, "v1")
+	_, usage, _ := strings.Cut(out.String(), "\nUsage:\n")
+	usage, _, _ = strings.Cut(usage, "\nExamples:")
+	if code != cmdline.ExitOK || usage != "  delegated-ipam-bridge [COMMAND]\n" {
+		t.Errorf("exit code %d, usage %q; want one line", code, usage)
+	}
+	for _, want := range []string{"\nRun:\n  network  ", "\nDiagnosis:\n  audit  ", "\nMaintenance:\n  lost-nodes  "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("printed %s; want %q in it", &out, want)
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/unreachable"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -83,7 +83,6 @@ func (c connection) health(ctx context.Context) (*models.StatusResponse, error) 
 // explain returns the error of a request with its remedy.
 func (c connection) explain(ctx context.Context, err error) error {
 	var refused *client.Error
-	var dial *net.OpError
 	switch {
 	case err == nil:
 		return nil
@@ -94,13 +93,8 @@ func (c connection) explain(ctx context.Context, err error) error {
 		return err
 	case errors.Is(ctx.Err(), context.Canceled):
 		return errors.New("interrupted; the sidecar completes a request in progress, and `delegated-ipam list` shows the result")
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no sidecar can be reached at %s: %w; check that `delegated-ipam serve` runs on this node, that its --socket-path is this one (-H or %s names it), and that this user may open it",
-			c.Socket(), dial.Err, options.SocketEnv)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from the sidecar at %s within %s; it completes a request in progress, and `delegated-ipam list` shows the result", c.Socket(), c.limit)
 	}
-	return err
+	return unreachable.Explain(c.Socket(), c.limit, err)
 }
 
 // poolOption declares --pool for a command that works on one pool.

@@ -155,7 +155,7 @@ func TestNoSidecar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, tt.args...).wants(t, cmdline.ExitFailed, "",
-				"no sidecar can be reached at "+tt.names+": ", "no such file or directory", "delegated-ipam serve", "--socket-path")
+				"no sidecar can be reached at "+tt.names+": no such file or directory; start delegated-ipam on this node, or correct the path\n")
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestRequestTimeout(t *testing.T) {
 	socket, _ := silentServer(t)
 	d := testDependencies(map[string]string{options.SocketEnv: socket})
 	d.requestLimit = time.Millisecond
-	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "no answer from the sidecar at "+socket+" within 1ms", "delegated-ipam list")
+	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "Error: allocate: no answer from the sidecar at "+socket+" within 1ms; it completes a request in progress: see its log\n")
 }
 
 func TestInterrupted(t *testing.T) {
@@ -214,7 +214,7 @@ func TestInterrupted(t *testing.T) {
 
 func TestInvalidJSON(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[{")}})
-	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the sidecar at "+s.socket)
+	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the sidecar at "+s.socket, "see its log")
 }
 
 func TestDoctorNullEntry(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/unreachable"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -39,8 +40,9 @@ type probeOptions struct {
 func (d dependencies) probeCommand() *cobra.Command {
 	o := &probeOptions{}
 	cmd := &cobra.Command{
-		Use:   "probe {startup | ready | live}",
-		Short: "Run a probe of the kubelet",
+		Hidden: true, // only manifests run it
+		Use:    "probe {startup | ready | live}",
+		Short:  "Run a probe of the kubelet",
 		Long: `Run a probe: exit status 0 is success, 1 failure with the reason on stderr, 2 wrong
 usage. The kubelet cannot speak HTTP to a unix socket, so this is for exec probes.
 
@@ -96,10 +98,7 @@ func (o *probeOptions) run(ctx context.Context, kind string) error {
 	} else if err = c.Ping(ctx); errors.As(err, new(*client.Error)) {
 		err = nil // a refusal is a response, too
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer from the sidecar at %s within %s", socket, o.timeout)
-	}
-	if err != nil {
+	if err = unreachable.Explain(socket, o.timeout, err); err != nil {
 		return fmt.Errorf("probe %s: %s", kind, logging.OneLine(err.Error()))
 	}
 	return nil

@@ -56,7 +56,7 @@ func TestProbeNoSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	for _, kind := range []string{"startup", "ready", "live"} {
 		testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "probe", kind).
-			wants(t, cmdline.ExitFailed, "", "probe "+kind, socket, "no such file")
+			wants(t, cmdline.ExitFailed, "", "probe "+kind+": no sidecar can be reached at "+socket+": no such file or directory; start delegated-ipam")
 	}
 }
 

@@ -57,8 +57,8 @@ func (d dependencies) command() *cobra.Command {
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 
-"serve" is the sidecar; "profile", "reclaim", "uninstall" and "pause" need none. The other
-commands query a running one through its socket.
+"serve" is the sidecar. "profile", "reclaim" and "uninstall" need none; the other commands
+query a running one through its socket.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
 		Args: cobra.ArbitraryArgs,
@@ -70,9 +70,10 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 		SilenceUsage:               true,
 	}
 	root.SetFlagErrorFunc(cmdline.FlagError)
-	root.AddCommand(d.serveCommand(), d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.gcCommand(),
-		d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.idCommand(), d.profileCommand(), d.reclaimCommand(),
-		d.uninstallCommand(), d.pauseCommand())
+	cmdline.AddGroup(root, cmdline.GroupRun, d.serveCommand(), d.probeCommand(), d.pauseCommand())
+	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.idCommand())
+	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.profileCommand())
+	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.uninstallCommand())
 	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."
 	d.addFlagCompletions(root)
 	return root

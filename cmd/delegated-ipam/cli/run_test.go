@@ -79,6 +79,10 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+func TestRootHelp(t *testing.T) {
+	golden(t, "help.txt", testDependencies(nil).exec(t, "--help").stdout)
+}
+
 func TestVersion(t *testing.T) {
 	for _, argument := range []string{"version", "--version"} {
 		testDependencies(nil).exec(t, argument).wants(t, cmdline.ExitOK, "delegated-ipam version v1.2.3 ("+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+")\n")

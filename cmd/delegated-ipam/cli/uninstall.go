@@ -113,8 +113,9 @@ func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Conf
 
 func (d dependencies) pauseCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "pause",
-		Short: "Do nothing until SIGTERM or SIGINT",
+		Hidden: true, // only manifests run it
+		Use:    "pause",
+		Short:  "Do nothing until SIGTERM or SIGINT",
 		Long: `Do nothing until SIGTERM or SIGINT, then end with status 0: for a pod whose init
 containers do the work, such as that of the uninstall DaemonSet.`,
 		Example: `  # The last container of a pod whose init container has removed the state directory

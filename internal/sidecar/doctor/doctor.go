@@ -2,44 +2,132 @@
 // Observations and report findings; they change nothing.
 package doctor
 
-type check struct {
-	// name is shown with each finding and has a row in docs/operate/doctor.md.
-	name string
+// Check is a check with its row in docs/operate/doctor.md.
+type Check struct {
+	// Name is shown with each finding, Finds describes a node without a problem, and Remedy what to do
+	// about one.
+	Name, Finds, Remedy string
 	// run reports the findings, at least one with the state OK without a problem, none if the
 	// observations that it needs are missing. It may read more of the node.
 	run func(*Observations, *report)
 }
 
-// checks are all checks, in the order in which they are run and documented (docs/operate/doctor.md).
-var checks = []check{
-	{"sidecar", checkSidecar},
-	{"options", checkOptions},
-	{"environment", when(hasConfig, checkEnvironment)},
-	{"machine-id", when(hasConfig, checkMachineID)},
-	{"socket", when(hasConfig, checkSocket)},
-	{"state-dir", when(hasConfig, checkStateDir)},
-	{"disk-space", when(hasConfig, checkDiskSpace)},
-	{"cni-config", eachPool(nil, checkCNIConfig)},
-	{"plugin", checkPlugin},
-	{"cni-versions", eachPool(pool.executed, checkCNIVersions)},
-	{"runtime-gc", eachPool(pool.configured, checkRuntimeGC)},
-	{"node-lock", eachPool(pool.configured, checkNodeLock)},
-	{"netns", eachPool(pool.known, checkNetNS)},
-	{"plugin-files", eachPool(pool.known, checkPluginFiles)},
-	{"plugin-state", eachPool(pool.known, checkPluginState)},
-	{"store", eachPool(pool.known, checkStore)},
-	{"stale-lease-files", eachPool(pool.hasStore, checkStaleLeaseFiles)},
-	{"leases", eachPool(pool.hasStore, checkLeases)},
-	{"verification", when(hasStatus, checkVerification)},
-	{"held-plugins", when(hasStatus, checkHeldPlugins)},
-	{"attachments", when(hasStatus, checkAttachments)},
+// Checks returns all checks, in the order in which they are run and documented.
+func Checks() []Check { return checks }
+
+var checks = []Check{
+	{
+		"sidecar", "The sidecar responds and is ready, and its attachments can be listed.",
+		"As the finding says; `delegated-ipam status` shows each pool.",
+		checkSidecar,
+	},
+	{
+		"options", "Each option is known, valid and that of the running sidecar.",
+		"Correct the option, or restart the sidecar.",
+		checkOptions,
+	},
+	{
+		"environment", "doctor has the sidecar's user and mounts, so that both see the same files.",
+		"Run it in the sidecar's container (`kubectl exec`), or as its user (`setpriv`).",
+		when(hasConfig, checkEnvironment),
+	},
+	{
+		"machine-id", "The machine has an ID. Without one a copied disk is not detected.",
+		"Mount the host's `/etc/machine-id`.",
+		when(hasConfig, checkMachineID),
+	},
+	{
+		"socket", "Path and group are usable, and only the group can connect.",
+		"Correct --socket-path or --socket-group (with `supplementalGroups` or `SupplementaryGroups=`), or set --socket-mode=0660 and `chmod go-w` on the directory.",
+		when(hasConfig, checkSocket),
+	},
+	{
+		"state-dir", "It is writable, the sidecar's own and durable: not on a tmpfs, in an `emptyDir` or in the container, nor in a directory that Cilium may clean.",
+		"Use a directory on the node's disk, owned by the sidecar's user and mounted from the host.",
+		when(hasConfig, checkStateDir),
+	},
+	{
+		"disk-space", "16 MiB and 1024 inodes are free for journal and plugin (below: warning), at least 1 MiB and 64 inodes (below: error).",
+		"Free space.",
+		when(hasConfig, checkDiskSpace),
+	},
+	{
+		"cni-config", "A file gives the pool a network that delegates IPAM. It is a warning while the sidecar continues with an earlier one.",
+		"Write the file, or set --cni-conf-dir, --cni-conf-file or --cni-network. If `network` writes it: docs/install/ranges.md.",
+		eachPool(nil, checkCNIConfig),
+	},
+	{
+		"plugin", "The plugin is executable, for this processor, linked with an existing loader, and permitted by its profile.",
+		"Install a statically linked build with mode 0755; in a pod mount it from the host.",
+		checkPlugin,
+	},
+	{
+		"cni-versions", "VERSION succeeds with a CNI version that the sidecar supports.",
+		"Install another version of the plugin.",
+		eachPool(pool.executed, checkCNIVersions),
+	},
+	{
+		"runtime-gc", "A GC of the container runtime cannot release addresses of the sidecar.",
+		"Set `\"disableGC\": true` in the file (docs/reference/plugins.md).",
+		eachPool(pool.configured, checkRuntimeGC),
+	},
+	{
+		"node-lock", "No other sidecar of this node serves the network.",
+		"Stop one of the two.",
+		eachPool(pool.configured, checkNodeLock),
+	},
+	{
+		"netns", "The plugin does not work in the sidecar's own network namespace.",
+		"Leave --cni-netns unset, or name a namespace for a plugin that needs one (docs/reference/plugins.md).",
+		eachPool(pool.known, checkNetNS),
+	},
+	{
+		"plugin-files", "The files that the plugin needs by its profile exist.",
+		"Create them, or mount them into the sidecar's container.",
+		eachPool(pool.known, checkPluginFiles),
+	},
+	{
+		"plugin-state", "The plugin's directory, such as `dataDir` of host-local, is writable and the one that pods use.",
+		"Mount the host's directory under its own path, writable.",
+		eachPool(pool.known, checkPluginState),
+	},
+	{
+		"store", "The plugin's files can be read, and host-local could have written each. Another file blocks its address; on a pipe host-local hangs.",
+		"Run doctor as the sidecar's user. Inspect a foreign file, and remove it.",
+		eachPool(pool.known, checkStore),
+	},
+	{
+		"stale-lease-files", "No lease file lacks its container ID. If host-local is killed before it writes one, no CNI call frees the address.",
+		"`doctor --repair`",
+		eachPool(pool.hasStore, checkStaleLeaseFiles),
+	},
+	{
+		"leases", "Each address of the sidecar is leased to it (otherwise the plugin may allocate it again: error), and no other lease is the sidecar's (a leak: warning).",
+		"Missing: let pods and sidecar use one directory; the owner's next request after --verify-interval gets it again. Leaked: `allocate OWNER`, then `release IP`; of `profile try`: run that again, it prints the command.",
+		eachPool(pool.hasStore, checkLeases),
+	},
+	{
+		"verification", "The lookup of the plugin's profile, which verifies held addresses, works.",
+		"Set `ipam.dataDir` to the plugin's directory and restart the sidecar, or give the plugin a profile with `lookup: none`.",
+		when(hasStatus, checkVerification),
+	},
+	{
+		"held-plugins", "The plugin of each recorded attachment exists. Without it the address can be neither verified nor released.",
+		"Install the plugin again, or add its directory to --cni-bin-dir.",
+		when(hasStatus, checkHeldPlugins),
+	},
+	{
+		"attachments", "No attachment is lost, outside the present ranges, failing repeatedly or unreadable.",
+		"Restart the owner of a lost or outside address (docs/install/ranges.md); otherwise as the finding says.",
+		when(hasStatus, checkAttachments),
+	},
 }
 
 // Diagnose runs all checks and returns their findings, in the order of the checks.
 func Diagnose(o *Observations) []Finding {
 	r := &report{}
 	for _, c := range checks {
-		r.check = c.name
+		r.check = c.Name
 		r.begin("")
 		c.run(o, r)
 	}

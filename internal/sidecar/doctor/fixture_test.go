@@ -155,8 +155,8 @@ func wantRemedies(t *testing.T, found []Finding) {
 func run(o *Observations, names ...string) []Finding {
 	r := &report{}
 	for _, c := range checks {
-		if slices.Contains(names, c.name) {
-			r.check = c.name
+		if slices.Contains(names, c.Name) {
+			r.check = c.Name
 			r.begin("")
 			c.run(o, r)
 		}

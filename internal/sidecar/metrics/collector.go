@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,28 @@ type Engine interface {
 func (m *Metrics) Register(e Engine, report func() (ready bool, quarantined int)) {
 	m.registry.MustRegister(&collector{engine: e, report: report, poolLabel: m.poolLabel})
 }
+
+// Definitions returns every metric with the series that are known in advance.
+func Definitions() prometheus.Gatherer {
+	m := New(Options{})
+	m.Register(idle{}, func() (bool, int) { return false, 0 })
+	m.RegisterAPI(map[string][]int{other: {http.StatusNotFound}})
+	return m.registry
+}
+
+// idle is an engine without attachments.
+type idle struct{}
+
+// Summaries implements Engine.
+func (idle) Summaries() map[string]engine.Summary { return nil }
+
+// QueueLengths implements Engine.
+func (idle) QueueLengths() map[engine.Queue]int {
+	return map[engine.Queue]int{engine.QueueEntry: 0, engine.QueueProcess: 0, engine.QueueBackground: 0}
+}
+
+// Counters implements Engine.
+func (idle) Counters() engine.Counters { return engine.Counters{} }
 
 // collector collects the state of the engine and the report at each scrape.
 type collector struct {

@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
@@ -36,16 +34,6 @@ func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
 	m.Register(e, func() (bool, int) { return true, 4 })
 	return m
-}
-
-func TestLint(t *testing.T) {
-	m := newRegistered(fakeEngine{})
-	m.RegisterAPI(operations())
-	m.RegisterPlugin("host-local")
-	problems, err := testutil.GatherAndLint(m.registry)
-	if err != nil || len(problems) > 0 {
-		t.Errorf("got %v, %v; want no problems", problems, err)
-	}
 }
 
 func TestCollector(t *testing.T) {

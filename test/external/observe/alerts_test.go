@@ -2,8 +2,6 @@ package observe
 
 import (
 	"context"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -52,26 +50,6 @@ func TestAlertAnnotations(t *testing.T) {
 		}
 		if want := "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/operate/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s has the runbook %q; want %q", name, r.Annotations["runbook_url"], want)
-		}
-	}
-}
-
-func TestAlertsDocumented(t *testing.T) {
-	text, err := os.ReadFile(repository("docs", "reference", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	alerts := readAlerts(t)
-	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(Delegated[A-Za-z]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(text), -1) {
-		listed = append(listed, m[1])
-		if r, ok := alerts[m[1]]; !ok || r.Labels["severity"] != m[2] {
-			t.Errorf("the docs list %s as %s; the file has it as %q", m[1], m[2], r.Labels["severity"])
-		}
-	}
-	for name := range alerts {
-		if !slices.Contains(listed, name) {
-			t.Errorf("the docs do not list %s", name)
 		}
 	}
 }

@@ -12,7 +12,10 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/delegated-ipam/delegated-ipam/test/catalog"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
+	"github.com/delegated-ipam/delegated-ipam/internal/catalog"
+	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
+	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 )
 
 // fromOutside has the metrics of Prometheus and of its client library, with their labels.
@@ -21,10 +24,10 @@ var fromOutside = map[string][]string{"up": nil, "process_resident_memory_bytes"
 // ofScrape has the labels that Prometheus adds to each series.
 var ofScrape = []string{"job", "instance"}
 
-// metrics returns the metrics in docs/reference/metrics.md, which other tests compare with the programs.
+// metrics returns the metrics of all programs.
 func metrics(t *testing.T) map[string]catalog.Metric {
 	t.Helper()
-	all, err := catalog.Read(repository("docs", "reference", "metrics.md"))
+	all, err := catalog.Of(sidecar.Definitions(), bridge.Definitions(), nodenetwork.Definitions())
 	if err != nil {
 		t.Fatal(err)
 	}
