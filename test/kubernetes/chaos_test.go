@@ -61,8 +61,12 @@ func (n *node) find(p target) (int, error) {
 // signal sends a signal to a program of the node, and returns its process.
 func (n *node) signal(t *testing.T, p target, s syscall.Signal) int {
 	t.Helper()
-	pid, err := n.find(p)
-	harness.Must(t, err)
+	var pid int
+	// A process that has forked and not executed its program yet looks like its parent.
+	cluster.MustEventually(t, "one process of "+p.name+" on "+n.name, convergeTimeout, func() (err error) {
+		pid, err = n.find(p)
+		return err
+	})
 	harness.Must(t, syscall.Kill(pid, s))
 	return pid
 }
