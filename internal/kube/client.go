@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,20 @@ func Config(kubeconfig, userAgent string) (*rest.Config, error) {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	c.QPS, c.Burst, c.UserAgent = requestRate, requestBurst, userAgent
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return ownMoments{next} })
 	return c, nil
+}
+
+// ownMoments makes client-go return the error of a watch, which Watch repeats at the node's own moment. An
+// API server that has just started tells all nodes to come back after one second.
+type ownMoments struct{ http.RoundTripper }
+
+func (o ownMoments) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := o.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Query().Has("watch") {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
 }
 
 // CommandConfig returns the configuration of a client of a command, by the rules of kubectl: the file

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
@@ -58,6 +61,42 @@ func TestConfig(t *testing.T) {
 	for flag, want := range map[string]string{"": "outside a pod, name a file with --kubeconfig", "/none": "--kubeconfig"} {
 		if c, err := Config(flag, "test/1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, %v; want an error with %q", flag, c, err, want)
+		}
+	}
+}
+
+// client-go repeats a request by Retry-After; a watch waits for the moment of its node.
+func TestRetryAfter(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Config(file, "test/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{"watch=true": "", "limit=1": "1"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if got := response.Header.Get("Retry-After"); got != want {
+			t.Errorf("%s: Retry-After %q, want %q", query, got, want)
 		}
 	}
 }
