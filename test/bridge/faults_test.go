@@ -201,17 +201,7 @@ func TestLostTogether(t *testing.T) {
 
 func TestExhausted(t *testing.T) {
 	f := newFixture(t, false)
-	network := harness.IPv4Only()
-	network.Subnets = []string{"10.15.0.0/29"} // .2 to .6
-	const message = "CNI configuration read"
-	before := strings.Count(f.sidecar.Log(), message)
-	f.node.WriteNetwork(t, "05-cilium", network)
-	harness.Eventually(t, "the sidecar to read the configuration", func() error {
-		if strings.Count(f.sidecar.Log(), message) == before {
-			return errors.New("not there")
-		}
-		return nil
-	})
+	f.writeRange(t, "10.15.0.0/29") // .2 to .6
 	p := startBridge(t, f.server, f.node, "--pre-allocate=8")
 	f.agent.Start(t)
 	f.waitForCondition(t, p, "PoolExhausted")

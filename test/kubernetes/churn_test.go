@@ -121,6 +121,12 @@ func (tb *testbed) waitLeft(t *testing.T, what string, most int) {
 func (tb *testbed) startPodOn(t *testing.T, n *node, name string) {
 	t.Helper()
 	tb.createPodOn(t, n, name)
+	tb.waitPodOn(t, n, name)
+}
+
+// waitPodOn waits until a pod is ready, and deletes it.
+func (tb *testbed) waitPodOn(t *testing.T, n *node, name string) {
+	t.Helper()
 	cluster.MustEventually(t, "a new pod on "+n.name, convergeTimeout, func() error {
 		object, err := tb.pods(podNamespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {

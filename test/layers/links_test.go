@@ -21,6 +21,7 @@ var (
 	fenced      = regexp.MustCompile("(?ms)^```.*?^```$")
 	brokenLine  = regexp.MustCompile(`\n\s*(?://|#) ?`)
 	heading     = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	named       = regexp.MustCompile(`<a\s+id="([^"]+)">`)
 	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^()]*\)`)
 )
 
@@ -69,14 +70,14 @@ func TestLinks(t *testing.T) {
 }
 
 func TestAnchors(t *testing.T) {
-	want := []string{"a-b-c", "d_e-f-g"}
-	if got := anchors("# A b-c:\n```\n# no\n```\n### `d_E` [F](x.md), g\n"); !slices.Equal(got, want) {
+	want := []string{"a-b-c", "d_e-f-g", "named"}
+	if got := anchors("# A b-c:\n```\n# no\n```\n### `d_E` [F](x.md), g\n<a id=\"named\">H</a>"); !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
 	}
 }
 
-// anchors returns the anchors of the headings of a page by GitHub's rule: in lower case, blanks as
-// dashes, without punctuation.
+// anchors returns the anchors of a page: those of its headings by GitHub's rule (in lower case, blanks
+// as dashes, without punctuation), and its own.
 func anchors(page string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(page, ""), -1) {
@@ -89,6 +90,9 @@ func anchors(page string) []string {
 			}
 			return -1
 		}, headingLink.ReplaceAllString(m[1], "$1")))
+	}
+	for _, m := range named.FindAllStringSubmatch(page, -1) {
+		all = append(all, m[1])
 	}
 	return all
 }

@@ -198,7 +198,7 @@ func TestPrometheusRule(t *testing.T) {
 	alert := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?runbook_url: (\S+)\n`)
 	for set, want := range map[string]string{
 		"": "", "prometheusRule.enabled=true,uninstall=true": "",
-		"prometheusRule.enabled=true": "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/operate/operations.md",
+		"prometheusRule.enabled=true": "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/troubleshooting.md",
 		"prometheusRule.enabled=true,prometheusRule.runbookURL=https://example.com/runbooks": "https://example.com/runbooks",
 	} {
 		files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{set}})

@@ -48,7 +48,7 @@ func TestAlertAnnotations(t *testing.T) {
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s lacks a summary or a description", name)
 		}
-		if want := "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/operate/operations.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
+		if want := "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/troubleshooting.md#" + strings.ToLower(name); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s has the runbook %q; want %q", name, r.Annotations["runbook_url"], want)
 		}
 	}

@@ -1,0 +1,102 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// Each reason is on the page and shown by /readyz of the real bridge, and the remedy of its row lets it
+// fill the pool.
+func TestTroubleshooting(t *testing.T) {
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	harness.Must(t, err)
+	for reason, arise := range map[string]func(t *testing.T, f *fixture) (remedy func()){
+		"SidecarUnavailable": func(t *testing.T, f *fixture) func() {
+			f.sidecar.Stop(t)
+			return func() { f.sidecar = f.node.Start(t) }
+		},
+		"NotPermitted": func(_ *testing.T, f *fixture) func() {
+			f.server.Allow(func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource == "events" })
+			return func() { f.server.Allow(func(apiserver.Permission) bool { return true }) }
+		},
+		"WrongIPAMMode": func(_ *testing.T, f *fixture) func() {
+			f.server.Delete(f.node.Name)
+			f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{"podCIDRs": []any{"10.1.0.0/24"}}})
+			return func() {
+				f.server.Delete(f.node.Name)
+				f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
+			}
+		},
+		"PoolExhausted": func(t *testing.T, f *fixture) func() {
+			f.writeRange(t, "10.15.0.0/30")
+			return func() { f.writeRange(t, "10.15.0.0/24") }
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			if !strings.Contains(string(page), "`"+reason+"`") {
+				t.Error("the page does not have the reason")
+			}
+			f := newFixture(t, false)
+			remedy := arise(t, f)
+			address := freeAddress(t)
+			startBridge(t, f.server, f.node, append(smallFlags(), "--metrics-address="+address)...)
+			harness.Eventually(t, "the reason in /readyz", func() error {
+				if got, err := get(t.Context(), "http://"+address+"/readyz"); err != nil || !strings.Contains(got, reason) {
+					return fmt.Errorf("%q, %w", got, err)
+				}
+				return nil
+			})
+			remedy()
+			harness.Eventually(t, "the pool to be filled", func() error { return f.poolHas(t, 4) })
+		})
+	}
+}
+
+// writeRange changes the range of the plugin, and waits until the sidecar has read it.
+func (f *fixture) writeRange(t *testing.T, subnet string) {
+	t.Helper()
+	network := harness.IPv4Only()
+	network.Subnets = []string{subnet}
+	const message = "CNI configuration read"
+	before := strings.Count(f.sidecar.Log(), message)
+	f.node.WriteNetwork(t, "05-cilium", network)
+	harness.Eventually(t, "the sidecar to read the configuration", func() error {
+		if strings.Count(f.sidecar.Log(), message) == before {
+			return fmt.Errorf("no line %q", message)
+		}
+		return nil
+	})
+}
+
+// freeAddress returns an address on which no process listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	harness.Must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	return string(body), err
+}

@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// symptom is a row of docs/troubleshooting.md.
+type symptom struct {
+	// arise starts a sidecar with the fault. The remedy of the row returns the sidecar that serves then.
+	arise func(t *testing.T, n *harness.Node) (s *harness.Sidecar, remedy func() *harness.Sidecar)
+	// shown returns where the page says that the text is; status for nil.
+	shown func(t *testing.T, n *harness.Node, s *harness.Sidecar) string
+}
+
+// Each text is on the page and shown by the real binary, and the remedy of its row ends the fault.
+func TestTroubleshooting(t *testing.T) {
+	page, err := os.ReadFile("../../docs/troubleshooting.md")
+	harness.Must(t, err)
+	for text, row := range symptoms() {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			if !strings.Contains(string(page), "`"+text+"`") {
+				t.Error("the page does not have the text")
+			}
+			n := nodeWith(t, harness.IPv4Only())
+			s, remedy := row.arise(t, n)
+			shown := row.shown
+			if shown == nil {
+				shown = printed("status")
+			}
+			harness.Eventually(t, "the symptom", func() error {
+				if got := shown(t, n, s); !strings.Contains(got, text) {
+					return fmt.Errorf("shown is %s", got)
+				}
+				return nil
+			})
+			s = remedy()
+			s.WaitReady(t)
+			s.AllocateFor(t, "router")
+			if n.Store != nil { // the scripted plugin has none
+				s.WaitConsistent(t)
+			}
+		})
+	}
+}
+
+func symptoms() map[string]symptom {
+	type (
+		node    = harness.Node
+		sidecar = harness.Sidecar
+		remedy  = func() *sidecar
+	)
+	return map[string]symptom{
+		"no CNI configuration in": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			emptyDir(t, n.ConfDir)
+			s := n.Launch(t)
+			return s, func() *sidecar { n.WriteNetwork(t, "05-cilium", harness.IPv4Only()); return s }
+		}},
+		"failed to find plugin": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			removePlugin(t, n)
+			s := n.Launch(t)
+			return s, func() *sidecar { n.InstallPlugin(t, "host-local"); return s }
+		}},
+		"does not respond to VERSION or STATUS": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			plugin := n.InstallScripted(t, "scripted")
+			plugin.SetScript(t, "STATUS", hang)
+			n.WriteNetwork(t, "05-cilium", harness.Network{Name: "hangs", CNIVersion: "1.1.0", Plugin: "scripted", IPAM: ranges()})
+			s := n.Launch(t)
+			return s, func() *sidecar {
+				n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+				plugin.Open(t, "go-on")
+				return s
+			}
+		}},
+		"attachments cannot be verified or released": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			s.AllocateFor(t, "router")
+			removePlugin(t, n)
+			return s, func() *sidecar { n.InstallPlugin(t, "host-local"); return s }
+		}},
+		"is refused as unsafe": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			n.InstallScripted(t, "whereabouts")
+			n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ranges()})
+			s := n.Launch(t)
+			return s, func() *sidecar { s.Stop(t); return n.Launch(t, "--accept-unsafe-plugin") }
+		}},
+		"nothing is changed until the original returns": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
+			return s, func() *sidecar { harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir)); return s }
+		}},
+		"waiting for the state directory": {shown: logged, arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			first, second := n.Start(t), n.Launch(t)
+			return second, func() *sidecar { first.Stop(t); return second }
+		}},
+		"another sidecar serves network": {shown: logged, arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			first := n.Start(t)
+			other := *n
+			other.StateDir, other.Socket = n.StateDir+"2", n.Socket+"2"
+			return other.Launch(t), func() *sidecar { first.Stop(t); return other.Launch(t) }
+		}},
+		"already listens on it": {shown: logged, arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			first := nodeWith(t, harness.IPv4Only())
+			first.Socket = n.Socket
+			holder := first.Start(t)
+			return n.Launch(t), func() *sidecar { holder.Stop(t); return n.Launch(t) }
+		}},
+		"no sidecar can be reached at": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			return nil, func() *sidecar { return n.Launch(t) }
+		}},
+		"is not admitted by --owners": {shown: printed("allocate", "router"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t, "--owners=health")
+			return s, func() *sidecar { s.Stop(t); return n.Launch(t, "--owners=health,router") }
+		}},
+		"no IP addresses available in range set": {shown: printed("allocate", "router"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			small := harness.IPv4Only()
+			small.Subnets = []string{"10.15.0.0/30"}
+			n.WriteNetwork(t, "05-cilium", small)
+			s := n.Start(t)
+			s.AllocateFor(t, "health")
+			return s, func() *sidecar {
+				n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+				harness.Eventually(t, "the larger range to be used", func() error {
+					if o := n.Command(t, "allocate", "new"); o.ExitCode != 0 {
+						return errors.New(o.Stderr)
+					}
+					return nil
+				})
+				return s
+			}
+		}},
+		"lost": {shown: printed("list"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			held := s.AllocateFor(t, "router")
+			s.Stop(t)
+			n.WipeStore(t)
+			n.LeaseToPod(t, "pods", held[0])
+			s = n.Start(t)
+			return s, func() *sidecar { return s } // the owner requests again
+		}},
+		"releasing": {shown: printed("list"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			held := s.AllocateFor(t, "health")
+			removePlugin(t, n)
+			n.Command(t, "release", held[0])
+			return s, func() *sidecar {
+				n.InstallPlugin(t, "host-local")
+				n.Command(t, "release", held[0])
+				waitReleased(t, s, "health")
+				return s
+			}
+		}},
+		"not an envelope": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			s.AllocateFor(t, "router")
+			damaged := s.Attachment(t, "router").ContainerID
+			s.Stop(t)
+			n.DamageRecord(t, damaged)
+			s = n.Start(t)
+			return s, func() *sidecar {
+				s.AllocateFor(t, "router")
+				emptyDir(t, filepath.Join(n.StateDir, "quarantine"))
+				return s
+			}
+		}},
+		"leases": {shown: printed("doctor"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			s := n.Start(t)
+			s.AllocateFor(t, "router")
+			s.Stop(t)
+			n.WipeJournal(t)
+			s = n.Start(t)
+			return s, func() *sidecar { return s } // the owner requests again
+		}},
+	}
+}
+
+// printed returns the output of a command.
+func printed(args ...string) func(*testing.T, *harness.Node, *harness.Sidecar) string {
+	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) string {
+		t.Helper()
+		out := n.Command(t, args...)
+		return out.Stdout + out.Stderr
+	}
+}
+
+func logged(_ *testing.T, _ *harness.Node, s *harness.Sidecar) string { return s.Log() }
