@@ -48,6 +48,8 @@ var rules = []rule{
 	{"an excluded address is not allocated", []edit{{"exclude.go", "	case i >= 0:", "	case false:"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
 	{"an address outside the ranges is replaced", []edit{{"allocate.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
 	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"acquire.go", "if inUse && ofContainer {", "if false {"}}, "container-remote", "", two},
+	{"only addresses of an ended container are taken over", []edit{{"fixed.go", "r.State != record.Cooldown || !OfContainer", "!OfContainer"}, {"fixed.go", "op.Rec.State != record.Cooldown {", "false {"}}, "fixed", "", two},
+	{"a container that was added again is not ended", []edit{{"fixed.go", "op.Rec.State != record.Cooldown {", "false {"}}, "fixed", "", two},
 	{"no container survives a reboot", []edit{{"load.go", "	if OfContainer(r.Owner) &&", "	if false && OfContainer(r.Owner) &&"}}, "container", "", "after a reboot"},
 	{"a lost container interface is released", []edit{{"reconcile.go", "	if OfContainer(op.Owner) {", "	if false {"}}, "container-bare", "", "without a request"},
 	{"a DEL confirms the loss of a container interface", []edit{{"container.go", "	if op.unconfirmed != nil {", "	op.unconfirmed = nil\n	if false {"}}, "container-remote", "", two},

@@ -50,9 +50,11 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 }
 
 // withoutContainers omits the attachments of containers: their runtime releases them, through the sidecar
-// or without it, and until then their addresses are in use.
+// or without it, and until then their addresses are in use. It has released those in cooldown.
 func withoutContainers(all []*models.Attachment) []*models.Attachment {
-	return slices.DeleteFunc(all, func(a *models.Attachment) bool { return record.OfContainer(a.Owner) })
+	return slices.DeleteFunc(all, func(a *models.Attachment) bool {
+		return record.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown
+	})
 }
 
 // newerRecords returns a headline and a line for each record of a newer version, which keeps its

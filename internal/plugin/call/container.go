@@ -2,7 +2,10 @@ package call
 
 import (
 	"encoding/json"
+	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // Attachment identifies a container interface, as in the valid attachments of GC (CNI spec 1.1.0,
@@ -36,6 +39,28 @@ func ContainerOf(inv Invocation) Container {
 		Attachment: Attachment{inv.ContainerID, inv.IfName}, NetNS: inv.NetNS, Args: inv.Args,
 		CNIArgs: config[KeyArgs], RuntimeConfig: config[KeyRuntimeConfig],
 	}
+}
+
+// Requested returns the addresses that the runtime requests: IP of CNI_ARGS, args.cni.ips and
+// runtimeConfig.ips (CNI CONVENTIONS.md). What is not an address is left to the plugin.
+func (c Container) Requested() []netip.Addr {
+	var args struct{ CNI struct{ IPs []string } }
+	var runtime struct{ IPs []string }
+	_, _ = json.Unmarshal(c.CNIArgs, &args), json.Unmarshal(c.RuntimeConfig, &runtime)
+	texts := slices.Concat(args.CNI.IPs, runtime.IPs)
+	for arg := range strings.SplitSeq(c.Args, ";") {
+		if list, ok := strings.CutPrefix(arg, "IP="); ok {
+			texts = append(texts, strings.Split(list, ",")...)
+		}
+	}
+	var ips []netip.Addr
+	for _, text := range texts {
+		bare, _, _ := strings.Cut(strings.TrimSpace(text), "/")
+		if ip, err := netip.ParseAddr(bare); err == nil && !slices.Contains(ips, ip.Unmap()) {
+			ips = append(ips, ip.Unmap())
+		}
+	}
+	return ips
 }
 
 // ifName is what Linux and the CNI specification (section 2, CNI_IFNAME) accept.

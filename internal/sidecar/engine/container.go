@@ -48,7 +48,7 @@ func (op *operation) workForContainer(req request) error {
 		}
 		return op.protocol.Del()
 	case req.action == protocol.Allocate:
-		return op.protocol.Add()
+		return op.protocol.Add(req.container.Requested())
 	case req.action == protocol.Release:
 		return op.protocol.Del()
 	default:

@@ -21,8 +21,9 @@ type containers struct {
 	running, ended []string
 }
 
+// containerWith returns a container of one of ten pods of a StatefulSet.
 func containerWith(id string) call.Container {
-	return call.Container{Attachment: call.Attachment{ContainerID: id, IfName: "eth0"}}
+	return call.Container{Attachment: call.Attachment{ContainerID: id, IfName: "eth0"}, Args: "K8S_POD_NAME=web-" + id[len(id)-1:]}
 }
 
 func (s *simulation) network() (name string) {

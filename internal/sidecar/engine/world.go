@@ -257,6 +257,33 @@ func (op *operation) Freed(o protocol.Other) {
 	other.schedule()
 }
 
+// Kept returns the attachment whose container was the last one of the pod.
+func (op *operation) Kept(inv call.Invocation) (k protocol.Key, had []call.Address) {
+	var since time.Time
+	op.engine.each(func(a *entry) {
+		if a.Pool == op.entry.Pool && protocol.KeptFor(a.Rec, inv) && a.Rec.Changed.After(since) {
+			k, had, since = a.Key, slices.Clone(a.Rec.Result.Addresses), a.Rec.Changed
+		}
+	})
+	return k, had
+}
+
+// EndCooldown releases another attachment that is in cooldown.
+func (op *operation) EndCooldown(k protocol.Key) {
+	other := op.lockOther(k)
+	if other == nil {
+		return
+	}
+	defer other.unlock()
+	other.protocol.Action, other.requestID = protocol.Cleanup, op.requestID
+	err := other.protocol.EndCooldown()
+	other.recordResult(err)
+	if err != nil {
+		other.outcomeLogger(nil).WithError(err).Warn("The addresses that the pod had could not be released; it gets others")
+	}
+	other.schedule()
+}
+
 func (a *entry) other() protocol.Other {
 	return protocol.Other{Key: a.Key, ID: a.IDInUse(), Lost: a.Lost, Addresses: a.Rec.Addrs()}
 }

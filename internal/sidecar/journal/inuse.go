@@ -75,7 +75,7 @@ func (j *Journal) inUse(discardQuarantine bool) error {
 	now := time.Now()
 	for _, r := range loaded.Records {
 		switch {
-		case record.OfContainer(r.Owner): // the runtime's DEL reaches the plugin without the sidecar, too
+		case record.OfContainer(r.Owner) && r.State != record.Cooldown: // the runtime's DEL reaches the plugin without the sidecar, too
 		case r.State != record.Tombstone:
 			e.Records = append(e.Records, r)
 		case now.Before(lateUntil(r.LateDel, now)):

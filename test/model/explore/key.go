@@ -133,6 +133,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.addr(t.ip)
 	e.families(t.families)
 	e.addrs(t.outside)
+	e.addrs(t.kept)
 	e.record(o.run.start.Rec)
 	e.num(len(o.run.had))
 	for _, had := range o.run.had {

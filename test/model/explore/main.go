@@ -274,6 +274,8 @@ func configs() []config {
 		{name: "container-bare", profile: node, container: true, bare: true},
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
 		{name: "container-another", profile: another, container: true, reboot: true},
+		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
+		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
 	}
 	for i := range all {

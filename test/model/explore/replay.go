@@ -34,6 +34,7 @@ type task struct {
 	freed      bool
 	inv        call.Invocation // of Keep
 	outside    []netip.Addr    // the ranges, at its begin
+	kept       []netip.Addr    // the addresses that the container's pod had, at its begin
 }
 
 // kind is the kind of a step.
@@ -149,7 +150,7 @@ func (x *explorer) do(op *protocol.Operation, t task) error {
 	switch t.action {
 	case protocol.Allocate, protocol.Release:
 		if ofContainer && t.action == protocol.Allocate {
-			return op.Add()
+			return op.Add(nil)
 		} else if ofContainer {
 			return op.Del()
 		}
@@ -163,6 +164,8 @@ func (x *explorer) do(op *protocol.Operation, t task) error {
 		return op.Release(t.ip, false)
 	case protocol.Exclude:
 		return op.Keep(t.inv, t.ip)
+	case protocol.Cleanup:
+		return op.EndCooldown()
 	}
 	return op.Reconcile()
 }
@@ -202,8 +205,13 @@ func (p *replay) Outside(ip netip.Addr) bool {
 }
 
 func (p *replay) NewInvocation(_ call.Network, id string) (call.Invocation, error) {
-	return call.Invocation{ContainerID: id, Network: "net", CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", Profile: p.cfg.profile}, nil
+	inv := invocation
+	inv.ContainerID, inv.Profile = id, p.cfg.profile
+	return inv, nil
 }
+
+// invocation is that of an ADD. Each container is of one pod.
+var invocation = call.Invocation{Network: "net", CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", Args: "K8S_POD_NAMESPACE=n;K8S_POD_NAME=web-0"}
 
 func (p *replay) Call(verb string, inv call.Invocation) (call.Result, error) {
 	o := p.step(step{verb: map[string]kind{call.VerbAdd: add, call.VerbDel: del, call.VerbCheck: check}[verb], inv: inv})
@@ -336,6 +344,20 @@ func (p *replay) SetAside(inv call.Invocation, ip netip.Addr) {
 }
 
 func (p *replay) Freed(o protocol.Other) { p.another(o.Key, &task{background: true, freed: true}) }
+
+func (p *replay) Kept(inv call.Invocation) (protocol.Key, []call.Address) {
+	o := p.read(func() outcome {
+		if j := p.w.kept(p.i); j >= 0 {
+			return outcome{other: p.w.other(j)}
+		}
+		return outcome{}
+	})
+	return o.other.Key, result(o.other.Addresses, false).Addresses
+}
+
+func (p *replay) EndCooldown(k protocol.Key) {
+	p.another(k, &task{action: protocol.Cleanup, background: true})
+}
 
 // another begins an operation on another attachment and waits for its end, unless one is in progress there.
 func (p *replay) another(k protocol.Key, t *task) {

@@ -28,7 +28,8 @@ type config struct {
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
 	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore, held bool
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
-	container, bare              bool
+	// fixed: both owners are container interfaces of one pod.
+	container, bare, fixed       bool
 	releaseDelay, verifyInterval int
 	exclude                      int // addresses
 }
@@ -132,6 +133,9 @@ func (x *explorer) initial() *world {
 	if x.cfg.container {
 		names[0] = containerOwner
 	}
+	if x.cfg.fixed {
+		names[1] = nextOwner
+	}
 	for _, p := range x.opts.Exclude {
 		names = append(names, protocol.ExcludedOwnerPrefix+p.Addr().String())
 	}
@@ -145,6 +149,13 @@ func (x *explorer) initial() *world {
 		}
 	}
 	return w
+}
+
+// kept returns the other owner whose addresses are kept for the pod of a container; -1 for none.
+func (w *world) kept(i int) int {
+	return slices.IndexFunc(w.owners, func(o owner) bool {
+		return o.key != w.owners[i].key && protocol.KeptFor(o.st.Rec, invocation)
+	})
 }
 
 func (w *world) find(k protocol.Key) int {
@@ -260,6 +271,16 @@ func (x *explorer) begin(w *world, i int, t task) {
 		o.queued = false
 	}
 	t.outside = w.outside
+	if j := w.kept(i); t.action == protocol.Allocate && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
+		t.kept = w.owners[j].st.Rec.Addrs()
+	}
+	for j := range w.owners { // only an undisturbed ADD must get what its pod had
+		if r := w.owners[j].run; r != nil && len(r.task.kept) > 0 && t.action != protocol.Cleanup {
+			disturbed := *r
+			disturbed.task.kept = nil
+			w.owners[j].run = &disturbed
+		}
+	}
 	o.run = &run{start: o.st, task: t, began: w.now}
 	if t.freed {
 		o.run.task.freed = o.st.Lost // it may have been reacquired meanwhile
@@ -284,6 +305,9 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 			if a, ok := o.st.Rec.Address(f); ok && o.st.Rec.Claimed(f) {
 				got = append(got, a.Addr())
 			}
+		}
+		if len(t.kept) > 0 && !slices.Equal(got, t.kept) && w.faults == x.cfg.faults && w.pods == x.cfg.pods {
+			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
 		other := func(ip netip.Addr) bool { return slices.Contains(t.families, record.FamilyOf(ip)) }
 		o.using = append(slices.DeleteFunc(slices.Clone(o.using), other), got...)
@@ -368,7 +392,7 @@ func (x *explorer) unfinished(w *world) string {
 		if o.stale {
 			return fmt.Sprintf("the record of %s stays after a reboot", o.key.Owner)
 		}
-		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && !r.InUse()) {
+		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && (!r.InUse() || protocol.OfContainer(o.key.Owner))) {
 			return fmt.Sprintf("the record of %s stays %s", o.key.Owner, r.State)
 		}
 	}
@@ -438,7 +462,10 @@ func short(id string) string {
 // containerOwner is a container interface; its container ID is the runtime's.
 var containerOwner = protocol.ContainerOwner("c", "eth0")
 
-var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c"}
+// nextOwner is another container interface of its pod.
+var nextOwner = protocol.ContainerOwner("d", "eth0")
+
+var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d"}
 
 // idOf returns the container ID of generation 0.
 func idOf(owner string) string { return idsOf[owner] }

@@ -45,6 +45,7 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 	switch {
 	case untried:
 		old = nil
+		op.takeOver(inv, t)
 	case ofContainer && t.failed != nil && inv.Profile.SingleUseIDs(): // its DEL would act on the next ADD
 		return false, op.undoAcquire(inv, t.failed)
 	case op.Rec == nil:
@@ -79,6 +80,10 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 		op.World.SetAside(inv, r.ip)
 	} else if ok && r.holderIsFree {
 		op.World.Freed(*r.holder)
+	}
+	if op.previous.Owner != "" { // its addresses are reserved now
+		op.World.EndCooldown(op.previous)
+		op.previous = Key{}
 	}
 	inUse := op.idInUseByDel(inv)
 	if inUse && ofContainer {

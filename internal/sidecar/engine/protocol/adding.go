@@ -83,7 +83,7 @@ func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 	addsEnded := op.addsEnded()
 	delErr := op.delEach(r.Invocations, inv)
 	switch {
-	case r.InUse():
+	case r.InUse() && !OfContainer(op.Owner): // no container waits for its addresses
 		op.setLost(cause)
 		return cause
 	case delErr != nil:

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -32,10 +33,11 @@ func (k Key) runtimeID() string {
 	return id
 }
 
-// Add returns the held addresses of a container interface, or acquires some.
-func (op *Operation) Add() error {
-	w := Want{Families: []record.Family{record.IPv4, record.IPv6}, Any: true}
-	if op.Rec != nil && op.Rec.State == record.Held {
+// Add returns the held addresses of a container interface, or acquires some: those that the runtime
+// requests, if any.
+func (op *Operation) Add(requested []netip.Addr) error {
+	w := Want{Families: []record.Family{record.IPv4, record.IPv6}, Any: true, OfRuntime: requested}
+	if op.Rec != nil && isHeld(op.Rec.State) {
 		held, err := op.verify()
 		if err != nil {
 			return err
@@ -46,6 +48,9 @@ func (op *Operation) Add() error {
 		if inv := op.LastInvocation(); !op.looked && inv.Profile.SingleUseIDs() { // its DEL would act on the ADD
 			return newError(Failed, "%s: plugin %s does not hold it, and its container ID cannot be used again", op, inv.Plugin)
 		}
+	}
+	if err := op.checkRequired(Want{Required: requested}); err != nil {
+		return err
 	}
 	if op.Rec != nil && op.Rec.State != record.Tombstone {
 		if err := op.giveUp(); err != nil {
@@ -79,10 +84,16 @@ func (op *Operation) giveUp() error {
 	return op.release()
 }
 
-// Del releases a container interface. Without a record the plugin may have what was allocated without
-// the sidecar, or before its journal was lost.
+// Del releases a container interface, with the release delay if its addresses outlive it. Without a record
+// the plugin may have what was allocated without the sidecar, or before its journal was lost.
 func (op *Operation) Del() error {
-	if op.Rec != nil && op.Rec.State != record.Tombstone {
+	switch {
+	case op.Rec == nil || op.Rec.State == record.Tombstone:
+	case op.Rec.State == record.Cooldown:
+		return op.writeIfDirty()
+	case !op.Lost && outlivesContainer(op.Rec, op.Opts):
+		return op.unclaim()
+	default:
 		return op.release()
 	}
 	inv, _, err := op.newInvocation()

@@ -13,10 +13,18 @@ import (
 // Load returns the state with which a run begins, by the record that the previous one left.
 func Load(r record.Record, o *Options, now time.Time) State {
 	loaded := inferInFlight(r, o, now)
-	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != record.Tombstone {
-		loaded.State, loaded.Claims = record.Releasing, nil // no container has survived the reboot
-	}
 	s := State{ID: r.ContainerID, Rec: &loaded}
+	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != record.Tombstone { // no container has survived the reboot
+		switch {
+		case loaded.State == record.Cooldown:
+		case outlivesContainer(&loaded, o):
+			loaded.State, loaded.Changed, loaded.ReleaseAt = record.Cooldown, now, now.Add(o.ReleaseDelay)
+			s.Dirty = true // the delay begins once
+		default:
+			loaded.State = record.Releasing
+		}
+		loaded.Claims, loaded.GivenUp = nil, nil
+	}
 	if isHeld(loaded.State) && r.LateDel.Until.Sub(now) > time.Duration(r.LateDel.Seconds)*time.Second { // while its DEL ran (writeUnconfirmed)
 		s.Lost, s.Dirty = true, true
 	}

@@ -4,6 +4,7 @@
 package protocol
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -21,6 +22,9 @@ type Operation struct {
 	Freed bool
 	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
 	unconfirmed *record.Record
+	// previous is the attachment whose addresses the pod of this container had, reserved are those addresses.
+	previous Key
+	reserved []netip.Addr
 	// looked: a lookup has shown that the plugin does not hold the attachment.
 	looked bool
 }

@@ -31,7 +31,7 @@ func (op *Operation) Reconcile() error {
 		}
 		return err
 	case r.State == record.Cooldown && now.Before(r.ReleaseAt):
-		return nil
+		return op.writeIfDirty()
 	case r.State == record.Cooldown, r.State == record.Releasing:
 		op.Action = Cleanup
 		return op.release()

@@ -16,6 +16,8 @@ type Want struct {
 	// Also is the address of the other family that the owner of a required one had; invalid for none. It
 	// is requested together with that one if the owner holds nothing.
 	Also netip.Addr
+	// OfRuntime are the addresses that a container runtime requests from the plugin by its own parameters.
+	OfRuntime []netip.Addr
 	// Preferred are addresses to request first; Claimed are the ones of them that the owner
 	// must get back if possible.
 	Preferred, Claimed []netip.Addr
@@ -80,6 +82,11 @@ func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(ne
 	for _, ip := range w.Required {
 		if !slices.Contains(came, ip) {
 			return nil, fmt.Errorf("%s is required, but cannot be requested from the plugin, which returned %v", ip, came)
+		}
+	}
+	for _, ip := range w.OfRuntime {
+		if !slices.Contains(came, ip) {
+			return nil, fmt.Errorf("the container runtime requested %s, plugin returned %v, which was released", ip, came)
 		}
 	}
 	for _, p := range requested {

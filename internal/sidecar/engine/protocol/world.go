@@ -79,6 +79,11 @@ type World interface {
 	// one, which released them.
 	SetAside(inv call.Invocation, ip netip.Addr)
 	Freed(Other)
+	// Kept returns another attachment of the pool that is KeptFor the pod of a new container, with its
+	// addresses; none without one. EndCooldown ends the cooldown of another attachment, unless an operation
+	// is in progress on it.
+	Kept(call.Invocation) (Key, []call.Address)
+	EndCooldown(Key)
 }
 
 // Acquisition is an acquisition in progress.

@@ -54,7 +54,7 @@ func (op *Operation) removeRecord() error {
 	// A generated owner never returns, so it needs no tombstone.
 	tombstone := op.World.Now().Before(r.LateDel.Until) && !strings.HasPrefix(op.Owner, GeneratedOwnerPrefix)
 	if tombstone {
-		r.State, r.Result, r.Invocations = record.Tombstone, call.Result{}, nil
+		r.State, r.Result, r.GivenUp, r.Invocations = record.Tombstone, call.Result{}, nil, nil
 		if err := op.write(r); err != nil {
 			return err
 		}
@@ -104,6 +104,6 @@ func (op *Operation) newOrClonedRecord(inv call.Invocation) record.Record {
 	}
 	return record.Record{
 		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, Node: op.Opts.Node,
-		Network: inv.Network, MachineID: op.Opts.MachineID, Created: op.World.Now(),
+		Network: inv.Network, MachineID: op.Opts.MachineID, Created: op.World.Now(), GivenUp: op.reserved,
 	}
 }

@@ -54,7 +54,7 @@ func FamilyOf(a netip.Addr) Family {
 const ContainerOwnerPrefix = "cni/"
 
 // OfContainer reports whether an owner is a container interface. Only its runtime knows whether its
-// addresses are in use.
+// addresses are in use, unless they are in cooldown.
 func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }
 
 // Expiration is the deadline by which an allocation must be confirmed.

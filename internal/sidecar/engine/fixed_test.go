@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// podContainer returns a container of a pod.
+func podContainer(id, pod string) call.Container {
+	return call.Container{Attachment: call.Attachment{ContainerID: id, IfName: "eth0"}, Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + pod}
+}
+
+// add adds a container of a pod and returns its IPv4 address.
+func (f *fixture) add(id, pod string) string {
+	f.t.Helper()
+	a, err := f.AddContainer(context.Background(), "net", podContainer(id, pod))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ip, _ := a.Address(record.IPv4)
+	return ip.Addr().String()
+}
+
+func (f *fixture) del(id, pod string) {
+	f.t.Helper()
+	if _, err := f.DelContainer(context.Background(), "net", podContainer(id, pod)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestFixedAddress(t *testing.T) {
+	for name, tt := range map[string]struct {
+		setups []setup
+		pod    string
+		// between happens after the DEL of the first container.
+		between func(f *fixture)
+		same    bool
+	}{
+		"within the delay":          {pod: "web-0", same: true},
+		"beside others":             {pod: "web-0", same: true, between: func(f *fixture) { f.add("other", "db-0"); f.add("deployed", "web-7d4b9-x2x4z") }},
+		"after a repeated DEL":      {pod: "web-0", same: true, between: func(f *fixture) { f.del("one", "web-0") }},
+		"after a restart":           {pod: "web-0", same: true, between: func(f *fixture) { f.restart(storeReadable, releaseDelay(time.Hour)) }},
+		"after the delay":           {pod: "web-0", between: func(f *fixture) { time.Sleep(2 * time.Hour); synctest.Wait(); f.add("other", "db-0") }},
+		"no StatefulSet":            {pod: "web-7d4b9-x2x4z", between: func(f *fixture) { f.add("other", "db-0") }},
+		"no requests by the plugin": {pod: "web-0", setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
+		"released by an operator": {pod: "web-0", between: func(f *fixture) {
+			a, _ := f.Lookup(client.DefaultPool, protocol.ContainerOwner("one", "eth0"))
+			if _, err := f.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0], Containers: true}); err != nil {
+				f.t.Error(err)
+			}
+			f.add("other", "db-0")
+		}},
+	} {
+		run(t, name, func(t *testing.T) {
+			f := newFixture(t, append([]setup{storeReadable, releaseDelay(time.Hour)}, tt.setups...)...)
+			first := f.add("one", tt.pod)
+			f.del("one", tt.pod)
+			if tt.between != nil {
+				tt.between(f)
+			}
+			if second := f.add("two", tt.pod); (second == first) != tt.same {
+				t.Errorf("the second container got %s, and the first one %s; want the same: %t", second, first, tt.same)
+			}
+			f.del("one", tt.pod) // late
+			if a, ok := f.Lookup(client.DefaultPool, protocol.ContainerOwner("two", "eth0")); !ok || a.State != record.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
+				t.Errorf("after a late DEL the attachment is %+v, and the plugin has %v", a, f.node.store)
+			}
+			if _, ok := f.node.store["one"]; ok {
+				t.Errorf("the plugin has %v; want nothing of the first container", f.node.store)
+			}
+		})
+	}
+}
+
+// An address is taken over from a deleted container only.
+func TestFixedAddressInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, storeReadable, releaseDelay(time.Hour))
+		if first, second := f.add("one", "web-0"), f.add("two", "web-0"); first == second {
+			t.Errorf("two containers got %s", first)
+		}
+	})
+}
+
+// A reboot ends each container, and begins the delay, once.
+func TestFixedAddressAfterReboot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delay := releaseDelay(time.Hour)
+		f := newFixture(t, storeReadable, delay)
+		first, expired := f.add("one", "web-0"), f.add("expired", "web-1")
+		f.restart(storeReadable, delay, rebooted)
+		if second := f.add("two", "web-0"); second != first {
+			t.Errorf("got %s; want %s", second, first)
+		}
+		time.Sleep(40 * time.Minute)
+		f.restart(storeReadable, delay, rebooted)
+		time.Sleep(40 * time.Minute)
+		synctest.Wait()
+		if a, ok := f.Lookup(client.DefaultPool, protocol.ContainerOwner("expired", "eth0")); ok {
+			t.Errorf("%s is still kept: %+v", expired, a)
+		}
+	})
+}
