@@ -48,7 +48,7 @@ trap 'exit 143' TERM
 
 rm -f "$CLUSTER_TEST_DIR/measurements.md"
 status=0
-for name in ${CLUSTER_TEST_NAME:-TestCluster TestClusterPods}; do
+for name in ${CLUSTER_TEST_NAME:-TestCluster TestClusterPods TestClusterQuickstart}; do
   unshare --mount --net --pid --fork --kill-child --mount-proc -- bash -c '
     set -euo pipefail
     mount -t tmpfs tmpfs /run
