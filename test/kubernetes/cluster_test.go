@@ -25,6 +25,7 @@ func TestCluster(t *testing.T) {
 		{"ConfigMap", (*testbed).testConfigMap},
 		{"Upgrade", (*testbed).testUpgrade},
 		{"Policy", (*testbed).testPolicy},
+		{"Symptoms", (*testbed).testSymptoms},
 		{"Audit", (*testbed).testAudit},
 		{"Uninstall", (*testbed).testUninstall},
 		{"Helm", (*testbed).testHelm},

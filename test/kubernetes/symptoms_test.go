@@ -30,9 +30,11 @@ func (tb *testbed) testSymptoms(t *testing.T) {
 	tb.waitHealthy(t, "the agent to continue")
 
 	patch := func(operation string) {
-		tb.mustKubectl(t, "--namespace", systemNamespace, "patch", "daemonset", "delegated-ipam-bridge", "--type=json", "--patch", fmt.Sprintf(
-			`[{"op":%q,"path":"/spec/template/spec/containers/0/args/0","value":"--max-allocate=3"},
-			{"op":%[1]q,"path":"/spec/template/spec/containers/0/args/0","value":"--excess-ip-release-delay=10s"}]`, operation))
+		var steps []string
+		for _, flag := range []string{"--max-allocate=3", "--min-allocate=3", "--pre-allocate=1", "--excess-ip-release-delay=10s"} {
+			steps = append(steps, fmt.Sprintf(`{"op":%q,"path":"/spec/template/spec/containers/0/args/0","value":%q}`, operation, flag))
+		}
+		tb.mustKubectl(t, "--namespace", systemNamespace, "patch", "daemonset", "delegated-ipam-bridge", "--type=json", "--patch", "["+strings.Join(steps, ",")+"]")
 	}
 	patch("add") // fewer than the node needs: no slot is free
 	tb.waitHealthy(t, "the bridge to have another limit")
