@@ -227,7 +227,7 @@ func TestWatchNotPermitted(t *testing.T) {
 				f.failRequests(forbidden(), verb)
 				defer f.start(t)()
 				f.wantFile(t, first)
-				advance(1500 * time.Millisecond)
+				advance(5 * time.Second) // a first refusal may be that of a starting API server
 				for range 100 {
 					f.wantReady(t, reasonNotPermitted)
 					advance(time.Second)
