@@ -130,19 +130,19 @@ test: test-contract test-system test-unit cover ## run the tests without the lon
 .PHONY: test-unit
 test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit
-	$(PLUGIN_ENV) go test $(RACE) -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
+	$(PLUGIN_ENV) go test $(RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
 	  -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 .PHONY: test-system
 test-system: plugins test-binaries skipped ## run the tests of test/ with the real binary: end to end, bridge, a sample of the faults, counts
 	@mkdir -p $(COVER)/binary
-	$(TEST_ENV) $(FAULTS) $(RACE) -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench)$$')
+	$(TEST_ENV) $(FAULTS) $(RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench)$$')
 	$(TEST_ENV) $(COUNTS)
 
 .PHONY: test-contract
 test-contract: plugins test-binaries skipped ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
 	@mkdir -p $(COVER)/binary
-	cd test/external && $(TEST_ENV) go test $(RACE) $(NOCACHE) ./contract
+	cd test/external && $(TEST_ENV) go test $(RACE) $(NOCACHE) -timeout 30m ./contract
 
 .PHONY: test-deploy
 test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the sidecar with the results
