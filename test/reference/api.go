@@ -15,15 +15,14 @@ import (
 // operationMark is the mark before an operation.
 var operationMark = regexp.MustCompile(`<!-- make generate: ([A-Z]+ /\S+) -->`)
 
-// api returns a part for each operation of swagger.yaml, and one with the objects. An operation that only the
-// page has is an error.
+// api returns a part for each operation of swagger.yaml. An operation that only the page has is an error.
 func api(page string) (map[string]string, error) {
 	loaded, err := loads.Spec("swagger.yaml")
 	if err != nil {
 		return nil, err
 	}
 	s := loaded.Spec()
-	parts, seen := map[string]string{"objects": objects(s)}, map[string]string{}
+	parts, seen := map[string]string{}, map[string]string{}
 	for _, path := range slices.Sorted(maps.Keys(s.Paths.Paths)) {
 		item := s.Paths.Paths[path]
 		for method, op := range map[string]*spec.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodDelete: item.Delete} {
@@ -59,7 +58,7 @@ func signature(s *spec.Swagger, op *spec.Operation, name string, seen map[string
 		if ref := p.Ref.String(); ref != "" {
 			p = s.Parameters[strings.TrimPrefix(ref, "#/parameters/")]
 		}
-		b.WriteString(entry("", p.Name, p.Extensions, p.In, p.Description))
+		b.WriteString(entry(p.Name, p.Extensions, p.In, p.Description))
 	}
 	for _, code := range slices.Sorted(maps.Keys(op.Responses.StatusCodeResponses)) {
 		r := op.Responses.StatusCodeResponses[code]
@@ -67,36 +66,13 @@ func signature(s *spec.Swagger, op *spec.Operation, name string, seen map[string
 		if r.Schema != nil {
 			kind = strings.TrimPrefix(object(r.Schema), "Error")
 		}
-		b.WriteString(entry("", fmt.Sprint(code), nil, kind, r.Description))
+		b.WriteString(entry(fmt.Sprint(code), nil, kind, r.Description))
 	}
 	if like, ok := seen[b.String()]; ok {
 		return "Parameters and codes: as `" + like + "`.\n"
 	}
 	seen[b.String()] = name
 	return "```text\n" + b.String() + "```\n"
-}
-
-// objects describes the objects that Cilium's API lacks, with their keys.
-func objects(s *spec.Swagger) string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(s.Definitions)) {
-		d := s.Definitions[name]
-		if len(d.Properties) == 0 || d.Extensions[extension] != true {
-			continue
-		}
-		var b strings.Builder
-		b.WriteString(name + "\n")
-		for _, key := range slices.Sorted(maps.Keys(d.Properties)) {
-			p := d.Properties[key]
-			about, _, _ := strings.Cut(strings.TrimSpace(p.Description), ";")
-			if len(p.Enum) > 0 {
-				about += ": " + strings.Trim(fmt.Sprint(p.Enum), "[]")
-			}
-			b.WriteString(entry("  ", key, p.Extensions, object(&p), about))
-		}
-		all = append(all, b.String())
-	}
-	return "```text\n" + strings.Join(all, "\n") + "```\n"
 }
 
 const (
@@ -125,11 +101,11 @@ func object(s *spec.Schema) string {
 }
 
 // entry is a name with its description.
-func entry(indent, name string, e spec.Extensions, kind, about string) string {
+func entry(name string, e spec.Extensions, kind, about string) string {
 	if kind != "" {
 		kind = "[" + kind + "] "
 	}
-	first := fmt.Sprintf("%-*s", column-1, indent+name+star(e)) + " "
+	first := fmt.Sprintf("%-*s", column-1, name+star(e)) + " "
 	return wrap(kind+about, first, strings.Repeat(" ", column))
 }
 
