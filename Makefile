@@ -319,7 +319,7 @@ bench-cilium: # bench, also with Cilium's own server and allocator
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
 	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test
 	go test -c -o $(BENCH_NODES)/bench.test ./test/benchbridge
-	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run BENCH_BRIDGE_PAGE=$(CURDIR)/docs/reference/bridge-performance.md \
+	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run \
 	  BENCH_BRIDGE_BIN=$${BENCH_BRIDGE_BIN:-$(CURDIR)/$(BIN)/delegated-ipam-bridge} BENCH_BRIDGE_OPERATOR=$(CURDIR)/$(BENCH_NODES)/cilium-operator-ipam \
 	  BENCH_BRIDGE_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver BENCH_BRIDGE_CRDS=$(CURDIR)/$(CACHE)/agent-test/crds \
 	  test/benchbridge/run.sh $(BENCH_NODES)/bench.test -test.run "$${BENCH_BRIDGE_RUN:-.}"

@@ -1,7 +1,7 @@
 // Package benchbridge measures the bridge with many nodes: real bridges over a real kube-apiserver and
 // etcd, with imitated agents, kubelets and plugins. "make bench-bridge" builds the programs, runs the
-// cases and writes the table of docs/reference/bridge-performance.md; plain "go test" skips them. test/README.md
-// describes the real and the imitated parts.
+// cases and prints a table; plain "go test" skips them. test/README.md describes the real and the
+// imitated parts.
 package benchbridge
 
 import (
@@ -142,12 +142,9 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// finish prints the table, and writes it into the page if one is named and every case ran.
+// finish prints the table, and writes it to table.md.
 func (b *bench) finish(t *testing.T) {
 	text := b.report.markdown()
 	fmt.Print("\n", text)
 	harness.Must(t, os.WriteFile(filepath.Join(b.dir, "table.md"), []byte(text), 0o644))
-	if page := os.Getenv("BENCH_BRIDGE_PAGE"); page != "" && !t.Failed() && b.report.complete() {
-		harness.Must(t, b.report.write(page))
-	}
 }

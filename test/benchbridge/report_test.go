@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
 )
 
 // report has the results of one run.
@@ -41,13 +39,6 @@ func (r *report) add(s supplier, n int, rows []row) {
 	r.rows[s][n] = rows
 }
 
-// complete reports whether every case has rows.
-func (r *report) complete() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.rows[sharedRange]) == len(cases())
-}
-
 // markdown returns the report as a table: a row with the name of each case, then its measurements. Those
 // of the suppliers stand next to each other; the target is that of the bridge, of its own range where that
 // was measured.
@@ -78,11 +69,6 @@ func value(rows []row, i int) string {
 		return ""
 	}
 	return rows[i].Value
-}
-
-// write replaces the table of the page.
-func (r *report) write(page string) error {
-	return benchpage.Replace(page, "make bench-bridge", r.markdown())
 }
 
 // seconds formats a time in seconds.
