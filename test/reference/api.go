@@ -15,22 +15,26 @@ import (
 // operationMark is the mark before an operation.
 var operationMark = regexp.MustCompile(`<!-- make generate: ([A-Z]+ /\S+) -->`)
 
-// api returns a part for each operation of swagger.yaml. An operation that only the page has is an error.
+// api returns a part for each operation of swagger.yaml but those of delegated-ipam-cni. An operation that only
+// the page has is an error.
 func api(page string) (map[string]string, error) {
 	loaded, err := loads.Spec("swagger.yaml")
 	if err != nil {
 		return nil, err
 	}
 	s := loaded.Spec()
-	parts, seen := map[string]string{}, map[string]string{}
+	parts := map[string]string{}
 	for _, path := range slices.Sorted(maps.Keys(s.Paths.Paths)) {
+		if strings.HasPrefix(path, "/cni/") {
+			continue
+		}
 		item := s.Paths.Paths[path]
 		for method, op := range map[string]*spec.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodDelete: item.Delete} {
 			if op == nil {
 				continue
 			}
 			name := method + " " + path
-			parts[name] = about(op) + signature(s, op, name, seen)
+			parts[name] = about(op) + signature(s, op)
 		}
 	}
 	for _, m := range operationMark.FindAllStringSubmatch(page, -1) {
@@ -50,9 +54,8 @@ func about(op *spec.Operation) string {
 	return wrap(text, "", "") + "\n"
 }
 
-// signature describes the parameters and the responses of an operation, or names one before that has the
-// same.
-func signature(s *spec.Swagger, op *spec.Operation, name string, seen map[string]string) string {
+// signature describes the parameters and the responses of an operation.
+func signature(s *spec.Swagger, op *spec.Operation) string {
 	var b strings.Builder
 	for _, p := range op.Parameters {
 		if ref := p.Ref.String(); ref != "" {
@@ -68,10 +71,6 @@ func signature(s *spec.Swagger, op *spec.Operation, name string, seen map[string
 		}
 		b.WriteString(entry(fmt.Sprint(code), nil, kind, r.Description))
 	}
-	if like, ok := seen[b.String()]; ok {
-		return "Parameters and codes: as `" + like + "`.\n"
-	}
-	seen[b.String()] = name
 	return "```text\n" + b.String() + "```\n"
 }
 
