@@ -351,9 +351,8 @@ func (r refusals) active() map[netip.Addr]bool {
 
 func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
 
-// excessWindow is how many slots have been in excess, and for how long. Each entry is a number that has
-// not been undercut since a time; both increase. So an excess that ends before the release delay is
-// over costs no write.
+// excessWindow is a monotonic queue: entry i has the smallest excess since its time, so lasting is a
+// sliding-window minimum. An excess that ends before the release delay has elapsed costs no write.
 type excessWindow []excess
 
 type excess struct {
