@@ -19,8 +19,6 @@ import (
 func flagTables() map[string]string {
 	tables := map[string]string{}
 	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v")} {
-		root.InitDefaultHelpCmd()
-		root.InitDefaultCompletionCmd()
 		tables["commands of "+root.Name()] = table(commandRows(root), "", "command", "purpose")
 		main := root
 		if serve, _, err := root.Find([]string{"serve"}); err == nil {
