@@ -1,5 +1,5 @@
-// Package fleet reads the objects of all nodes of a cluster from the API server, and keeps the history of
-// its Nodes there.
+// Package fleet reads the objects of all nodes of a cluster from the API server, keeps the history of its
+// Nodes there, and removes an installation.
 package fleet
 
 import (
@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -30,11 +31,12 @@ import (
 // The pods of the bridge have the label nameLabel with the value bridgeName.
 const nameLabel, bridgeName = "app.kubernetes.io/name", "delegated-ipam-bridge"
 
-// Cluster reads the objects of a cluster. It needs only the right to list them.
+// Cluster reads the objects of a cluster. It needs only the right to list them, except for an Uninstall.
 type Cluster struct {
 	// cilium reads CiliumNodes without decoding unused fields.
 	cilium   rest.Interface
 	core     typedcorev1.CoreV1Interface
+	apps     typedappsv1.AppsV1Interface
 	metadata metadata.Interface
 	// dynamic reads objects of other projects.
 	dynamic dynamic.Interface
@@ -53,6 +55,10 @@ func New(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	apps, err := typedappsv1.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
 	meta, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -61,7 +67,7 @@ func New(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{cilium, core, meta, others}, nil
+	return &Cluster{cilium, core, apps, meta, others}, nil
 }
 
 // CiliumNodes calls each for every CiliumNode. begin returns each, and is called again when the list

@@ -30,6 +30,23 @@ func SharedRange(target *bool) Option {
 	}
 }
 
+// Uninstall is the options of delegated-ipam-bridge uninstall. The declarations describe the fields.
+type Uninstall struct {
+	Kubeconfig, Namespace, Name string
+	KeepSidecar                 bool
+}
+
+// NewUninstall returns the options with their defaults, and the set that fills them from flags.
+func NewUninstall() (*Uninstall, *Set) {
+	u := &Uninstall{}
+	return u, newSet("", []Option{
+		clusterKubeconfig(&u.Kubeconfig),
+		{Name: "namespace", Value: Text(&u.Namespace, "name"), Default: "kube-system", Help: "namespace of the DaemonSets"},
+		{Name: "name", Value: Text(&u.Name, "name"), Default: "delegated-ipam", Help: "name of the sidecar's DaemonSet; the others are NAME-bridge, NAME-network and NAME-uninstall"},
+		{Name: "keep-sidecar", Value: Bool(&u.KeepSidecar), Help: "end when the addresses are released: the sidecar is in Cilium's pod"},
+	})
+}
+
 // maxExtraSlots limits --extra-slots, because each slot costs a call of the plugin.
 const maxExtraSlots = 1024
 

@@ -72,7 +72,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 	})
 	cmdline.AddGroup(cmd, cmdline.GroupRun, d.networkCommand())
 	cmdline.AddGroup(cmd, cmdline.GroupDiagnosis, d.auditCommand(), d.holderCommand())
-	cmdline.AddGroup(cmd, cmdline.GroupMaintenance, d.lostNodesCommand())
+	cmdline.AddGroup(cmd, cmdline.GroupMaintenance, d.lostNodesCommand(), d.uninstallCommand())
 	cmdline.AddVersion(cmd, d.version)
 	return cmd
 }

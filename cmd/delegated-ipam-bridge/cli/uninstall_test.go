@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+)
+
+func TestUninstallUsage(t *testing.T) {
+	for args, want := range map[string]string{"uninstall": "STEP is missing", "uninstall all": "expected prepare or finish"} {
+		var stderr strings.Builder
+		if code := Run(t.Context(), strings.Fields(args), nil, &stderr, &stderr, "v1"); code != cmdline.ExitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit code %d, %s; want %q", args, code, stderr.String(), want)
+		}
+	}
+}
+
+// internal/fleet tests the steps.
+func TestUninstallRefused(t *testing.T) {
+	s := serveCluster(t, false)
+	s.Add("pods", apiserver.Object{
+		"metadata": apiserver.Object{"name": "web", "namespace": "default"}, "spec": apiserver.Object{"nodeName": "worker-1"},
+		"status": apiserver.Object{"phase": "Running", "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{apiserver.Object{"ip": "10.0.1.1"}}},
+	})
+	code, stdout, stderr := runOn(t, s, "uninstall", "prepare")
+	if code != cmdline.ExitFailed || stdout != "" {
+		t.Errorf("exit code %d, printed %q; want %d before anything is deleted", code, stdout, cmdline.ExitFailed)
+	}
+	wantText(t, stderr, "uninstall prepare: 1 addresses of the pools belong to running pods, such as 10.0.1.1 of default/web on worker-1")
+}

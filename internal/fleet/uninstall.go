@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+)
+
+// ReleaseContainer is the init container that releases the addresses of its node.
+const ReleaseContainer = "release"
+
+// Uninstall removes the programs of an installation in the order in which no address stays allocated. Between
+// Prepare and Finish a DaemonSet NAME-uninstall is created, whose pods release the addresses of their nodes.
+type Uninstall struct {
+	Cluster *Cluster
+	// Namespace and Name are those of the DaemonSet of the sidecar. The others are named NAME-PART.
+	Namespace, Name string
+	// KeepSidecar leaves the sidecar, which is not part of the installation.
+	KeepSidecar bool
+	// Interval is the time between two looks at what is awaited.
+	Interval time.Duration
+	// Progress gets a line for each change.
+	Progress io.Writer
+}
+
+// Prepare deletes the programs that request addresses. It changes nothing if a running pod has an address of a
+// pool: another pod could get that address.
+func (u Uninstall) Prepare(ctx context.Context) error {
+	used, err := u.Cluster.usedPoolAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	if len(used) > 0 {
+		return fmt.Errorf("%d addresses of the pools belong to running pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
+			len(used), used[0])
+	}
+	for _, part := range []string{"bridge", "network"} {
+		if err := u.remove(ctx, u.Name+"-"+part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Finish waits until each node has released its addresses, deletes the sidecar, and waits until its files are
+// removed.
+func (u Uninstall) Finish(ctx context.Context) error {
+	released := func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.Name == ReleaseContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		})
+	}
+	if err := u.await(ctx, "release its addresses", released); err != nil || u.KeepSidecar {
+		return err
+	}
+	if err := u.remove(ctx, u.Name); err != nil {
+		return err
+	}
+	return u.await(ctx, "remove the sidecar's files", isReady)
+}
+
+// remove deletes a DaemonSet, if it exists, and waits until its pods are gone.
+func (u Uninstall) remove(ctx context.Context, name string) error {
+	sets := u.Cluster.apps.DaemonSets(u.Namespace)
+	fmt.Fprintf(u.Progress, "delete DaemonSet %s\n", name)
+	foreground := metav1.DeletePropagationForeground
+	err := sets.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground})
+	for err == nil {
+		if err = u.pause(ctx); err == nil {
+			_, err = sets.Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("delete DaemonSet %s: %w", name, err)
+}
+
+// await waits until a pod of NAME-uninstall on each node is done with a step.
+func (u Uninstall) await(ctx context.Context, step string, done func(*corev1.Pod) bool) error {
+	name, last := u.Name+"-uninstall", ""
+	return wait.PollUntilContextCancel(ctx, u.Interval, true, func(ctx context.Context) (bool, error) {
+		set, err := u.Cluster.apps.DaemonSets(u.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("DaemonSet %s: %w", name, err)
+		}
+		pods, err := u.Cluster.core.Pods(u.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
+		if err != nil {
+			return false, describe("pods", err)
+		}
+		var pending []string
+		for i := range pods.Items {
+			if p := &pods.Items[i]; !done(p) {
+				pending = append(pending, p.Spec.NodeName)
+			}
+		}
+		slices.Sort(pending)
+		count := len(pods.Items) - len(pending)
+		state := fmt.Sprintf("%d of %d nodes: %s", count, set.Status.DesiredNumberScheduled, step)
+		if len(pending) > 0 {
+			state += "; not yet " + strings.Join(pending, ", ")
+		}
+		if state != last {
+			fmt.Fprintln(u.Progress, state)
+			last = state
+		}
+		return set.Status.ObservedGeneration >= set.Generation && len(pending) == 0 && count >= int(set.Status.DesiredNumberScheduled), nil
+	})
+}
+
+func (u Uninstall) pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(u.Interval):
+		return nil
+	}
+}
+
+// usedPoolAddresses returns the addresses of running pods that the bridges have acquired, each with its pod. A
+// cluster without CiliumNodes has none.
+func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err error) {
+	var pooled map[netip.Addr]bool
+	err = c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
+		pooled = map[netip.Addr]bool{}
+		return func(n *ciliumnode.Node) {
+			for text, a := range n.Spec.IPAM.Pool {
+				if _, ours := a.Slot(); !ours {
+					continue
+				}
+				if ip, _ := ciliumnode.ParseAddress(text); ip.IsValid() {
+					pooled[ip] = true
+				}
+			}
+		}
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, addresses, err := c.Pods(ctx)
+	for _, a := range addresses {
+		if pooled[a.IP] {
+			used = append(used, fmt.Sprintf("%s of %s on %s", a.IP, a.Pod, a.Node))
+		}
+	}
+	return used, err
+}

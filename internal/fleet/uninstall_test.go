@@ -1,0 +1,168 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// daemonSets is an API server with DaemonSets and pods of one namespace, which are there until they are deleted.
+type daemonSets struct {
+	mu sync.Mutex
+	// sets has the number of nodes of each DaemonSet, pods the state of each pod of NAME-uninstall by node.
+	sets map[string]int
+	pods map[string]object
+	// afterDelete is called when a DaemonSet was deleted.
+	afterDelete               func(name string)
+	deleted                   []string
+	ciliumNodes, podAddresses []object
+}
+
+type object = map[string]any
+
+func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	const sets = "/apis/apps/v1/namespaces/cni/daemonsets/"
+	list := func(kind, version string, items []object) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object{"kind": kind, "apiVersion": version, "metadata": object{}, "items": items})
+	}
+	name, isSet := strings.CutPrefix(r.URL.Path, sets)
+	nodes, exists := d.sets[name]
+	switch {
+	case isSet && exists && r.Method == http.MethodDelete:
+		delete(d.sets, name)
+		d.deleted = append(d.deleted, name)
+		d.afterDelete(name)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
+	case isSet && exists:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object{
+			"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": object{"name": name, "generation": 1},
+			"spec":   object{"selector": object{"matchLabels": object{"app": "u"}}},
+			"status": object{"desiredNumberScheduled": nodes, "observedGeneration": 1},
+		})
+	case r.URL.Path == "/api/v1/namespaces/cni/pods" && r.URL.Query().Get("labelSelector") == "app=u":
+		var items []object
+		for node, status := range d.pods {
+			items = append(items, object{"metadata": object{"name": node}, "spec": object{"nodeName": node}, "status": status})
+		}
+		list("PodList", "v1", items)
+	case r.URL.Path == "/api/v1/pods":
+		list("PodList", "v1", d.podAddresses)
+	case r.URL.Path == "/apis/cilium.io/v2/ciliumnodes" && d.ciliumNodes != nil:
+		list("CiliumNodeList", "cilium.io/v2", d.ciliumNodes)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"})
+	}
+}
+
+// start returns an Uninstall at the server, and the progress that it prints.
+func (d *daemonSets) start(t *testing.T) (Uninstall, *strings.Builder) {
+	t.Helper()
+	if d.afterDelete == nil {
+		d.afterDelete = func(string) {}
+	}
+	server := httptest.NewServer(d)
+	t.Cleanup(server.Close)
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var progress strings.Builder
+	return Uninstall{Cluster: c, Namespace: "cni", Name: "ipam", Interval: time.Millisecond, Progress: &progress}, &progress
+}
+
+func TestUninstallPrepare(t *testing.T) {
+	node := object{"metadata": object{"name": "a"}, "spec": object{"ipam": object{"pool": object{
+		"10.0.0.1": object{"resource": "delegated-ipam/ciliumnode-0"}, "10.0.0.2": object{"resource": "eni-1"},
+	}}}}
+	pod := func(ip, phase string) []object {
+		return []object{{
+			"metadata": object{"name": "web", "namespace": "shop"}, "spec": object{"nodeName": "a"},
+			"status": object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{object{"ip": ip}}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		nodes, pods []object
+		err         string
+	}{
+		"no CiliumNodes":           {nil, pod("10.0.0.1", "Running"), ""},
+		"no pods":                  {[]object{node}, nil, ""},
+		"a pod with an address":    {[]object{node}, pod("10.0.0.1", "Running"), "10.0.0.1 of shop/web on a"},
+		"a pod that has ended":     {[]object{node}, pod("10.0.0.1", "Succeeded"), ""},
+		"an address of another":    {[]object{node}, pod("10.0.0.2", "Running"), ""},
+		"a pod of another network": {[]object{node}, pod("10.1.0.1", "Running"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &daemonSets{sets: map[string]int{"ipam": 1, "ipam-bridge": 1, "ipam-network": 1}, ciliumNodes: c.nodes, podAddresses: c.pods}
+			u, _ := d.start(t)
+			err := u.Prepare(t.Context())
+			want := []string{"ipam-bridge", "ipam-network"}
+			if c.err != "" {
+				want = nil
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v; want %q", err, c.err)
+			}
+			if !slices.Equal(d.deleted, want) {
+				t.Errorf("deleted %v; want %v", d.deleted, want)
+			}
+			if err := u.Prepare(t.Context()); c.err == "" && err != nil {
+				t.Errorf("repeated: %v", err)
+			}
+		})
+	}
+}
+
+// The sidecar stays until all nodes have released their addresses.
+func TestUninstallFinish(t *testing.T) {
+	released := object{"initContainerStatuses": []any{object{"name": ReleaseContainer, "state": object{"terminated": object{"exitCode": 0}}}}}
+	failed := object{"initContainerStatuses": []any{object{"name": ReleaseContainer, "state": object{"terminated": object{"exitCode": 1}}}}}
+	ready := object{"conditions": []any{object{"type": "Ready", "status": "True"}}}
+
+	d := &daemonSets{sets: map[string]int{"ipam": 2, "ipam-uninstall": 2}, pods: map[string]object{"a": released, "b": failed}}
+	u, progress := d.start(t)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := u.Finish(short); err == nil || len(d.deleted) > 0 {
+		t.Errorf("deleted %v, %v; want nothing while b has addresses", d.deleted, err)
+	}
+	if got := progress.String(); got != "1 of 2 nodes: release its addresses; not yet b\n" {
+		t.Errorf("printed %q", got)
+	}
+
+	d.pods["b"] = released
+	d.afterDelete = func(string) { d.pods = map[string]object{"a": ready, "b": ready} }
+	if err := u.Finish(t.Context()); err != nil || !slices.Equal(d.deleted, []string{"ipam"}) {
+		t.Errorf("deleted %v, %v; want the sidecar", d.deleted, err)
+	}
+
+	d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil
+	u.KeepSidecar = true
+	if err := u.Finish(t.Context()); err != nil || len(d.deleted) > 0 {
+		t.Errorf("with the sidecar in Cilium's pod: deleted %v, %v", d.deleted, err)
+	}
+	delete(d.pods, "c") // not yet created
+	again, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := u.Finish(again); err == nil {
+		t.Error("finished while a node has no pod")
+	}
+	delete(d.sets, "ipam-uninstall")
+	if err := u.Finish(t.Context()); err == nil || !strings.Contains(err.Error(), "ipam-uninstall") {
+		t.Errorf("without the DaemonSet: %v", err)
+	}
+}
