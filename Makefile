@@ -250,7 +250,7 @@ network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network 
 	@test/cluster/crds.sh $(CACHE)/network-test/crds
 	go test -c -o $(CACHE)/network-test/network.test ./test/network
 	NETWORK_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
-	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFESTS=$(CURDIR)/deploy/kubernetes \
+	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFESTS=$(CURDIR)/deploy/kubernetes/base \
 	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
@@ -260,7 +260,7 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 	test/audit/build.sh $(CACHE)/audit-test
 	go test -c -o $(CACHE)/audit-test/audit.test ./test/audit
 	AUDIT_TEST_DIR=$(CURDIR)/$(CACHE)/audit-test AUDIT_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
-	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/audit/audit.yaml \
+	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/base/audit/audit.yaml \
 	  test/audit/run.sh $(CACHE)/audit-test/audit.test
 
 .PHONY: client-test
@@ -391,7 +391,7 @@ SWAGGER       := $(TOOLS)/swagger
 SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --model-package=api/models --api-package=operations
 
 .PHONY: generate
-generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, and parts of the pages
+generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, parts of the pages, and the chart's README
 	go run ./cmd/internal/reference
 	$(SWAGGER) validate --quiet swagger.yaml
 	rm -rf $(GENERATED)
@@ -403,12 +403,12 @@ $(TOOLS)/helm: test/external/go.mod test/external/go.sum
 	go build -C test/external -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
 
 .PHONY: manifests
-manifests: $(TOOLS)/helm ## render deploy/kubernetes and deploy/prometheus from the chart of deploy/chart
+manifests: $(TOOLS)/helm ## render deploy/kubernetes, deploy/prometheus and deploy/grafana from the chart of deploy/chart
 	tools/manifests.sh $(TOOLS)/helm
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md deploy/kubernetes deploy/prometheus)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md deploy)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

@@ -33,7 +33,7 @@ func (s History) Update(ctx context.Context, change func(lostnodes.History) lost
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		stored, err := s.ConfigMaps.Get(ctx, s.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/reclaim has it", err)
+			return fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/overlays/reclaim has it", err)
 		}
 		if err != nil {
 			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)

@@ -154,7 +154,7 @@ func (c *controller) renderProblem(err error) *problem {
 
 func apiProblem(err error) *problem {
 	if notPermitted(err) {
-		return problemf(reasonNotPermitted, "%s; expected the rights to get, list and watch nodes, as deploy/kubernetes/network/rbac.yaml grants them", err)
+		return problemf(reasonNotPermitted, "%s; expected the rights to get, list and watch nodes, as deploy/kubernetes/base/network/rbac.yaml grants them", err)
 	}
 	return problemf(reasonAPIUnavailable, "cannot read the Node: %s; the file stays unchanged until the API server responds", err)
 }

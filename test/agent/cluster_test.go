@@ -6,7 +6,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// bridgeAccount is the service account of deploy/kubernetes/bridge. The agent is an administrator,
+// bridgeAccount is the service account of deploy/kubernetes/base/bridge. The agent is an administrator,
 // because the RBAC rules of Cilium's chart are not tested here.
 const bridgeAccount = "kube-system:delegated-ipam-bridge"
 
@@ -26,7 +26,7 @@ func (tb *testbed) startCluster(t *testing.T) {
 	c.WriteKubeconfig(t, "bridge", bridgeAccount, "default")
 	tb.kube.CreateKinds(t, tb.built+"/crds") // as Cilium's operator does
 	tb.kube.createNode(t, nodeName, tb.nodeIPs)
-	tb.kube.Apply(t, tb.root+"/deploy/kubernetes/bridge/rbac.yaml")
+	tb.kube.Apply(t, tb.root+"/deploy/kubernetes/base/bridge/rbac.yaml")
 }
 
 // kubeconfig returns the file of a client: "admin" or "bridge".

@@ -63,7 +63,7 @@ func (tb *testbed) hostLocal() map[string]any {
 // plugins returns the directory of the real host-local.
 func (tb *testbed) plugins() string { return filepath.Join(tb.root, ".cache", "plugins") }
 
-// defineBridge defines the bridge with the service account of deploy/kubernetes/bridge.
+// defineBridge defines the bridge with the service account of deploy/kubernetes/base/bridge.
 func (tb *testbed) defineBridge(t *testing.T, releaseDelay time.Duration) {
 	t.Helper()
 	tb.bridge = tb.newProgram(t, "bridge", nil, tb.bridgeArgs("--excess-ip-release-delay="+releaseDelay.String())...)

@@ -90,7 +90,7 @@ func newBench(t *testing.T) *bench {
 	harness.Must(t, err)
 	b.typed, err = kubernetes.NewForConfig(b.api)
 	harness.Must(t, err)
-	b.Apply(t, filepath.Join(env("BENCH_BRIDGE_ROOT"), "deploy/kubernetes/bridge/rbac.yaml"))
+	b.Apply(t, filepath.Join(env("BENCH_BRIDGE_ROOT"), "deploy/kubernetes/base/bridge/rbac.yaml"))
 	b.bindOperator(t)
 	b.kubelet = newKubelet(t, b.typed)
 	return b

@@ -15,7 +15,7 @@ import (
 )
 
 // manifests is the directory of the bridge's manifests. test/external/deploy tests the others.
-var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "bridge")
+var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "base", "bridge")
 
 func TestDaemonSet(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(manifests, "daemonset.yaml"))

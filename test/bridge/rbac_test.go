@@ -18,7 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// grantedRights returns the permissions in deploy/kubernetes/bridge/rbac.yaml.
+// grantedRights returns the permissions in deploy/kubernetes/base/bridge/rbac.yaml.
 func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
@@ -79,7 +79,7 @@ func TestRBAC(t *testing.T) {
 	f.eventually(t, "the pool to be published again", func() error { return f.poolHas(t, 4) })
 	f.repeatEvent(t)
 	if requested := f.server.Requested(); !maps.Equal(requested, rights) {
-		t.Errorf("the bridge uses %v; deploy/kubernetes/bridge/rbac.yaml grants %v", requested, rights)
+		t.Errorf("the bridge uses %v; deploy/kubernetes/base/bridge/rbac.yaml grants %v", requested, rights)
 	}
 }
 

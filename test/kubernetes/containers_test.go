@@ -33,7 +33,7 @@ const (
 // their addresses from the sidecar.
 func podsMode() mode {
 	return mode{
-		manifests: "deploy/kubernetes/pods",
+		manifests: "deploy/kubernetes/overlays/pods",
 		agent:     "cilium-agent-delegated",
 		agentFlags: []string{
 			"--ipam=delegated-plugin", "--delegated-ipam-socket=" + sidecarSocket,

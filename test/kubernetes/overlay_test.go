@@ -77,7 +77,7 @@ func (tb *testbed) testConfigMap(t *testing.T) {
 	tb.ensurePods(t)
 	m := tb.startMonitor(t)
 	before := tb.generations(t)
-	text, err := os.ReadFile(filepath.Join(tb.root, "deploy", "kubernetes", "network", "pods.conflist"))
+	text, err := os.ReadFile(filepath.Join(tb.root, "deploy", "kubernetes", "base", "network", "pods.conflist"))
 	harness.Must(t, err)
 	const old, changed = `"ranges": "${ranges}"`, `"ranges": "${ranges}", "routes": [{"dst": "0.0.0.0/0"}]`
 	if !strings.Contains(string(text), old) {

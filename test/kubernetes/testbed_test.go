@@ -48,7 +48,7 @@ type mode struct {
 // bridgeMode is ipam mode crd: the bridge fills the pools of the agents.
 func bridgeMode() mode {
 	return mode{
-		manifests: "deploy/kubernetes/with-bridge",
+		manifests: "deploy/kubernetes/overlays/with-bridge",
 		agent:     "cilium-agent",
 		agentFlags: []string{
 			"--ipam=crd", "--ipam-cilium-node-update-rate=1s",

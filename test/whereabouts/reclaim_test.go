@@ -19,11 +19,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// reclaimAccount is the service account of deploy/kubernetes/reclaim.
+// reclaimAccount is the service account of deploy/kubernetes/overlays/reclaim.
 const reclaimAccount = "kube-system:delegated-ipam-reclaim"
 
-// manifests are the manifests of the CronJob.
-const manifests = "../../deploy/kubernetes/reclaim"
+// manifest has the CronJob, its account and its ConfigMap.
+const manifest = "../../deploy/kubernetes/base/reclaim-job/reclaim.yaml"
 
 // twoNodes returns two nodes of one cluster. Neither list equals the IPPools, which have both.
 func (ns *namespace) twoNodes(t *testing.T, subnets ...string) (a, b *harness.Node) {
@@ -112,7 +112,7 @@ func (tb *testbed) lostNodes(t *testing.T, flags ...string) (code int, output st
 	return code, stdout.String() + stderr.String()
 }
 
-// cronJob imitates the CronJob of deploy/kubernetes/reclaim, on the node n.
+// cronJob imitates the CronJob of deploy/kubernetes/overlays/reclaim, on the node n.
 type cronJob struct {
 	*namespace
 	n *harness.Node
@@ -153,9 +153,7 @@ func (j cronJob) want(t *testing.T, names ...string) {
 func testReclaimLostNodes(t *testing.T, tb *testbed) {
 	ns := tb.newNamespace(t)
 	a, b := ns.twoNodes(t, ipv4Range)
-	for _, file := range []string{"rbac.yaml", "nodes.yaml"} {
-		tb.Apply(t, filepath.Join(manifests, file))
-	}
+	tb.Apply(t, manifest)
 	tb.createCiliumNodes(t)
 	b.Start(t).AllocateFor(t, "ciliumnode-0")
 	kept := ns.mustReservations(t)

@@ -104,7 +104,7 @@ func TestFiles(t *testing.T) {
 		"delegated-ipam-linux-amd64.cdx.json", "delegated-ipam-linux-amd64.tar.gz", "delegated-ipam-linux-arm64.cdx.json", "delegated-ipam-linux-arm64.tar.gz",
 		"deploy.tar.gz",
 	}
-	kustomizations, err := filepath.Glob(root + "/deploy/kubernetes/*/kustomization.yaml")
+	kustomizations, err := filepath.Glob(root + "/deploy/kubernetes/*/*/kustomization.yaml")
 	must(t, err)
 	for _, path := range kustomizations {
 		want = append(want, "kubernetes-"+filepath.Base(filepath.Dir(path))+".yaml")
@@ -151,18 +151,19 @@ func TestPrograms(t *testing.T) {
 }
 
 // unpinnedReference finds what a release must not name.
-var unpinnedReference = regexp.MustCompile(`image: delegated-ipam\S*:local|newTag: local|version: 0\.0\.0|appVersion: local`)
+var unpinnedReference = regexp.MustCompile(`image: delegated-ipam\S*:local|newTag: local|version: 0\.0\.0|appVersion: local|runbook_url: \S+/blob/main/`)
 
 func TestPinned(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
 	deploy, _ := unpack(t, got["deploy.tar.gz"])
 	chart, _ := unpack(t, got["delegated-ipam-1.2.3-snapshot.tgz"])
 	for name, want := range map[string]string{
-		deploy["deploy/kubernetes/sidecar/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n",
-		deploy["deploy/chart/Chart.yaml"]:                      "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
-		chart["delegated-ipam/Chart.yaml"]:                     "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
-		string(got["cilium-values.yaml"]):                      "image: delegated-ipam:v1.2.3-snapshot\n",
-		string(got["kubernetes-with-bridge.yaml"]):             "image: delegated-ipam-bridge:v1.2.3-snapshot\n",
+		deploy["deploy/kubernetes/base/sidecar/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n",
+		deploy["deploy/chart/Chart.yaml"]:                           "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
+		chart["delegated-ipam/Chart.yaml"]:                          "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
+		deploy["deploy/prometheus/alerts.yaml"]:                     "/blob/v1.2.3-snapshot/docs/troubleshooting.md#delegatedipamdown\n",
+		string(got["cilium-values.yaml"]):                           "image: delegated-ipam:v1.2.3-snapshot\n",
+		string(got["kubernetes-with-bridge.yaml"]):                  "image: delegated-ipam-bridge:v1.2.3-snapshot\n",
 	} {
 		if !strings.Contains(name, want) {
 			t.Errorf("got %s; want it to contain %q", name, want)

@@ -19,16 +19,18 @@ const unpinned = "local"
 var (
 	imageTag        = regexp.MustCompile(`\b(image: delegated-ipam(?:-bridge)?):` + unpinned + `\b`)
 	kustomizeTag    = regexp.MustCompile(`\b(newTag): ` + unpinned + `\b`)
+	runbook         = regexp.MustCompile(`(runbook_url: \S+/blob/)main/`)
 	chartVersion    = regexp.MustCompile(`(?m)^version: 0\.0\.0$`)
 	chartAppVersion = regexp.MustCompile(`(?m)^appVersion: ` + unpinned + `$`)
 	// image is a reference in a manifest.
 	image = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 )
 
-// pin returns a file of deploy/ with the images and the chart of the version.
+// pin returns a file of deploy/ with the images, the chart and the runbooks of the version.
 func (v version) pin(f file) file {
 	f.content = imageTag.ReplaceAll(f.content, []byte("${1}:"+string(v)))
 	f.content = kustomizeTag.ReplaceAll(f.content, []byte("${1}: "+string(v)))
+	f.content = runbook.ReplaceAll(f.content, []byte("${1}"+string(v)+"/"))
 	if f.name == "deploy/chart/Chart.yaml" {
 		f.content = chartVersion.ReplaceAll(f.content, []byte("version: "+v.number()))
 		f.content = chartAppVersion.ReplaceAll(f.content, []byte("appVersion: "+string(v)))
@@ -50,7 +52,7 @@ func (v version) checkImages(name string, text []byte) error {
 	return nil
 }
 
-// writeManifests writes deploy/, the chart, each directory of deploy/kubernetes as one file, and the
+// writeManifests writes deploy/, the chart, each kustomization of deploy/kubernetes as one file, and the
 // values.
 func (r release) writeManifests() error {
 	tree, err := readTree("deploy/", filepath.Join(r.root, "deploy"))

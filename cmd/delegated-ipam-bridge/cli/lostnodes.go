@@ -34,7 +34,7 @@ Without it a node is forgotten when each DEL has succeeded.
 
 delegated-ipam reclaim --from releases the addresses of the list, and with --forget its
 report is applied. Only this command uses the API server, and only that one runs plugins
-(deploy/kubernetes/reclaim). It needs the rights to list nodes and ciliumnodes, and to get
+(deploy/kubernetes/overlays/reclaim). It needs the rights to list nodes and ciliumnodes, and to get
 and update the ConfigMap; and to list ippools with --whereabouts-namespace.
 
 Exit status: 0 done; 1 failed, or --forget has a report of nodes that could not be

@@ -62,7 +62,7 @@ the report was written, which contains the failures.`,
   # The owners of a node without the bridge
   delegated-ipam reclaim --node=worker-7 --owner=router,health,ingress --yes-the-node-is-gone=worker-7
 
-  # In the CronJob of deploy/kubernetes/reclaim
+  # In the CronJob of deploy/kubernetes/overlays/reclaim
   delegated-ipam reclaim --from=/lost/nodes.json --report=/lost/report.json --yes`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			return errors.Join(cmdline.Args()(cmd, given), o.check(cmd))

@@ -1,11 +1,10 @@
-// Command reference rewrites the tables of docs/ that are generated from the code (make generate): the
+// Command reference rewrites the tables that are generated from the code and the chart (make generate): the
 // text between a marker with a name and the next end marker.
 package main
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -18,12 +17,16 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	for page, tables := range map[string]map[string]string{
-		"reference/command-line.md": flagTables(),
-		"reference/metrics.md":      metrics,
-		"operate/doctor.md":         {"checks": checkTable()},
+	values, err := valueTable(chartValues)
+	if err != nil {
+		fail(fmt.Errorf("%s: %w", chartValues, err))
+	}
+	for path, tables := range map[string]map[string]string{
+		"docs/reference/command-line.md": flagTables(),
+		"docs/reference/metrics.md":      metrics,
+		"docs/operate/doctor.md":         {"checks": checkTable()},
+		"deploy/chart/README.md":         {"values": values},
 	} {
-		path := filepath.Join("docs", page)
 		text, err := os.ReadFile(path)
 		if err == nil {
 			text, err = fill(text, tables)

@@ -1,6 +1,115 @@
-{{/* The labels of an object. Argument: its name. */}}
+{{/* The name of the release's objects, and the first part of the names of those of a part. */}}
+{{- define "delegated-ipam.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* The name of the objects of a part. Arguments: the chart's root, the part; empty for the sidecar. */}}
+{{- define "delegated-ipam.partname" -}}
+{{- list (include "delegated-ipam.fullname" (index . 0)) (index . 1) | compact | join "-" -}}
+{{- end }}
+
+{{- define "delegated-ipam.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end }}
+
+{{/* The labels that select the pods of a part. Arguments as for partname. nameOverride does not change
+them: "delegated-ipam-bridge audit" finds the bridges by the first one. */}}
+{{- define "delegated-ipam.selector" -}}
+app.kubernetes.io/name: {{ list "delegated-ipam" (index . 1) | compact | join "-" }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+{{- end }}
+
+{{/* The labels of an object. Arguments as for partname. */}}
 {{- define "delegated-ipam.labels" -}}
-app.kubernetes.io/name: {{ . }}
+{{- $root := index . 0 -}}
+{{ include "delegated-ipam.selector" . }}
+app.kubernetes.io/component: {{ index . 1 | default "sidecar" }}
+app.kubernetes.io/part-of: delegated-ipam
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The metadata of an object. Arguments as for partname. */}}
+{{- define "delegated-ipam.metadata" -}}
+name: {{ include "delegated-ipam.partname" . }}
+namespace: {{ include "delegated-ipam.namespace" (index . 0) }}
+labels:
+  {{- include "delegated-ipam.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* The metadata of an object without a namespace. Arguments as for partname. */}}
+{{- define "delegated-ipam.clusterMetadata" -}}
+name: {{ include "delegated-ipam.partname" . }}
+labels:
+  {{- include "delegated-ipam.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* The labels of a pod. Arguments as for partname. */}}
+{{- define "delegated-ipam.podLabels" -}}
+{{ include "delegated-ipam.selector" . }}
+{{- with mergeOverwrite (dict) (index . 0).Values.commonLabels (index . 0).Values.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The service account of a part. Arguments as for partname, and the part's values. */}}
+{{- define "delegated-ipam.serviceAccountName" -}}
+{{- with (index . 2).serviceAccount -}}
+{{- if .name }}{{ .name }}{{ else if .create }}{{ include "delegated-ipam.partname" $ }}{{ else }}default{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The service account of a part, if the chart creates it. Arguments as for serviceAccountName. */}}
+{{- define "delegated-ipam.serviceAccount" -}}
+{{- with (index . 2).serviceAccount -}}
+{{- if .create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "delegated-ipam.serviceAccountName" $ }}
+  namespace: {{ include "delegated-ipam.namespace" (index $ 0) }}
+  labels:
+    {{- include "delegated-ipam.labels" $ | nindent 4 }}
+  {{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+---
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Binds the cluster role of a part to its service account. Arguments as for serviceAccountName. */}}
+{{- define "delegated-ipam.clusterRoleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  {{- include "delegated-ipam.clusterMetadata" . | nindent 2 }}
+{{ include "delegated-ipam.bound" (list . "ClusterRole") }}
+{{- end }}
+
+{{/* What a binding binds. Arguments: those of serviceAccountName, the kind of the role. */}}
+{{- define "delegated-ipam.bound" -}}
+{{- $part := index . 0 -}}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ index . 1 }}
+  name: {{ include "delegated-ipam.partname" $part }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "delegated-ipam.serviceAccountName" $part }}
+    namespace: {{ include "delegated-ipam.namespace" (index $part 0) }}
 {{- end }}
 
 {{/* The image of a part. Arguments: the image's values, the chart's root. */}}
@@ -38,6 +147,11 @@ joined: the bridge does not work without its own. */}}
 {{- end }}
 {{- end }}
 
+{{/* Not empty if the sidecar looks for the network namespaces of pods. */}}
+{{- define "delegated-ipam.watchesNetNS" -}}
+{{- if regexMatch "[1-9]" (index .Values.sidecar.options "missing-netns-release-delay" | default "0") }}true{{ end -}}
+{{- end }}
+
 {{/* The template of the CNI configuration. */}}
 {{- define "delegated-ipam.template" -}}
 {{- .Values.network.template | default (.Files.Get "files/pods.conflist") -}}
@@ -49,19 +163,25 @@ hostNetwork: true
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .Values.imagePullSecrets }}
+{{- include "delegated-ipam.schedule" (list . .Values) }}
+{{- end }}
+
+{{/* What places a pod on one of these nodes. Arguments: the chart's root, the values with tolerations and
+affinity. */}}
+{{- define "delegated-ipam.schedule" -}}
+{{- with (index . 0).Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with (index . 0).Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with (index . 1).tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
+{{- with (index . 1).affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -83,25 +203,57 @@ readOnlyRootFilesystem: true
 allowPrivilegeEscalation: false
 capabilities: {drop: ["ALL"]}
 seccompProfile: {type: RuntimeDefault}
-{{- with .Values.seLinuxOptions }}
+{{- end }}
+
+{{/* The security context of a container that has files of the host. Arguments: the chart's root, the user. */}}
+{{- define "delegated-ipam.onHost" -}}
+runAsUser: {{ index . 1 }}
+runAsGroup: {{ (index . 0).Values.group }}
+{{ include "delegated-ipam.denied" . }}
+{{- with (index . 0).Values.seLinuxOptions }}
 seLinuxOptions:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Not empty if admission policies are installed where they are wanted. */}}
-{{- define "delegated-ipam.policies" -}}
-{{- if and (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") (not .Values.uninstall) }}true{{ end -}}
+{{/* The security context of a container that only sends requests to the API server. */}}
+{{- define "delegated-ipam.apiOnly" -}}
+runAsNonRoot: true
+runAsUser: {{ .Values.group }}
+runAsGroup: {{ .Values.group }}
+{{ include "delegated-ipam.denied" . }}
 {{- end }}
 
-{{/* The policy for the Events of a program. Argument: its name. An update is checked as it was, too:
-otherwise the Event of another object could be made one of the own Node. */}}
-{{- define "delegated-ipam.events-policy" }}
-# The Events of {{ . }} are about its own node.
+{{/* The port of a part's metrics, which a PodMonitor names. Arguments: the chart's root, the address. */}}
+{{- define "delegated-ipam.metricsPort" -}}
+{{- if (index . 0).Values.podMonitor.enabled }}
+ports:
+  - {name: metrics, containerPort: {{ index . 1 | regexFind "[0-9]+$" }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/* The page of the runbooks: of the released version, or of the main branch. */}}
+{{- define "delegated-ipam.runbooks" -}}
+{{- $at := ternary .Chart.AppVersion "main" (hasPrefix "v" .Chart.AppVersion) -}}
+{{- .Values.prometheusRule.runbookURL | default (printf "%s/blob/%s/docs/troubleshooting.md" .Chart.Home $at) -}}
+{{- end }}
+
+{{/* Not empty if admission policies are installed where they are wanted. */}}
+{{- define "delegated-ipam.policies" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" }}true{{ end -}}
+{{- end }}
+
+{{/* The policy for the Events of a part. Arguments as for serviceAccountName. An update is checked as it was,
+too: otherwise the Event of another object could be made one of the own Node. */}}
+{{- define "delegated-ipam.eventsPolicy" -}}
+{{- $name := include "delegated-ipam.partname" . -}}
+# The Events of {{ $name }} are about its own node.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: {{ . }}-events
+  name: {{ $name }}-events
+  labels:
+    {{- include "delegated-ipam.labels" . | nindent 4 }}
 spec:
   failurePolicy: Fail
   matchConstraints:
@@ -113,7 +265,7 @@ spec:
   matchConditions:
     - name: program
       expression: >-
-        request.userInfo.username.matches('^system:serviceaccount:[^:]+:{{ . }}$')
+        request.userInfo.username.matches('^system:serviceaccount:[^:]+:{{ include "delegated-ipam.serviceAccountName" . }}$')
   validations:
     - reason: Forbidden
       expression: >-
@@ -123,13 +275,33 @@ spec:
         (has(e.involvedObject) ? e.involvedObject : e.regarding).kind == 'Node' &&
         (has(e.involvedObject) ? e.involvedObject : e.regarding).name ==
         request.userInfo.extra['authentication.kubernetes.io/node-name'][0])
-      message: {{ . }} may create Events about its own Node only
+      message: {{ $name }} may create Events about its own Node only
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ . }}-events
+  name: {{ $name }}-events
+  labels:
+    {{- include "delegated-ipam.labels" . | nindent 4 }}
 spec:
-  policyName: {{ . }}-events
+  policyName: {{ $name }}-events
   validationActions: ["Deny"]
+{{- end }}
+
+{{/* The arguments that both runs of lost-nodes get. */}}
+{{- define "delegated-ipam.lostNodesArgs" -}}
+- --namespace={{ include "delegated-ipam.namespace" . }}
+- --config-map={{ include "delegated-ipam.partname" (list . "nodes") }}
+{{- range $name, $value := .Values.reclaim.options }}
+- {{ printf "--%s=%s" $name (include "delegated-ipam.value" $value) | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The annotations of an object of the delete hook. Arguments: the chart's root, the weight. Rendered for
+deploy/kubernetes they are left out. */}}
+{{- define "delegated-ipam.deleteHook" -}}
+annotations:
+  helm.sh/hook: pre-delete
+  helm.sh/hook-weight: {{ index . 1 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}

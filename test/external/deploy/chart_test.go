@@ -8,13 +8,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/cilium/cilium/pkg/ipam/option"
-
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // The kubelet starts init containers in order; it continues, finally with the agent, when the
@@ -155,8 +152,7 @@ func byName(t *testing.T, all []runtime.Object) map[string]runtime.Object {
 	t.Helper()
 	objects := map[string]runtime.Object{}
 	for _, o := range all {
-		m, err := meta.Accessor(o)
-		harness.Must(t, err)
+		m := metadataOf(t, o)
 		objects[o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetNamespace()+"/"+m.GetName()] = o
 	}
 	return objects

@@ -16,9 +16,9 @@ import (
 // The real plugin is installed and removed with the commands of the containers, except for directories
 // of the test.
 func TestInstallCNI(t *testing.T) {
-	set := daemonSets(t, "sidecar.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d", "uninstall=true")
-	pod := named[*appsv1.DaemonSet](t, set, "delegated-ipam").Spec.Template.Spec
-	last := named[*appsv1.DaemonSet](t, set, "delegated-ipam-uninstall").Spec.Template.Spec
+	set := []string{"sidecar.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d"}
+	pod := named[*appsv1.DaemonSet](t, daemonSets(t, set...), "delegated-ipam").Spec.Template.Spec
+	last := named[*appsv1.DaemonSet](t, hooks(t, "pre-delete", set...), "delegated-ipam-uninstall").Spec.Template.Spec
 	n := harness.NewNode(t)
 	n.PodsThrough(t, "05-cilium", harness.IPv4Only())
 	host := map[string]string{"/k3s/bin": filepath.Join(n.Dir, "host"), "/k3s/net.d": n.ConfDir}

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
 
@@ -54,15 +53,20 @@ func wantOneSource(t *testing.T, chart, kustomization []runtime.Object) {
 	}
 }
 
-// sources returns the objects by kind and name, without what makes a changed ConfigMap replace the
-// pods: a checksum in the chart, a name with a hash in the kustomization.
+// ofHelm are the labels of an object that only Helm's have.
+var ofHelm = []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
+
+// sources returns the objects by kind and name, without Helm's labels, and without what makes a changed
+// ConfigMap replace the pods: a checksum in the chart, a name with a hash in the kustomization.
 func sources(t *testing.T, all []runtime.Object) map[string]runtime.Object {
 	t.Helper()
 	objects := map[string]runtime.Object{}
 	for _, o := range all {
 		o = o.DeepCopyObject()
-		m, err := meta.Accessor(o)
-		harness.Must(t, err)
+		m := metadataOf(t, o)
+		for _, label := range ofHelm {
+			delete(m.GetLabels(), label)
+		}
 		if c, is := o.(*corev1.ConfigMap); is {
 			c.Name, c.Labels = suffix.ReplaceAllString(c.Name, ""), nil
 		}
@@ -171,7 +175,6 @@ func TestPolicyOnlyWhereSupported(t *testing.T) {
 		"bridge.enabled=false":         {"delegated-ipam-network-events"},
 		"network.enabled=false":        {"delegated-ipam-bridge", "delegated-ipam-bridge-events"},
 		"bridge.admissionPolicy=false": {"delegated-ipam-network-events"},
-		"uninstall=true":               nil,
 	} {
 		if got := policies(daemonSets(t, set)); !slices.Equal(got, want) {
 			t.Errorf("with %q the policies are %v; want %v", set, got, want)
@@ -208,39 +211,5 @@ func TestTemplateNames(t *testing.T) {
 	}
 	if count == 0 {
 		t.Error("no template was found")
-	}
-}
-
-// While addresses are released, only the sidecar runs, and no client that requests new ones.
-func TestUninstall(t *testing.T) {
-	sets := func(all []runtime.Object) (names []string) {
-		for _, o := range all {
-			if d, is := o.(*appsv1.DaemonSet); is {
-				names = append(names, d.Name)
-			}
-		}
-		return slices.Sorted(slices.Values(names))
-	}
-	if got, want := sets(daemonSets(t, "uninstall=true")), []string{"delegated-ipam", "delegated-ipam-uninstall"}; !slices.Equal(got, want) {
-		t.Errorf("first the DaemonSets are %v; want %v", got, want)
-	}
-	// The sidecar's pods must not be replaced by the change.
-	before, after := named[*appsv1.DaemonSet](t, daemonSets(t), "delegated-ipam"), named[*appsv1.DaemonSet](t, daemonSets(t, "uninstall=true"), "delegated-ipam")
-	if d := diff.Diff(before, after); d != "" {
-		t.Errorf("the sidecar changes:\n%s", d)
-	}
-	last := daemonSets(t, "uninstall=true", "sidecar.enabled=false")
-	if got, want := sets(last), []string{"delegated-ipam-uninstall"}; !slices.Equal(got, want) {
-		t.Errorf("then they are %v; want %v", got, want)
-	}
-	pod := named[*appsv1.DaemonSet](t, last, "delegated-ipam-uninstall").Spec.Template.Spec
-	n := harness.NewNode(t)
-	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-		if c.Command[0] != "delegated-ipam" {
-			continue // cmd/delegated-ipam-bridge/cli tests network --remove
-		}
-		if out := n.Command(t, append(slices.Clone(c.Command[1:]), "--help")...); out.ExitCode != 0 {
-			t.Errorf("%v: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
-		}
 	}
 }

@@ -8,14 +8,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	helmchart "helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/cli/values"
 	"helm.sh/helm/v3/pkg/engine"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -30,7 +34,6 @@ const (
 	// oldest is the first Kubernetes version with native sidecars enabled by default.
 	oldest      = "v1.29.0"
 	newest      = "v1.35.0"
-	manifests   = "../../../deploy/kubernetes/"
 	sidecarYAML = "../../../deploy/cilium/values.yaml"
 	overlayYAML = "../../../deploy/cilium/bridge.yaml"
 	sharedYAML  = "../../../deploy/cilium/whereabouts.yaml"
@@ -60,12 +63,37 @@ func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 // policyAPI is the API version that the chart looks for before it renders the admission policy.
 const policyAPI = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-// daemonSets renders the chart of deploy/chart with values in the form of "helm template --set".
+// daemonSets renders the chart of deploy/chart with values in the form of "helm template --set", without its
+// hooks.
 func daemonSets(t *testing.T, set ...string) []runtime.Object {
+	t.Helper()
+	all := everything(t, set...)
+	return slices.DeleteFunc(all, func(o runtime.Object) bool { return hookOf(t, o) != "" })
+}
+
+// hooks renders the objects of the chart of deploy/chart that helm creates only at that moment.
+func hooks(t *testing.T, moment string, set ...string) []runtime.Object {
+	t.Helper()
+	all := everything(t, set...)
+	return slices.DeleteFunc(all, func(o runtime.Object) bool { return hookOf(t, o) != moment })
+}
+
+func everything(t *testing.T, set ...string) []runtime.Object {
 	t.Helper()
 	all, err := template(t, ourChart, newest, values.Options{Values: set}, policyAPI)
 	harness.Must(t, err)
 	return all
+}
+
+func hookOf(t *testing.T, o runtime.Object) string {
+	return metadataOf(t, o).GetAnnotations()["helm.sh/hook"]
+}
+
+func metadataOf(t *testing.T, o runtime.Object) metav1.Object {
+	t.Helper()
+	m, err := meta.Accessor(o)
+	harness.Must(t, err)
+	return m
 }
 
 // template renders a chart as "helm template" does.
@@ -89,6 +117,12 @@ func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, a
 	t.Helper()
 	c, err := loader.Load(dir)
 	harness.Must(t, err)
+	return renderFiles(t, c, kubernetes, given, apis...)
+}
+
+// renderFiles renders a loaded chart, in a release of its name.
+func renderFiles(t *testing.T, c *helmchart.Chart, kubernetes string, given values.Options, apis ...string) (map[string]string, error) {
+	t.Helper()
 	merged, err := given.MergeValues(nil)
 	harness.Must(t, err)
 	harness.Must(t, chartutil.ProcessDependencies(c, merged))
@@ -97,7 +131,7 @@ func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, a
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
 	caps.APIVersions = append(caps.APIVersions, apis...)
-	release := chartutil.ReleaseOptions{Name: "cilium", Namespace: "kube-system", IsInstall: true}
+	release := chartutil.ReleaseOptions{Name: c.Name(), Namespace: "kube-system", IsInstall: true}
 	input, err := chartutil.ToRenderValues(c, merged, release, caps)
 	if err != nil {
 		return nil, err
@@ -105,20 +139,31 @@ func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, a
 	return engine.Render(c, input)
 }
 
-// kustomized returns the objects of a directory in deploy/kubernetes, as "kubectl kustomize" does.
-func kustomized(t *testing.T, dir string) []runtime.Object {
+// kustomization returns the directory of a kustomization in deploy/kubernetes.
+func kustomization(t *testing.T, name string) string {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests+dir)
+	found, err := filepath.Glob("../../../deploy/kubernetes/*/" + name)
+	harness.Must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("the kustomizations named %s are %q; want 1", name, found)
+	}
+	return found[0]
+}
+
+// kustomized returns the objects of a kustomization in deploy/kubernetes, as "kubectl kustomize" does.
+func kustomized(t *testing.T, name string) []runtime.Object {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), kustomization(t, name))
 	harness.Must(t, err)
 	text, err := made.AsYaml()
 	harness.Must(t, err)
-	return decode(t, dir, text)
+	return decode(t, name, text)
 }
 
-// overlay returns the objects of a kustomization over a directory in deploy/kubernetes.
-func overlay(t *testing.T, dir, lines string) []runtime.Object {
+// overlay returns the objects of a kustomization over one in deploy/kubernetes.
+func overlay(t *testing.T, name, lines string) []runtime.Object {
 	t.Helper()
-	base, err := filepath.Abs(manifests + dir)
+	base, err := filepath.Abs(kustomization(t, name))
 	harness.Must(t, err)
 	over := t.TempDir()
 	relative, err := filepath.Rel(over, base)

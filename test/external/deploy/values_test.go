@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/cli/values"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -26,6 +27,7 @@ var elsewhere = map[string][]string{
 	"sidecar": {"cni-bin-dir", "cni-conf-dir", "config-dir", "max-plugin-processes", "node-name", "pod-name", "socket-path", "state-dir"},
 	"bridge":  {"host", "kubeconfig", "metrics-address", "node-name"},
 	"network": {"kubeconfig", "metrics-address", "node-name", "output", "remove", "single-node", "template"},
+	"reclaim": {"config-map", "file", "forget", "kubeconfig", "namespace"},
 }
 
 // Each option of a program can be set, and no other; a value that the program refuses is refused before
@@ -34,7 +36,8 @@ func TestOptionsOfChart(t *testing.T) {
 	_, serve := options.NewSidecar(nil)
 	_, bridge := options.NewBridge(nil)
 	_, network := options.NewNetwork(nil)
-	for program, flags := range map[string]*pflag.FlagSet{"sidecar": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags()} {
+	_, lostNodes := options.NewLostNodes()
+	for program, flags := range map[string]*pflag.FlagSet{"sidecar": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags(), "reclaim": lostNodes.Flags()} {
 		accepts := func(name string, value any) error {
 			text, err := json.Marshal(map[string]any{program: map[string]any{"options": map[string]any{name: value}}})
 			harness.Must(t, err)
@@ -87,7 +90,7 @@ func samples(f *pflag.Flag) (good, bad []any) {
 		return []any{"", "192.0.2.0/24"}, []any{"x", "192.0.2.0", "fd00::/64"}
 	case f.Name == "ipv6-range":
 		return []any{"", "fd00::/64"}, []any{"x", "fd00::", "192.0.2.0/24"}
-	case slices.Contains([]string{"plugin-timeout", "ipam-expiration", "excess-ip-release-delay"}, f.Name):
+	case slices.Contains([]string{"plugin-timeout", "ipam-expiration", "excess-ip-release-delay", "grace", "max-gap"}, f.Name):
 		return []any{"3m", "1h30m", "0.5s"}, []any{"3 minutes", 180, "", "0", "0s", "0h0m"}
 	case kind == "bool":
 		return []any{true, false, "true", "false"}, []any{"maybe", 7}
@@ -197,7 +200,7 @@ func TestOptionsJoined(t *testing.T) {
 func TestPrometheusRule(t *testing.T) {
 	alert := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?runbook_url: (\S+)\n`)
 	for set, want := range map[string]string{
-		"": "", "prometheusRule.enabled=true,uninstall=true": "",
+		"":                            "",
 		"prometheusRule.enabled=true": "https://github.com/delegated-ipam/delegated-ipam/blob/main/docs/troubleshooting.md",
 		"prometheusRule.enabled=true,prometheusRule.runbookURL=https://example.com/runbooks": "https://example.com/runbooks",
 	} {
@@ -212,6 +215,14 @@ func TestPrometheusRule(t *testing.T) {
 				t.Errorf("with %q the runbook of %s is %s; want a section of %s", set, m[1], m[2], want)
 			}
 		}
+	}
+	c, err := loader.Load(ourChart)
+	harness.Must(t, err)
+	c.Metadata.AppVersion = "v1.2.3"
+	files, err := renderFiles(t, c, newest, values.Options{Values: []string{"prometheusRule.enabled=true"}})
+	harness.Must(t, err)
+	if want := "https://github.com/delegated-ipam/delegated-ipam/blob/v1.2.3/docs/troubleshooting.md#"; !strings.Contains(files["delegated-ipam/templates/prometheus-rule.yaml"], want) {
+		t.Errorf("the rule of a release lacks %s", want)
 	}
 	if _, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"prometheusRule.runbookURL=runbooks.html"}}); err == nil {
 		t.Error("a relative URL of the runbooks is accepted")

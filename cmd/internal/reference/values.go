@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// chartValues is the path of the values of the chart.
+const chartValues = "deploy/chart/values.yaml"
+
+// valueTable returns the table of the values of a chart, each with the comment above it.
+func valueTable(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return "", err
+	}
+	return table(valueRows(nil, "", document.Content[0]), "value", "default", "meaning"), nil
+}
+
+// valueRows adds the rows of a mapping. A mapping of several lines has a row for its comment and one for each
+// of its keys.
+func valueRows(rows [][]string, prefix string, mapping *yaml.Node) [][]string {
+	for i := 0; i < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		name, comment := prefix+key.Value, oneLine(key.HeadComment)
+		if value.Kind == yaml.MappingNode && value.Style&yaml.FlowStyle == 0 {
+			if comment != "" {
+				rows = append(rows, []string{code(name), "", comment})
+			}
+			rows = valueRows(rows, name+".", value)
+			continue
+		}
+		rows = append(rows, []string{code(name), code(flow(value)), comment})
+	}
+	return rows
+}
+
+// flow returns a value on one line.
+func flow(value *yaml.Node) string {
+	if value.Kind == yaml.ScalarNode {
+		if value.Value == "" {
+			return `""`
+		}
+		return value.Value
+	}
+	value.Style = yaml.FlowStyle
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(strings.Fields(string(text)), " ")
+}
+
+// oneLine returns the last paragraph of a comment without its marks: the ones before belong to the file.
+func oneLine(comment string) string {
+	paragraphs := strings.Split(comment, "\n\n")
+	var words []string
+	for line := range strings.Lines(paragraphs[len(paragraphs)-1]) {
+		words = append(words, strings.Fields(strings.TrimLeft(line, "# "))...)
+	}
+	return strings.Join(words, " ")
+}
