@@ -83,11 +83,20 @@ const fileTable = `## Files
 | ` + "`NAME-linux-ARCHITECTURE.tar.gz`" + ` | the program, static; with the sidecar's the systemd unit |
 | ` + "`NAME-image.tar`" + ` | the image ` + "`NAME:VERSION`" + ` for amd64 and arm64, an OCI archive |
 | ` + "`NAME-linux-ARCHITECTURE.cdx.json`" + ` | the bill of materials of the program, CycloneDX |
-| ` + "`kubernetes-DIRECTORY.yaml`" + ` | ` + "`deploy/kubernetes/DIRECTORY`" + ` as one file, with the images of this version |
+| ` + "`kubernetes-DIRECTORY.yaml`" + ` | a kustomization of ` + "`deploy/kubernetes`" + ` as one file, with the images of this version |
 | ` + "`delegated-ipam-NUMBER.tgz`, `chart-values.yaml`" + ` | the Helm chart, and its values |
 | ` + "`cilium-*.yaml`" + ` | values for Cilium's chart |
 | ` + "`deploy.tar.gz`" + ` | all of ` + "`deploy/`" + `, with the images of this version |
 
-` + "`sha256sum --check --ignore-missing SHA256SUMS`" + ` checks the files that you have. How to install them:
-` + "`docs/install`" + ` of the tag VERSION.
+` + "`sha256sum --check --ignore-missing SHA256SUMS`" + ` checks the files that you have. Each archive and image, and
+SHA256SUMS, has a signature ` + "`FILE.sigstore.json`" + ` of the release workflow; every file has a provenance:
+
+` + "```sh" + `
+cosign verify-blob --bundle SHA256SUMS.sigstore.json SHA256SUMS \
+  --certificate-oidc-issuer https://token.actions.githubusercontent.com \
+  --certificate-identity https://github.com/delegated-ipam/delegated-ipam/.github/workflows/release.yml@refs/tags/VERSION
+gh attestation verify delegated-ipam-image.tar --repo delegated-ipam/delegated-ipam
+` + "```" + `
+
+How to install them: ` + "`docs/install`" + ` of the tag VERSION.
 `
