@@ -285,6 +285,7 @@ allocator-test: ## run the planner of the bridge with Cilium's allocator in rand
 .PHONY: cluster-test
 cluster-test: build plugins ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
 	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CACHE)/cluster-test/images
+	@$(MAKE) --no-print-directory release VERSION=v0.0.0-snapshot BIN=$(CACHE)/cluster-test
 	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
 	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
 	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test

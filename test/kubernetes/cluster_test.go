@@ -29,6 +29,7 @@ func TestCluster(t *testing.T) {
 		{"Audit", (*testbed).testAudit},
 		{"Uninstall", (*testbed).testUninstall},
 		{"Helm", (*testbed).testHelm},
+		{"Release", (*testbed).testRelease},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(tb, t) })
 	}

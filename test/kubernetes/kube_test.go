@@ -26,10 +26,15 @@ func (tb *testbed) kubectl(ctx context.Context, args ...string) (string, error) 
 }
 
 func (tb *testbed) admin(ctx context.Context, program string, args ...string) (string, error) {
+	return run(tb.adminCommand(ctx, program, args...))
+}
+
+// adminCommand returns the command of admin, which runs in the repository.
+func (tb *testbed) adminCommand(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, tb.bin(program), args...)
 	cmd.Dir = tb.root
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(tb.dir, "admin.kubeconfig"), "HOME="+tb.dir)
-	return run(cmd)
+	return cmd
 }
 
 // mustKubectl is kubectl that fails the test.
