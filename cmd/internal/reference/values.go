@@ -10,7 +10,7 @@ import (
 // chartValues is the path of the values of the chart.
 const chartValues = "deploy/chart/values.yaml"
 
-// valueTable returns the table of the values of a chart, each with the comment above it.
+// valueTable returns the table of the values of a chart, each with the first sentence of the comment above it.
 func valueTable(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -28,7 +28,7 @@ func valueTable(file string) (string, error) {
 func valueRows(rows [][]string, prefix string, mapping *yaml.Node) [][]string {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
-		name, comment := prefix+key.Value, oneLine(key.HeadComment)
+		name, comment := prefix+key.Value, firstSentence(key.HeadComment)
 		if value.Kind == yaml.MappingNode && value.Style&yaml.FlowStyle == 0 {
 			if comment != "" {
 				rows = append(rows, []string{code(name), "", comment})
@@ -57,12 +57,14 @@ func flow(value *yaml.Node) string {
 	return strings.Join(strings.Fields(string(text)), " ")
 }
 
-// oneLine returns the last paragraph of a comment without its marks: the ones before belong to the file.
-func oneLine(comment string) string {
+// firstSentence returns the first sentence of the last paragraph of a comment, without its marks: the
+// paragraphs before belong to the file, and the file has the other sentences.
+func firstSentence(comment string) string {
 	paragraphs := strings.Split(comment, "\n\n")
 	var words []string
 	for line := range strings.Lines(paragraphs[len(paragraphs)-1]) {
 		words = append(words, strings.Fields(strings.TrimLeft(line, "# "))...)
 	}
-	return strings.Join(words, " ")
+	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
+	return strings.TrimSuffix(sentence, ".")
 }
