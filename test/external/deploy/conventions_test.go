@@ -332,7 +332,11 @@ func TestHelmTest(t *testing.T) {
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
 	n.Start(t, "--enable-ipv6=false")
 	all := hooks(t, "test")
-	c := named[*corev1.Pod](t, all, "delegated-ipam-test-sidecar").Spec.Containers[0]
+	sidecar := named[*corev1.Pod](t, all, "delegated-ipam-test-sidecar").Spec
+	if !sidecar.HostPID {
+		t.Error("the probe does not see the sidecar's process, and would refuse its answer")
+	}
+	c := sidecar.Containers[0]
 	if out := n.Command(t, c.Command[1:]...); out.ExitCode != 0 {
 		t.Errorf("%v of a ready sidecar: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
 	}
