@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -19,8 +20,12 @@ exec "$0.real"
 `
 
 func TestDuplicateAfterStoreLoss(t *testing.T) {
+	builtIn, err := os.ReadFile("../../internal/plugin/profile/profiles/host-local.json")
+	harness.Must(t, err)
+	byCheck := strings.Replace(string(builtIn), `"host-local-leases"`, `"none"`, 1)
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t, "--verify-interval=0s")
+		n.Flags = append(n.Flags, "--plugin-profile="+writeProfile(t, n, byCheck), "--verify-interval=0s")
+		s := n.Start(t)
 		held := s.AllocateFor(t, "router")
 		s.Stop(t)
 		n.WipeStore(t)
@@ -29,7 +34,7 @@ func TestDuplicateAfterStoreLoss(t *testing.T) {
 
 		// The plugin allocates from its first address again. The router's address cannot be
 		// verified, so only the journal knows its owner.
-		s = n.Start(t, "--verify-interval=0s")
+		s = n.Start(t)
 		a := s.TryAllocate(t, harness.Request{Owner: "health"})
 		a.WantError(t, http.StatusBadGateway, held[0], "router", "ours was released")
 		wantLeaseCount(t, n, 0)
