@@ -21,7 +21,7 @@ build() { # NAME MODULE PACKAGE [FLAG…]
 }
 cilium=github.com/cilium/cilium
 build cilium-agent "$programs" $cilium/daemon
-build cilium-dbg "$programs" $cilium/cilium-dbg
+CGO_ENABLED=0 build cilium-dbg "$programs" $cilium/cilium-dbg # also runs in a container without a C library
 build cilium-health-responder "$programs" $cilium/cilium-health/responder
 build cilium-cni "$here/cilium-cni" $cilium/plugins/cilium-cni
 "$here/../cluster/build.sh" "$dir/bin"
