@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh DIR AGENT_DIR: builds what the test needs beside the programs of this tree: into
 # AGENT_DIR the programs of "make agent-test", into DIR those of Kubernetes, Helm, the CNI plugin
-# loopback and the image of the pods. Existing files are not built again.
+# loopback, the image of the pods and Cilium's chart. Existing files are not built again.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
@@ -24,6 +24,12 @@ build() { # NAME MODULE PACKAGE
 }
 build helm test/external helm.sh/helm/v3/cmd/helm
 build loopback tools/plugins github.com/containernetworking/plugins/plugins/main/loopback
+
+if [ ! -f "$dir/charts/index.yaml" ]; then
+  cilium=$(cd "$root/test/external" && go mod download -json "github.com/cilium/cilium@$(go list -m -f '{{.Version}}' github.com/cilium/cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+  "$dir/bin/helm" package "$cilium/install/kubernetes/cilium" --destination "$dir/charts"
+  "$dir/bin/helm" repo index "$dir/charts"
+fi
 
 if [ ! -f "$dir/busybox.tar" ]; then
   work=$(mktemp -d)

@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,8 @@ import (
 const ciliumChart = " cilium/cilium "
 
 var (
+	// quickstartValues are the values for Cilium.
+	quickstartValues = regexp.MustCompile("(?s)\nWrite `cilium.yaml`[^`]*\n```yaml\n(.*?)```\n")
 	// quickstartStep is a block of commands and, if the page shows it, its output.
 	quickstartStep = regexp.MustCompile("(?s)\n```sh\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
 	// What differs between clusters and runs: hashes, ages and other numbers, the width of columns.
@@ -42,29 +46,36 @@ func TestClusterQuickstart(t *testing.T) {
 	}
 	page, err := os.ReadFile(filepath.Join(tb.root, "docs", "quickstart.md"))
 	harness.Must(t, err)
-	steps := quickstartStep.FindAllStringSubmatch(string(page), -1)
-	if len(steps) == 0 {
-		t.Fatal("docs/quickstart.md has no commands")
+	steps, values := quickstartStep.FindAllStringSubmatch(string(page), -1), quickstartValues.FindSubmatch(page)
+	if len(steps) == 0 || values == nil {
+		t.Fatal("docs/quickstart.md has no commands, or no cilium.yaml")
 	}
+	checkout := filepath.Join(tb.dir, "checkout")
+	harness.Must(t, os.Mkdir(checkout, 0o755))
+	harness.Must(t, os.Symlink(filepath.Join(tb.root, "deploy"), filepath.Join(checkout, "deploy")))
+	harness.Must(t, os.WriteFile(filepath.Join(checkout, "cilium.yaml"), values[1], 0o644))
+	charts := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(tb.built, "charts"))))
+	defer charts.Close()
+	tb.shell(t, checkout, "helm repo add cilium "+charts.URL)
 	for _, step := range steps {
-		if strings.Contains(step[1], ciliumChart) {
-			tb.mustKubectl(t, "apply", "-f", "test/kubernetes/testdata/cilium.yaml")
-			continue
-		}
-		out := tb.shell(t, step[1])
+		out := tb.shell(t, checkout, step[1])
 		t.Logf("%s%s", step[1], out)
 		if difference := differsFromPage(out, step[2]); step[2] != "" && difference != "" {
 			t.Errorf("%s: docs/quickstart.md shows\n%s", difference, step[2])
+		}
+		if strings.Contains(step[1], ciliumChart) { // its images are in a registry
+			tb.mustKubectl(t, "--namespace", systemNamespace, "delete", "daemonset", "cilium", "cilium-envoy", "--cascade=foreground")
+			tb.mustKubectl(t, "apply", "-f", "test/kubernetes/testdata/cilium.yaml")
 		}
 	}
 	tb.hold(t)
 }
 
-// shell runs commands of a page as the administrator, and returns what they print.
-func (tb *testbed) shell(t *testing.T, commands string) string {
+// shell runs commands of a page as the administrator in a directory, and returns what they print.
+func (tb *testbed) shell(t *testing.T, dir, commands string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands)
-	cmd.Dir = tb.root
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(tb.bin("kubectl"))+":"+os.Getenv("PATH"),
 		"KUBECONFIG="+filepath.Join(tb.dir, "admin.kubeconfig"), "HOME="+tb.dir)
 	var failure strings.Builder
