@@ -2,12 +2,14 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -73,7 +75,12 @@ func (m *monitor) compare(ctx context.Context) {
 	m.check(sharedAddresses(pods))
 	for _, p := range pods {
 		if before, ok := m.stable[p.Name]; ok && fmt.Sprint(p.Status.PodIPs) != before {
-			m.check(fmt.Errorf("pod %s had %s and has %s", p.Name, before, p.Status.PodIPs))
+			// A killed containerd may lose a sandbox; the next one gets an address like a new pod.
+			err := m.tb.sandboxChanged(ctx, p.Name)
+			if err != nil {
+				m.check(fmt.Errorf("pod %s had %s and has %s: %w", p.Name, before, p.Status.PodIPs, err))
+			}
+			m.stable[p.Name] = fmt.Sprint(p.Status.PodIPs)
 		}
 	}
 	m.check(m.lost(pods))
@@ -85,6 +92,16 @@ func (m *monitor) compare(ctx context.Context) {
 		}
 	}
 	m.check(ciliumagent.SharedAddresses(all))
+}
+
+// sandboxChanged returns nil if the kubelet has created another sandbox for a pod.
+func (tb *testbed) sandboxChanged(ctx context.Context, pod string) error {
+	events, err := listOf[corev1.Event](ctx, tb.Resource("", "v1", "events").Namespace(podNamespace),
+		metav1.ListOptions{FieldSelector: "reason=SandboxChanged,involvedObject.name=" + pod})
+	if err == nil && len(events) == 0 {
+		err = errors.New("in the same sandbox")
+	}
+	return err
 }
 
 // lost returns an error if a stable pod is missing.
