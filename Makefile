@@ -180,7 +180,7 @@ faults-every: plugins test-binaries ## kill the sidecar and the plugin once at e
 # Takes some minutes.
 .PHONY: model
 model: # explore the protocol exhaustively within bounds, and show that it fails without each rule (docs/design/model.md)
-	go run ./test/model
+	go run ./test/model $(DRAW)
 
 .PHONY: fuzz
 fuzz: # run each fuzz target with FUZZTIME inputs, or for that time
@@ -409,7 +409,7 @@ manifests: $(TOOLS)/helm ## render deploy/kubernetes, deploy/prometheus and depl
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md deploy)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md docs/design/development.md deploy)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

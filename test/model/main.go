@@ -18,15 +18,19 @@ import (
 
 func main() {
 	only := flag.String("only", "", "only the configurations and rules that match, such as \"local|tombstone\" (default: all)")
+	draw := flag.Bool("draw", false, "write the states that were seen to the diagram of "+diagramPage)
 	flag.Parse()
-	if err := run(*only); err != nil {
+	if err := run(*only, *draw); err != nil {
 		fmt.Fprintln(os.Stderr, "model:", err)
 		os.Exit(1)
 	}
 }
 
+// diagramPage has the diagram of the states, which a whole exploration compares with those that it has seen.
+const diagramPage = "docs/design/how-it-works.md"
+
 // run explores what matches: each configuration with the protocol as it is, and each rule without it.
-func run(only string) error {
+func run(only string, draw bool) error {
 	matches, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -41,6 +45,9 @@ func run(only string) error {
 		return err
 	}
 	explore := exec.Command(whole, "-only", only)
+	if only == "" {
+		explore.Args = append(explore.Args, "-diagram", diagramPage, fmt.Sprintf("-draw=%t", draw))
+	}
 	explore.Stdout, explore.Stderr = os.Stdout, os.Stderr
 	failed := explore.Run()
 	var wrong []string

@@ -1,4 +1,4 @@
-// Command reference rewrites the tables that are generated from the code and the chart (make generate): the
+// Command reference rewrites what is generated from the code and the chart (make generate): the
 // text between a marker with a name and the next end marker.
 package main
 
@@ -21,11 +21,16 @@ func main() {
 	if err != nil {
 		fail(fmt.Errorf("%s: %w", chartValues, err))
 	}
+	packages, err := packageGraph()
+	if err != nil {
+		fail(err)
+	}
 	for path, tables := range map[string]map[string]string{
 		"docs/reference/command-line.md": flagTables(),
 		"docs/reference/metrics.md":      metrics,
 		"docs/operate/doctor.md":         {"checks": checkTable()},
 		"deploy/chart/README.md":         {"values": values},
+		"docs/design/development.md":     {"packages": packages},
 	} {
 		text, err := os.ReadFile(path)
 		if err == nil {

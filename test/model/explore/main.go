@@ -5,6 +5,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"runtime"
@@ -58,6 +59,8 @@ type searchResult struct {
 	states, depth int
 	trace         []string
 	bad           string
+	// seen are the changes of durable states that follow without faults.
+	seen map[transition]bool
 }
 
 // chunk is how many worlds are expanded at one time.
@@ -85,6 +88,7 @@ func (g *graph) add(s successor) (n int32, isNew bool) {
 // search searches breadth first, and returns the shortest trace to a violation.
 func (x *explorer) search(limit int) (r searchResult) {
 	g := &graph{index: map[key]int32{}}
+	r.seen = map[transition]bool{}
 	w := x.initial()
 	g.add(successor{key: x.key(w), how: reached{parent: -1}, rest: finished})
 	fail := func(bad string, n int32) searchResult {
@@ -98,7 +102,7 @@ func (x *explorer) search(limit int) (r searchResult) {
 		var next []item
 		for ; len(level) > 0; level = level[min(chunk, len(level)):] {
 			part := level[:min(chunk, len(level))]
-			found := make([][]successor, len(part))
+			found, changes := make([][]successor, len(part)), make([][]transition, len(part))
 			var wg sync.WaitGroup
 			var at atomic.Int64
 			for range runtime.GOMAXPROCS(0) {
@@ -106,6 +110,9 @@ func (x *explorer) search(limit int) (r searchResult) {
 					for i := int(at.Add(1)) - 1; i < len(part); i = int(at.Add(1)) - 1 {
 						for m, move := range x.moves(part[i].w) {
 							found[i] = append(found[i], successor{x.key(move.w), move.w, reached{part[i].n, int16(m)}, move.kind, x.restOf(move.w), x.violation(move.w)})
+							if move.kind == goesOn {
+								changes[i] = append(changes[i], part[i].w.transitionsTo(move.w)...)
+							}
 						}
 						if !slices.ContainsFunc(found[i], func(s successor) bool { return s.kind == goesOn }) && !x.idle(part[i].w) {
 							found[i] = append(found[i], successor{bad: "nothing goes on"})
@@ -116,6 +123,9 @@ func (x *explorer) search(limit int) (r searchResult) {
 			}
 			wg.Wait()
 			for i, all := range found {
+				for _, c := range changes[i] {
+					r.seen[c] = true
+				}
 				for _, s := range all {
 					if s.w == nil {
 						return fail(s.bad, part[i].n)
@@ -201,6 +211,8 @@ func main() {
 	cpu := flag.String("cpuprofile", "", "profile")
 	calls := flag.Int("calls", 0, "other number of requests")
 	faults := flag.Int("faults", -1, "other number of faults")
+	diagram := flag.String("diagram", "", "the page whose diagram of states has all transitions that were seen")
+	draw := flag.Bool("draw", false, "write the diagram")
 	flag.Parse()
 	if *cpu != "" {
 		f, _ := os.Create(*cpu)
@@ -208,7 +220,7 @@ func main() {
 		defer pprof.StopCPUProfile()
 	}
 	matches := regexp.MustCompile(*only)
-	failed := false
+	failed, seen := false, map[transition]bool{}
 	for _, c := range configs() {
 		if *exact && *only != c.name || !matches.MatchString(c.name) {
 			continue
@@ -228,6 +240,13 @@ func main() {
 			fmt.Println("   ", l)
 		}
 		failed = failed || r.bad != ""
+		maps.Copy(seen, r.seen)
+	}
+	if *diagram != "" && !failed {
+		if err := checkDiagram(seen, *diagram, *draw); err != nil {
+			fmt.Println(err)
+			failed = true
+		}
 	}
 	pprof.StopCPUProfile()
 	if failed {
