@@ -287,6 +287,7 @@ func configs() []config {
 		{name: "exclude", profile: local, lookup: true, exclude: 1},
 		{name: "ranges", profile: local, lookup: true, ranges: true, olderStore: true},
 		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
+		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
@@ -303,8 +304,8 @@ func configs() []config {
 		if c.lostLease {
 			c.pods = 0 // nothing but a lease keeps it from the address
 		}
-		if c.container && c.profile.OnNode() {
-			c.calls = 3
+		if c.container && c.profile.OnNode() || c.name == "delay-loss" {
+			c.calls = 3 // an owner requests, releases and requests again
 		}
 		if c.families == nil {
 			c.families = v4
