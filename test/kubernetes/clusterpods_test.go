@@ -35,6 +35,7 @@ func TestClusterPods(t *testing.T) {
 	}{
 		{"Rounds", (*testbed).testRounds},
 		{"Upgrade", (*testbed).testPodsUpgrade},
+		{"Symptoms", (*testbed).testPodsSymptoms},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(tb, t) })
 	}

@@ -1,13 +1,18 @@
 package kubernetes
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,10 +21,280 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// testSymptoms makes pods stay in ContainerCreating. The kubelet's Event has the text of a row of
-// docs/troubleshooting.md, and the remedy of the row lets the pod start.
+// symptom is a row of docs/troubleshooting.md.
+type symptom struct {
+	// text is on the page, and shown where the page says so.
+	text  string
+	shown func(*testing.T) string
+	// arise causes the symptom, and returns the remedy.
+	arise func(*testing.T) (remedy func())
+}
+
+// notQuoted is what the page has in place of texts that it does not quote.
+var notQuoted = map[string]string{"pods.conflist": "the name of a CNI file", "the plugin's server is down": "STATUS of the plugin, with a code"}
+
+// patient is a cluster in which the rows of the page are tried on one node.
+type patient struct {
+	*testbed
+	n *node
+}
+
+// testSymptoms brings about rows of docs/troubleshooting.md, finds their texts where the page says that they are,
+// and applies the remedies, after which everything must be well again.
 func (tb *testbed) testSymptoms(t *testing.T) {
 	tb.ensurePods(t)
+	p := patient{tb, tb.nodes[0]}
+	p.installShell(t)
+	tb.tryAll(t, slices.Concat(p.notReady(), p.notRunning(), p.refusals(), p.addressProblems(), p.recordProblems(), p.agentRefusals(), p.poolProblems()))
+	tb.testSandboxErrors(t)
+	tb.waitRecords(t, "after the symptoms")
+}
+
+// tryAll tries rows one after the other.
+func (tb *testbed) tryAll(t *testing.T, rows []symptom) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(tb.root, "docs/troubleshooting.md"))
+	harness.Must(t, err)
+	for _, row := range rows {
+		t.Run(row.text, func(t *testing.T) {
+			if onPage := cmp.Or(notQuoted[row.text], "`"+row.text+"`"); !strings.Contains(string(page), onPage) {
+				t.Errorf("the page does not have %s", onPage)
+			}
+			remedy := row.arise(t)
+			var shown string
+			err := cluster.Eventually(t.Context(), symptomTimeout, func() error {
+				if shown = row.shown(t); !strings.Contains(shown, row.text) {
+					return errors.New("the text is not shown")
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%v: %s", err, shown)
+			}
+			remedy()
+			tb.waitHealthy(t, "the remedy to help")
+			tb.waitRecords(t, "after the remedy")
+		})
+	}
+}
+
+// symptomTimeout is when a symptom is given up, so that its remedy is applied and the next one is tried. The
+// bridge waits 5 minutes for an agent.
+const symptomTimeout = 10 * time.Minute
+
+const (
+	pluginFile = "/opt/cni/bin/host-local" // only the sidecar uses it in mode crd
+	shellFile  = "/opt/cni/bin/busybox"
+)
+
+// installShell installs what interprets the plugins of pluginScript: the sidecar's container has no shell.
+func (p patient) installShell(t *testing.T) {
+	t.Helper()
+	busybox, err := exec.LookPath("busybox")
+	harness.Must(t, err)
+	_, err = run(exec.Command("cp", busybox, p.n.path(shellFile)))
+	harness.Must(t, err)
+	t.Cleanup(func() { _ = os.Remove(p.n.path(shellFile)) })
+}
+
+// pluginScript is a plugin that runs a command for a verb, and is host-local for all others.
+func pluginScript(verb, command string) string {
+	return "#!" + shellFile + " sh\n[ \"$CNI_COMMAND\" != " + verb + " ] || {\n" + command + "\n}\nexec " + pluginFile + ".away\n"
+}
+
+// replace moves a file of the node away, and writes another one unless the text is empty. It returns the way back.
+func (p patient) replace(file, text string, mode os.FileMode) func(*testing.T) func() {
+	return func(t *testing.T) func() {
+		t.Helper()
+		path := p.n.path(file)
+		harness.Must(t, os.Rename(path, path+".away"))
+		if text != "" {
+			harness.Must(t, os.WriteFile(path, []byte(text), mode))
+			harness.Must(t, os.Chmod(path, mode))
+		}
+		return func() { harness.Must(t, os.Rename(path+".away", path)) }
+	}
+}
+
+// configure changes the node's CNI configuration while the program that renders it is stopped.
+func (p patient) configure(change func(string) string) func(*testing.T) func() {
+	return func(t *testing.T) func() {
+		t.Helper()
+		text, err := os.ReadFile(p.n.path(renderedFile))
+		harness.Must(t, err)
+		network := p.n.signal(t, networkProgram(), syscall.SIGSTOP)
+		back := p.replace(renderedFile, change(string(text)), 0o644)(t)
+		return func() {
+			back()
+			harness.Must(t, syscall.Kill(network, syscall.SIGCONT))
+		}
+	}
+}
+
+// printed runs a command in the sidecar's container.
+func (p patient) printed(args ...string) func(*testing.T) string {
+	return func(t *testing.T) string {
+		t.Helper()
+		args := append([]string{"--namespace", systemNamespace, "exec", p.sidecarPod(t, p.n).Name, "--", "delegated-ipam"}, args...)
+		out, _ := p.kubectl(t.Context(), args...) // a refusal is an error, too
+		return out
+	}
+}
+
+// logged returns the log of the sidecar.
+func (p patient) logged(t *testing.T) string {
+	t.Helper()
+	return p.mustKubectl(t, "--namespace", systemNamespace, "logs", p.sidecarPod(t, p.n).Name)
+}
+
+// found returns the findings of doctor.
+func (p patient) found(t *testing.T) string {
+	t.Helper()
+	var findings []string
+	for line := range strings.Lines(p.printed("doctor")(t)) {
+		if !strings.HasPrefix(line, "ok ") {
+			findings = append(findings, line)
+		}
+	}
+	return strings.Join(findings, "")
+}
+
+// restart deletes the sidecar's pod, as the page says: a container that ends often waits for the kubelet.
+func (p patient) restart(t *testing.T) {
+	t.Helper()
+	p.mustKubectl(t, "--namespace", systemNamespace, "delete", "pod", p.sidecarPod(t, p.n).Name)
+	cluster.MustEventually(t, "the next sidecar to start", convergeTimeout, func() error {
+		_, err := p.n.find(sidecarProgram())
+		return err
+	})
+}
+
+func (p patient) notReady() []symptom {
+	status := p.printed("status")
+	with := func(old, changed string) func(*testing.T) func() {
+		return p.configure(func(text string) string { return strings.Replace(text, old, changed, 1) })
+	}
+	script := func(verb, command string) func(*testing.T) func() {
+		return p.replace(pluginFile, pluginScript(verb, command), 0o755)
+	}
+	return []symptom{
+		{"no CNI configuration in", status, p.configure(func(string) string { return "" })},
+		{"pods.conflist", status, p.configure(func(string) string { return "{" })},
+		{"failed to find plugin", status, p.replace(pluginFile, "", 0)},
+		{"attachments cannot be verified or released", status, p.replace(pluginFile, "", 0)},
+		{"permission denied", status, p.replace(pluginFile, "x", 0o600)},
+		{"exec format error", status, p.replace(pluginFile, "x", 0o755)},
+		{"did not end within", status, script("STATUS", "exec "+shellFile+" sleep 1000")},
+		{"the plugin's server is down", status, script("STATUS", `echo '{"cniVersion":"1.1.0","code":50,"msg":"the plugin'"'"'s server is down"}'; exit 1`)},
+		{"which is on this container's own file system", status, with(`"host-local"`, `"host-local", "dataDir": "/var/lib/elsewhere"`)},
+		{"is refused as unsafe", status, with(`"host-local"`, `"whereabouts"`)},
+		{"cannot be written", status, func(t *testing.T) func() {
+			dir := p.n.path(sidecarState + "/attachments")
+			_, err := run(exec.Command("chattr", "+i", dir))
+			harness.Must(t, err)
+			p.printed("allocate", "ciliumnode-symptom")(t)
+			return func() {
+				_, err := run(exec.Command("chattr", "-i", dir))
+				harness.Must(t, err)
+			}
+		}},
+		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
+			dir := p.n.path(sidecarState + "/attachments")
+			harness.Must(t, os.Rename(dir, dir+".away"))
+			return func() { harness.Must(t, os.Rename(dir+".away", dir)) }
+		}},
+	}
+}
+
+func (p patient) notRunning() []symptom {
+	nothing := func(*testing.T) func() { return func() {} }
+	// second starts another sidecar in the container, with further options, and returns what it logs.
+	second := func(flags ...string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Helper()
+			pid, err := p.n.find(sidecarProgram())
+			harness.Must(t, err)
+			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
+			args := append(strings.Split(p.n.argsOf(t, pid), "\x00"), flags...)
+			out, _ := run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, args)...))
+			harness.Must(t, os.RemoveAll(p.n.path("/run/cilium/second")))
+			return out
+		}
+	}
+	const other = "--state-dir=/var/run/cilium/second"
+	return []symptom{
+		{"waiting for the state directory", second("--socket-path=/var/run/cilium/second.sock"), nothing},
+		{"another sidecar serves network", second("--socket-path=/var/run/cilium/second.sock", other), nothing},
+		{"already listens on it", second(other, "--node-name=another"), nothing},
+		{"Error: --", second("--verify-interval=soon"), nothing},
+	}
+}
+
+// argsOf returns the arguments of a process, with zero bytes between them, and its program's path in its container.
+func (n *node) argsOf(t *testing.T, pid int) string {
+	t.Helper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	harness.Must(t, err)
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	harness.Must(t, err)
+	_, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	return program + "\x00" + rest
+}
+
+func (p patient) refusals() []symptom {
+	nothing := func(*testing.T) func() { return func() {} }
+	socket := p.n.path(sidecarSocket)
+	byAnotherUser := func(t *testing.T) string {
+		t.Helper()
+		pid, err := p.n.find(sidecarProgram())
+		harness.Must(t, err)
+		program, _, _ := strings.Cut(p.n.argsOf(t, pid), "\x00")
+		out, _ := run(exec.CommandContext(t.Context(), "nsenter", "--setuid=4242", "--setgid=4242", "--mount", "--target", strconv.Itoa(pid), "--", program, "list"))
+		return out
+	}
+	return []symptom{
+		{"no sidecar can be reached at", p.printed("-H", "/nowhere.sock", "list"), nothing},
+		{"permission denied", byAnotherUser, nothing},
+		{"may not call: expected one that --allow-uids", byAnotherUser, func(t *testing.T) func() {
+			harness.Must(t, os.Chmod(socket, 0o666))
+			return func() { harness.Must(t, os.Chmod(socket, 0o660)) }
+		}},
+		{"is not admitted by --owners", p.printed("allocate", "mine"), nothing},
+		{"Retry-After", func(t *testing.T) string {
+			const requests = `for n in $(seq 30); do curl --silent --include --unix-socket "$0" -X POST "http://localhost/v1/ipam?owner=ciliumnode-symptom-$n" & done; wait`
+			out, _ := p.n.command(t.Context(), "sh", "-c", requests, sidecarSocket)
+			return out
+		}, func(t *testing.T) func() {
+			back := p.replace(pluginFile, pluginScript("ADD", "exec "+shellFile+" sleep 1000"), 0o755)(t)
+			return func() {
+				back()
+				p.releaseOwn(t)
+			}
+		}},
+	}
+}
+
+// releaseOwn releases the addresses of the owners that only the symptoms have.
+func (p patient) releaseOwn(t *testing.T) {
+	t.Helper()
+	cluster.MustEventually(t, "the owners of the symptoms to be released", convergeTimeout, func() error {
+		all, err := p.n.attachments()
+		for _, a := range all {
+			if !strings.HasPrefix(a.Owner, "ciliumnode-symptom") {
+				continue
+			}
+			for _, address := range a.Addresses {
+				p.printed("release", address.IP.String())(t)
+			}
+			err = errors.Join(err, fmt.Errorf("%s is %s", a.Owner, a.State))
+		}
+		return err
+	})
+}
+
+// testSandboxErrors makes pods stay in ContainerCreating. The kubelet's Event has the text of a row of
+// the page, and the remedy of the row lets the pod start.
+func (tb *testbed) testSandboxErrors(t *testing.T) {
 	n := tb.nodes[0]
 
 	agent := n.signal(t, daemon("cilium-agent"), syscall.SIGSTOP)
@@ -29,14 +304,7 @@ func (tb *testbed) testSymptoms(t *testing.T) {
 	tb.waitPodOn(t, n, "without-agent")
 	tb.waitHealthy(t, "the agent to continue")
 
-	patch := func(operation string) {
-		var steps []string
-		for _, flag := range []string{"--max-allocate=3", "--min-allocate=3", "--pre-allocate=1", "--excess-ip-release-delay=10s"} {
-			steps = append(steps, fmt.Sprintf(`{"op":%q,"path":"/spec/template/spec/containers/0/args/0","value":%q}`, operation, flag))
-		}
-		tb.mustKubectl(t, "--namespace", systemNamespace, "patch", "daemonset", "delegated-ipam-bridge", "--type=json", "--patch", "["+strings.Join(steps, ",")+"]")
-	}
-	patch("add") // fewer than the node needs: no slot is free
+	back := tb.bridgeFlags(t, fewSlots...) // fewer than the node needs: no slot is free
 	tb.waitHealthy(t, "the bridge to have another limit")
 	cluster.MustEventually(t, "the bridge to release the free addresses", convergeTimeout, func() error {
 		state, err := tb.nodeState(t.Context(), n)
@@ -47,9 +315,32 @@ func (tb *testbed) testSymptoms(t *testing.T) {
 	})
 	tb.createPodOn(t, n, "without-address")
 	tb.waitSandboxError(t, "without-address", "no IPs currently available on the node")
-	patch("remove")
+	back()
 	tb.waitPodOn(t, n, "without-address")
 	tb.waitHealthy(t, "the bridge to have its limit again")
+}
+
+// testPodsSymptoms does that with pods that get their addresses through the sidecar.
+func (tb *testbed) testPodsSymptoms(t *testing.T) {
+	p := patient{tb, tb.nodes[0]}
+	const waiting = "Waiting for the delegated IPAM server to become ready" // at the agent's first start
+	tb.tryAll(t, []symptom{{waiting, p.agentLog, func(*testing.T) func() { return func() {} }}})
+
+	sidecar := p.n.signal(t, sidecarProgram(), syscall.SIGSTOP)
+	tb.createPodOn(t, p.n, "without-sidecar")
+	tb.waitSandboxError(t, "without-sidecar", "the sidecar at")
+	_ = syscall.Kill(sidecar, syscall.SIGCONT) // unless the kubelet has replaced it
+	tb.waitPodOn(t, p.n, "without-sidecar")
+
+	written := p.fillRange(t)
+	tb.createPodOn(t, p.n, "without-address")
+	tb.waitSandboxError(t, "without-address", "no IP addresses available in range set")
+	for _, file := range written {
+		harness.Must(t, os.Remove(file))
+	}
+	tb.waitPodOn(t, p.n, "without-address")
+	tb.waitHealthy(t, "the sidecar to have addresses")
+	tb.waitLeft(t, "the pods to be deleted", 0)
 	tb.waitRecords(t, "after the symptoms")
 }
 
