@@ -1,7 +1,6 @@
 // Command mutants measures the tests by mutation: it changes one place of a package at a time,
-// runs the tests of the package, and prints the share of the changes that a test detects
-// (docs/design/development.md, Mutation testing). Each argument is the directory of a package; the
-// packages below it belong to it.
+// runs the tests of the package, and prints the share of the changes that a test detects. Each
+// argument is the directory of a package; the packages below it belong to it.
 //
 // The sample is random and follows from the seed and the source alone. Source files are never
 // written: each mutant is built with "go test -overlay".
