@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 type monitor struct {
 	tb     *testbed
 	stable map[string]string
+	began  time.Time
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -31,7 +33,7 @@ type monitor struct {
 // startMonitor starts a monitor. Its stop must be called.
 func (tb *testbed) startMonitor(t *testing.T) *monitor {
 	t.Helper()
-	m := &monitor{tb: tb, stable: map[string]string{}, violations: map[string]bool{}}
+	m := &monitor{tb: tb, stable: map[string]string{}, began: time.Now(), violations: map[string]bool{}}
 	pods, err := tb.running(t.Context())
 	harness.Must(t, err)
 	for _, p := range pods {
@@ -76,7 +78,7 @@ func (m *monitor) compare(ctx context.Context) {
 	for _, p := range pods {
 		if before, ok := m.stable[p.Name]; ok && fmt.Sprint(p.Status.PodIPs) != before {
 			// A killed containerd may lose a sandbox; the next one gets an address like a new pod.
-			err := m.tb.sandboxChanged(ctx, p.Name)
+			err := m.tb.sandboxChanged(ctx, p.Name, m.began)
 			if err != nil {
 				m.check(fmt.Errorf("pod %s had %s and has %s: %w", p.Name, before, p.Status.PodIPs, err))
 			}
@@ -94,11 +96,12 @@ func (m *monitor) compare(ctx context.Context) {
 	m.check(ciliumagent.SharedAddresses(all))
 }
 
-// sandboxChanged returns nil if the kubelet has created another sandbox for a pod.
-func (tb *testbed) sandboxChanged(ctx context.Context, pod string) error {
+// sandboxChanged returns nil if the kubelet has created another sandbox for a pod since a time.
+func (tb *testbed) sandboxChanged(ctx context.Context, pod string, since time.Time) error {
 	events, err := listOf[corev1.Event](ctx, tb.Resource("", "v1", "events").Namespace(podNamespace),
 		metav1.ListOptions{FieldSelector: "reason=SandboxChanged,involvedObject.name=" + pod})
-	if err == nil && len(events) == 0 {
+	late := func(e corev1.Event) bool { return !e.LastTimestamp.Time.Before(since.Truncate(time.Second)) }
+	if err == nil && !slices.ContainsFunc(events, late) {
 		err = errors.New("in the same sandbox")
 	}
 	return err

@@ -30,6 +30,9 @@ type symptom struct {
 	arise func(*testing.T) (remedy func())
 }
 
+// nothing causes nothing, and needs no remedy: the text is the response to a command, or of an earlier log.
+func nothing(*testing.T) func() { return func() {} }
+
 // notQuoted is what the page has in place of texts that it does not quote.
 var notQuoted = map[string]string{"pods.conflist": "the name of a CNI file", "the plugin's server is down": "STATUS of the plugin, with a code"}
 
@@ -207,7 +210,6 @@ func (p patient) notReady() []symptom {
 }
 
 func (p patient) notRunning() []symptom {
-	nothing := func(*testing.T) func() { return func() {} }
 	// second starts another sidecar in the container, with further options, and returns what it logs.
 	second := func(flags ...string) func(*testing.T) string {
 		return func(t *testing.T) string {
@@ -215,8 +217,7 @@ func (p patient) notRunning() []symptom {
 			pid, err := p.n.find(sidecarProgram())
 			harness.Must(t, err)
 			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
-			args := append(strings.Split(p.n.argsOf(t, pid), "\x00"), flags...)
-			out, _ := run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, args)...))
+			out, _ := run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), flags)...))
 			harness.Must(t, os.RemoveAll(p.n.path("/run/cilium/second")))
 			return out
 		}
@@ -230,26 +231,24 @@ func (p patient) notRunning() []symptom {
 	}
 }
 
-// argsOf returns the arguments of a process, with zero bytes between them, and its program's path in its container.
-func (n *node) argsOf(t *testing.T, pid int) string {
+// argsOf returns the arguments of a process; the first is the program's path in its container.
+func argsOf(t *testing.T, pid int) []string {
 	t.Helper()
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	harness.Must(t, err)
-	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	args[0], err = os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	harness.Must(t, err)
-	_, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\x00"), "\x00")
-	return program + "\x00" + rest
+	return args
 }
 
 func (p patient) refusals() []symptom {
-	nothing := func(*testing.T) func() { return func() {} }
 	socket := p.n.path(sidecarSocket)
 	byAnotherUser := func(t *testing.T) string {
 		t.Helper()
 		pid, err := p.n.find(sidecarProgram())
 		harness.Must(t, err)
-		program, _, _ := strings.Cut(p.n.argsOf(t, pid), "\x00")
-		out, _ := run(exec.CommandContext(t.Context(), "nsenter", "--setuid=4242", "--setgid=4242", "--mount", "--target", strconv.Itoa(pid), "--", program, "list"))
+		out, _ := run(exec.CommandContext(t.Context(), "nsenter", "--setuid=4242", "--setgid=4242", "--mount", "--target", strconv.Itoa(pid), "--", argsOf(t, pid)[0], "list"))
 		return out
 	}
 	return []symptom{
@@ -324,7 +323,7 @@ func (tb *testbed) testSandboxErrors(t *testing.T) {
 func (tb *testbed) testPodsSymptoms(t *testing.T) {
 	p := patient{tb, tb.nodes[0]}
 	const waiting = "Waiting for the delegated IPAM server to become ready" // at the agent's first start
-	tb.tryAll(t, []symptom{{waiting, p.agentLog, func(*testing.T) func() { return func() {} }}})
+	tb.tryAll(t, []symptom{{waiting, p.agentLog, nothing}})
 
 	sidecar := p.n.signal(t, sidecarProgram(), syscall.SIGSTOP)
 	tb.createPodOn(t, p.n, "without-sidecar")

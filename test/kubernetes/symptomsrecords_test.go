@@ -113,7 +113,7 @@ func (p patient) addressProblems() []symptom {
 
 func (p patient) recordProblems() []symptom {
 	status := p.printed("status")
-	// damage changes the record of a free slot while the sidecar does not run.
+	// damage changes the record of a free slot, which the next sidecar reads.
 	damage := func(text string, change func(text string) string) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
 			names, err := filepath.Glob(p.n.path(sidecarState) + "/attachments/" + p.freeSlot(t).ContainerID + "*")
@@ -135,7 +135,6 @@ func (p patient) recordProblems() []symptom {
 			}
 		}}
 	}
-	repair := func(t *testing.T) func() { return func() { p.printed("doctor", "--repair")(t) } }
 	return []symptom{
 		{"written on another machine", status, func(t *testing.T) func() {
 			file := p.n.path("/etc/machine-id")
@@ -161,7 +160,7 @@ func (p patient) recordProblems() []symptom {
 		}},
 		{"stale-lease-files", p.found, func(t *testing.T) func() {
 			harness.Must(t, os.WriteFile(p.unleased(t)[0], nil, 0o644))
-			return repair(t)
+			return func() { p.printed("doctor", "--repair")(t) }
 		}},
 	}
 }
@@ -253,7 +252,6 @@ func (p patient) agentLog(t *testing.T) string {
 
 // agentRefusals are those of the agent's log.
 func (p patient) agentRefusals() []symptom {
-	nothing := func(*testing.T) func() { return func() {} }
 	return []symptom{
 		{"Waiting for IPs to become available in CRD-backed allocation pool", p.agentLog, nothing}, // at its first start
 		{"must be disabled with --ipam=delegated-plugin", func(t *testing.T) string {

@@ -39,8 +39,8 @@ func packageGraph() (string, error) {
 	return "```mermaid\nflowchart LR\n" + strings.Join(edges, "") + "```\n", nil
 }
 
-// packageNode returns the name in the diagram of a package; empty for one that is not in it. What is below
-// a package is part of it, but internal/sidecar only assembles what is below it.
+// packageNode returns the name of a package in the diagram, or "" if the diagram omits it. A package includes
+// its subdirectories, except internal/sidecar, which only assembles them.
 func packageNode(path string) string {
 	path, ours := strings.CutPrefix(path, module)
 	kind, name, _ := strings.Cut(path, "/")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -287,7 +288,7 @@ func configs() []config {
 		{name: "exclude", profile: local, lookup: true, exclude: 1},
 		{name: "ranges", profile: local, lookup: true, ranges: true, olderStore: true},
 		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
-		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true},
+		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true, calls: 3},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
@@ -300,12 +301,12 @@ func configs() []config {
 	}
 	for i := range all {
 		c := &all[i]
-		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, 2, 1, 1, 1, true
+		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, cmp.Or(c.calls, 2), 1, 1, 1, true
 		if c.lostLease {
 			c.pods = 0 // nothing but a lease keeps it from the address
 		}
-		if c.container && c.profile.OnNode() || c.name == "delay-loss" {
-			c.calls = 3 // an owner requests, releases and requests again
+		if c.container && c.profile.OnNode() {
+			c.calls = 3
 		}
 		if c.families == nil {
 			c.families = v4
