@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -68,10 +69,12 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 			t.Parallel()
 			st.countCase(t)
 			n := harness.NewNode(t)
-			server := n.InstallCentral(t, 6, nil, nil)
+			const outlives = 6 * time.Second
+			server := n.InstallCentral(t, int(outlives/time.Second), nil, nil)
 			n.Flags = append(n.Flags, "--plugin-timeout=1s")
 			s := n.Start(t)
 
+			added := time.Now()
 			server.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
 			s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "did not end within")
 			if killed {
@@ -82,7 +85,8 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 			if killed {
 				s = n.Start(t)
 			}
-			if a := s.Attachment(t, "router"); a == nil {
+			// A slow machine may see the record only after this time.
+			if a := s.Attachment(t, "router"); a == nil && time.Since(added) < outlives {
 				t.Fatal("the record was removed while the server could still act")
 			}
 
