@@ -61,6 +61,8 @@ type plugin struct {
 	// config is the configuration; empty for that of the socket.
 	config  string
 	environ []string
+	// impatient waits for a second and not for a minute.
+	impatient bool
 }
 
 // run returns what the process printed and its error, nil after exit code 0.
@@ -70,7 +72,11 @@ func (p plugin) run(t *testing.T, socket string) (stdout string, failed *types.E
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+p.command, "CNI_CONTAINERID=0123abcd", "CNI_IFNAME=eth0",
 		"CNI_NETNS=/run/netns/none", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0")
 	cmd.Env = append(cmd.Env, p.environ...)
-	cmd.Stdin = strings.NewReader(cmp.Or(p.config, configWith(socket, "1.1.0")))
+	config := cmp.Or(p.config, configWith(socket, "1.1.0"))
+	if p.impatient {
+		config = strings.Replace(config, `"timeout":60`, `"timeout":1`, 1)
+	}
+	cmd.Stdin = strings.NewReader(config)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -90,7 +96,7 @@ func (p plugin) run(t *testing.T, socket string) (stdout string, failed *types.E
 func configWith(socket, cniVersion string) string {
 	return fmt.Sprintf(`{"cniVersion":%q,"name":"pods","type":"cilium-cni","args":{"cni":{"ips":["10.1.0.9"]}},"runtimeConfig":{"ips":["10.1.0.9/24"]},
 		"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],
-		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":1,"delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
+		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":60,"delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
 }
 
 // serve listens at a new socket and serves each connection with the next of the functions, and with
@@ -205,12 +211,13 @@ func TestAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			commands := []string{"ADD", "DEL", "CHECK", "GC"}
-			if tt.code == types.ErrTryAgainLater {
+			repeated := tt.code == types.ErrTryAgainLater
+			if repeated {
 				commands = commands[:2] // each takes a second
 			}
 			for _, command := range commands {
 				socket := serve(t, tt.connections...)
-				printed, err := plugin{command: command}.run(t, socket)
+				printed, err := plugin{command: command, impatient: repeated}.run(t, socket)
 				checkError(t, command, err, tt.code, append(tt.texts, socket)...)
 				if command == "ADD" && tt.code == 0 && !strings.Contains(printed, `"10.1.0.2/24"`) {
 					t.Errorf("ADD printed %s; want the result", printed)
@@ -271,7 +278,7 @@ func TestNoSidecar(t *testing.T) {
 				if command == "STATUS" {
 					code = types.ErrPluginNotAvailable
 				}
-				_, err := plugin{command: command}.run(t, tt.socket)
+				_, err := plugin{command: command, impatient: true}.run(t, tt.socket)
 				checkError(t, command, err, code, tt.socket, tt.text)
 			})
 		}

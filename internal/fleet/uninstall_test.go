@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -127,6 +128,17 @@ func TestUninstallPrepare(t *testing.T) {
 	}
 }
 
+// endAfterLine calls end after a line.
+type endAfterLine struct {
+	io.Writer
+	end func()
+}
+
+func (w endAfterLine) Write(line []byte) (int, error) {
+	defer w.end()
+	return w.Writer.Write(line)
+}
+
 // The sidecar stays until all nodes have released their addresses.
 func TestUninstallFinish(t *testing.T) {
 	released := object{"initContainerStatuses": []any{object{"name": ReleaseContainer, "state": object{"terminated": object{"exitCode": 0}}}}}
@@ -135,15 +147,16 @@ func TestUninstallFinish(t *testing.T) {
 
 	d := &daemonSets{sets: map[string]int{"ipam": 2, "ipam-uninstall": 2}, pods: map[string]object{"a": released, "b": failed}}
 	u, progress := d.start(t)
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := u.Finish(short); err == nil || len(d.deleted) > 0 {
+	waits, cancel := context.WithCancel(t.Context())
+	u.Progress = endAfterLine{progress, cancel}
+	if err := u.Finish(waits); err == nil || len(d.deleted) > 0 {
 		t.Errorf("deleted %v, %v; want nothing while b has addresses", d.deleted, err)
 	}
 	if got := progress.String(); got != "1 of 2 nodes: release its addresses; not yet b\n" {
 		t.Errorf("printed %q", got)
 	}
 
+	u.Progress = progress
 	d.pods["b"] = released
 	d.afterDelete = func(string) { d.pods = map[string]object{"a": ready, "b": ready} }
 	if err := u.Finish(t.Context()); err != nil || !slices.Equal(d.deleted, []string{"ipam"}) {

@@ -88,8 +88,9 @@ func TestCalicoGC(t *testing.T) {
 // Trap: with a network name that is not a DNS label each ADD hangs for 90 s. No plugin is run for
 // one.
 func TestCalicoNetworkName(t *testing.T) {
-	f := imitate(t, "calico-ipam", func(o *Options) { o.Timeout, o.Grace = time.Second, time.Millisecond })
+	f := imitate(t, "calico-ipam")
 	target := f.call("id")
+	f.runner.opts.Timeout, f.runner.opts.Grace = time.Second, time.Millisecond
 	config, err := withKeys(target.Invocation.Config, map[string]json.RawMessage{"name": json.RawMessage(`"Cal_Net"`)})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type dhcpFixture struct {
 // newDHCP returns a fixture whose server has a pool of three addresses.
 func newDHCP(t *testing.T) *dhcpFixture {
 	t.Helper()
-	return newDHCPWith(t, "10.77.0.10 10.77.0.12", "-timeout", "3s", "-resendtimeout", "6s")
+	return newDHCPWith(t, "10.77.0.10 10.77.0.12", "-timeout", "10s", "-resendtimeout", "60s")
 }
 
 // newDHCPWith returns a fixture with a pool of the server, and flags of the plugin's daemon.
@@ -102,13 +102,13 @@ func TestRealDHCPRequest(t *testing.T) {
 	d.must(target, call.VerbDel)
 }
 
-// Trap: killing the client does not stop its daemon, which continues for up to its resend time (6 s
+// Trap: killing the client does not stop its daemon, which continues for up to its resend time (60 s
 // here, 208 s by default).
 func TestRealDHCPKilledAdd(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")
 	d.SignalServer(t, unix.SIGSTOP)
-	d.runner.opts.Timeout = 200 * time.Millisecond
+	d.runner.opts.Timeout = 2 * time.Second // in which the plugin asks its daemon
 	wantError(t, d.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
 	d.SignalServer(t, unix.SIGCONT)
 	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "active")
@@ -150,7 +150,7 @@ func TestRealDHCPExhausted(t *testing.T) {
 // Trap: the server must see DHCPRELEASE. This one does, and honours it; it has but one address, which
 // the next client gets.
 func TestRealDHCPRelease(t *testing.T) {
-	d := newDHCPWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	d := newDHCPWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "60s")
 	first := d.call("first")
 	ips, lease := d.addActive(first)
 	d.must(first, call.VerbDel)

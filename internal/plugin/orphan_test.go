@@ -109,7 +109,7 @@ func TestHungOrphanIsTerminated(t *testing.T) {
 		signal syscall.Signal
 	}{
 		"by SIGTERM": {`{"times":1,"announce":"begun","hang":true}`, time.Hour, syscall.SIGTERM},
-		"by SIGKILL": {`{"times":1,"ignoreTerm":true,"announce":"begun","hang":true}`, 2 * time.Second, syscall.SIGKILL},
+		"by SIGKILL": {`{"times":1,"ignoreTerm":true,"announce":"begun","hang":true}`, 10 * time.Second, syscall.SIGKILL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

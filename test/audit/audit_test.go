@@ -53,7 +53,7 @@ func TestAudit(t *testing.T) {
 	tb := newTestbed(t)
 	tb.createNodes(t)
 	account := tb.WriteKubeconfig(t, "audit", accounts[0], "default")
-	cluster.MustEventually(t, "the rights to be in effect", time.Minute, func() error {
+	cluster.MustEventually(t, "the rights to be in effect", 5*time.Minute, func() error {
 		if r := run(t, account, "audit"); r.code != 0 {
 			return fmt.Errorf("exit code %d, %s%s", r.code, r.stdout, r.stderr)
 		}
@@ -111,7 +111,7 @@ func (tb *testbed) testRights(t *testing.T) {
 			if command[0] == "holder" && missing == "pods" {
 				want = 0
 			}
-			cluster.MustEventually(t, command[0]+" without "+missing, time.Minute, func() error {
+			cluster.MustEventually(t, command[0]+" without "+missing, 5*time.Minute, func() error {
 				r := run(t, account, command...)
 				if named := strings.Contains(strings.ToLower(r.stderr), "list "+missing+":"); r.code != want || named != (want == 1) {
 					return fmt.Errorf("exit code %d, %s; want %d", r.code, r.stderr, want)
@@ -135,7 +135,7 @@ func (tb *testbed) testExpired(t *testing.T) {
 		return func(n *ciliumnode.Node) {
 			if begins == 1 && len(names) == 0 {
 				tb.expireLists(t)
-				cluster.MustEventually(t, "the rights to be in effect again", time.Minute, func() error {
+				cluster.MustEventually(t, "the rights to be in effect again", 5*time.Minute, func() error {
 					_, err := from.NodeUIDs(t.Context())
 					return err
 				})

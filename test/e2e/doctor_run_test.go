@@ -41,7 +41,7 @@ func doctorWithoutOptions(t *testing.T, n *harness.Node, under ...string) diagno
 
 func diagnose(t *testing.T, n *harness.Node, args []string) diagnosis {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = n.Dir

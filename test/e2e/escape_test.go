@@ -13,7 +13,7 @@ import (
 func TestEscapedPlugin(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Start(t, "--enable-ipv6=false", "--plugin-timeout=1s", "--max-plugin-processes=2")
+	s := n.Start(t, "--enable-ipv6=false", "--plugin-timeout=5s", "--max-plugin-processes=2")
 	const escapes = `{"leaveGroup":true,"ignoreTerm":true,"hang":true}`
 	owners := []string{"first", "second"}
 	answers := make(chan harness.Response)
@@ -22,7 +22,7 @@ func TestEscapedPlugin(t *testing.T) {
 		go func() { answers <- s.TryAllocate(t, harness.Request{Owner: owner}) }()
 	}
 	for range owners {
-		(<-answers).WantError(t, http.StatusBadGateway, "did not end within 1s")
+		(<-answers).WantError(t, http.StatusBadGateway, "did not end within 5s")
 	}
 	s.AllocateFor(t, "health")
 	s.Stop(t)

@@ -46,7 +46,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	s = n.Launch(t)
 	s.WaitServing(t)
 	s.WaitNotReady(t, "host-local", n.BinDir, "--cni-bin-dir")
-	if o := n.Command(t, "probe", "ready"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
+	if o := n.Command(t, "probe", "ready", "--timeout=1m"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
 		t.Errorf("probe ready ended with %d: %s", o.ExitCode, o.Stderr)
 	}
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"error sidecar", "error held-plugins"}, "host-local")
@@ -66,7 +66,7 @@ func TestPluginOfPoolAndHeldMissing(t *testing.T) {
 	s.AllocateFor(t, "router")
 	removeFile(t, filepath.Join(n.BinDir, "host-local"))
 	s.WaitNotReady(t, "conflist: network", "no longer exists")
-	o := n.Command(t, "probe", "ready")
+	o := n.Command(t, "probe", "ready", "--timeout=1m")
 	if o.ExitCode != 1 || strings.Count(o.Stderr, "failed to find plugin") != 1 || !strings.Contains(o.Stderr, "attachments cannot be verified or released") {
 		t.Errorf("probe ready ended with %d: %s; want the cause once, and its effect", o.ExitCode, o.Stderr)
 	}

@@ -18,7 +18,7 @@ const (
 	hangUntilPowerOff = `{"times":1,"late":true,"gate":"power-off"}`
 
 	// shortTimeout limits plugin calls that hang.
-	shortTimeout = "--plugin-timeout=1s"
+	shortTimeout = "--plugin-timeout=5s"
 )
 
 func TestLateDEL(t *testing.T) {
@@ -99,7 +99,7 @@ func TestLateDELAfterCrash(t *testing.T) {
 func TestLateADDAfterReboot(t *testing.T) {
 	t.Parallel()
 	// The late ADD is executed within this time even on a busy machine.
-	const outlivesSeconds = 8
+	const outlivesSeconds = 20
 	n, server, s := startCentral(t, outlivesSeconds)
 	server.SetScript(t, "ADD", hangUntilPowerOff)
 	sendInBackground(t, server, s, http.MethodPost, "/v1/ipam?owner=router")

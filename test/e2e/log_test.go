@@ -150,7 +150,7 @@ func TestLogNoSecrets(t *testing.T) {
 				t.Parallel()
 				n, plugin := scriptedNode(t, "scripted", map[string]any{"subnet": "10.15.0.0/24", "password": inFile})
 				n.Env = []string{"DB_PASSWORD=" + inEnvironment}
-				n.Flags = append(n.Flags, "--log-level="+level, "--log-format="+format, "--plugin-env=DB_PASSWORD", "--plugin-timeout=10s")
+				n.Flags = append(n.Flags, "--log-level="+level, "--log-format="+format, "--plugin-env=DB_PASSWORD")
 				s := n.Start(t)
 				ip := s.AllocateFor(t, "router")[0]
 				for _, verb := range []string{"ADD", "DEL"} {
@@ -192,7 +192,7 @@ func TestLogNoSecrets(t *testing.T) {
 func TestLogClientDisconnected(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Start(t, "--log-level=info", "--log-format=json")
+	s := n.Start(t, "--log-level=info", "--log-format=json", "--plugin-timeout=10m")
 	plugin.SetScript(t, "ADD", `{"gate":"open"}`)
 	ctx, disconnect := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)

@@ -29,17 +29,17 @@ func wantMetrics(t *testing.T, s *harness.Sidecar, want map[[3]string]float64) {
 
 func TestMetricsPluginFailure(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct{ script, outcome string }{
-		"CNI error":     {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
-		"killed":        {`{"killSelf":9}`, "unknown"},
-		"hangs":         {`{"hang":true}`, "unknown"},
-		"not JSON":      {`{"stdout":"nonsense"}`, "unknown"},
-		"silent exit 3": {`{"exitCode":3}`, "unknown"},
+	for name, tt := range map[string]struct{ script, outcome, timeout string }{
+		"CNI error":     {`{"error":{"code":11,"msg":"no address is left"}}`, "refused", "1m"},
+		"killed":        {`{"killSelf":9}`, "unknown", "1m"},
+		"hangs":         {`{"hang":true}`, "unknown", "5s"},
+		"not JSON":      {`{"stdout":"nonsense"}`, "unknown", "1m"},
+		"silent exit 3": {`{"exitCode":3}`, "unknown", "1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "scripted", nil)
-			s := n.Start(t, "--plugin-timeout=1s")
+			s := n.Start(t, "--plugin-timeout="+tt.timeout)
 			plugin.SetScript(t, "ADD", tt.script)
 			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantStatus(t, http.StatusBadGateway)
 			wantMetrics(t, s, map[[3]string]float64{

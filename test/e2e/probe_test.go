@@ -81,7 +81,7 @@ func TestProbesNotReady(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "scripted", nil)
 			tt.spoil(t, n, plugin)
-			n.Launch(t, "--enable-ipv6=false")
+			n.Launch(t, "--enable-ipv6=false", "--plugin-timeout=10m")
 			wantProbes(t, n, tt.failure)
 			if tt.failure == "does not respond" {
 				plugin.Open(t, "go-on") // or the sidecar would stop only after --plugin-timeout

@@ -22,7 +22,7 @@ func TestStopWaitsForPlugin(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
 	plugin := n.WrapPlugin(t, "host-local", waitingHostLocal)
-	s := n.Launch(t)
+	s := n.Launch(t, "--plugin-timeout=10m")
 	s.WaitReady(t)
 
 	answered := make(chan harness.Response, 1)

@@ -92,7 +92,8 @@ func (c *console) output(t *testing.T, line string) string {
 	t.Helper()
 	n := c.node
 	n.ResetHistory() // the line may change what clients hold
-	local := strings.NewReplacer("/etc/cni/net.d", n.ConfDir, "/opt/cni/bin", n.BinDir, "/var/lib/cni/networks", n.StoreDir, "/tmp", n.Dir)
+	local := strings.NewReplacer("/etc/cni/net.d", n.ConfDir, "/opt/cni/bin", n.BinDir, "/var/lib/cni/networks", n.StoreDir, "/tmp", n.Dir,
+		"probe ready", "probe ready --timeout=1m")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", local.Replace(line))
 	cmd.Dir = n.Dir
 	cmd.Env = append(n.Environment(), "CILIUM_SOCK="+n.Socket, "PATH="+filepath.Join(n.Dir, "path")+":"+os.Getenv("PATH"))

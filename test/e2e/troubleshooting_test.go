@@ -72,7 +72,7 @@ func symptoms() map[string]symptom {
 			plugin := n.InstallScripted(t, "scripted")
 			plugin.SetScript(t, "STATUS", hang)
 			n.WriteNetwork(t, "05-cilium", harness.Network{Name: "hangs", CNIVersion: "1.1.0", Plugin: "scripted", IPAM: ranges()})
-			s := n.Launch(t)
+			s := n.Launch(t, "--plugin-timeout=10m")
 			return s, func() *sidecar {
 				n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
 				plugin.Open(t, "go-on")

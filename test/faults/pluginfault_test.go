@@ -85,9 +85,9 @@ func pluginFaults() map[string]pluginFault {
 // limit, because the machine may be busy.
 func (f pluginFault) flags() []string {
 	if strings.Contains(f.err, "did not end within") {
-		return []string{"--plugin-timeout=2s"}
+		return []string{"--plugin-timeout=5s"}
 	}
-	return nil
+	return []string{"--verify-interval=1h"} // what is held needs no plugin
 }
 
 //evidence:design/reliability A: ADD

@@ -23,6 +23,7 @@ func TestPluginOutlivesSidecar(t *testing.T) {
 			st.countCase(t)
 			n := nodeWith(t)
 			plugin := installPausable(t, n)
+			n.Flags = append(n.Flags, "--plugin-timeout=10m")
 			s := n.Start(t)
 			plugin.pause(t)
 			first := allocateInBackground(s, "router", 1)
@@ -70,9 +71,8 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 			st.countCase(t)
 			n := harness.NewNode(t)
 			const outlives = 6 * time.Second
-			server := n.InstallCentral(t, int(outlives/time.Second), nil, nil)
-			n.Flags = append(n.Flags, "--plugin-timeout=1s")
-			s := n.Start(t)
+			server := n.InstallCentral(t, int(outlives/time.Second), nil, map[string]any{"lateSeconds": 4})
+			s := n.Start(t, "--plugin-timeout=2s")
 
 			added := time.Now()
 			server.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
@@ -96,7 +96,12 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 				}
 				return nil
 			})
-			s.AllocateFor(t, "router")
+			harness.Eventually(t, "an address", func() error {
+				if a := s.TryAllocate(t, harness.Request{Owner: "router"}); a.Status != http.StatusCreated {
+					return fmt.Errorf("%s", a)
+				}
+				return nil
+			})
 			s.WaitConsistent(t)
 		})
 	}

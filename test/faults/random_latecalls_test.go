@@ -16,7 +16,7 @@ const (
 	lateOwners, lateSteps = 40, 6
 	// outlives is how long a call may act after its process, in seconds. The server drops it
 	// earlier, because on a busy machine a call could act later than it may.
-	outlives, remembered = 3, 2
+	outlives, remembered = 6, 2
 )
 
 func TestRandomLateCalls(t *testing.T) {

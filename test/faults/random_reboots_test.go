@@ -243,7 +243,7 @@ func (b *batch) allocateHeld(held []*batchOwner) {
 			has := b.history.Addresses(o.name)
 			r := allocation(o.name, "")
 			a, ok := b.sendNow(o, r)
-			for ok && strings.Contains(a.String(), "--plugin-timeout") { // a busy machine
+			for ok && timedOut(a) {
 				a, ok = b.sendNow(o, r)
 			}
 			got := r.addresses(a)

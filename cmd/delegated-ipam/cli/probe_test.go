@@ -33,7 +33,7 @@ func TestProbe(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := startSidecar(t, tt.response)
-			o := s.dependencies().exec(t, "probe", tt.kind)
+			o := s.dependencies().exec(t, "probe", tt.kind, "--timeout=1m")
 			if o.code != tt.code || o.stdout != "" {
 				t.Errorf("exit code %d, stdout %q; want %d and nothing", o.code, o.stdout, tt.code)
 			}
@@ -46,7 +46,7 @@ func TestProbe(t *testing.T) {
 
 func TestProbeRequest(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, isReady)}})
-	s.dependencies().exec(t, "probe", "ready").wants(t, cmdline.ExitOK, "")
+	s.dependencies().exec(t, "probe", "ready", "--timeout=1m").wants(t, cmdline.ExitOK, "")
 	if got := s.requests(); len(got) != 1 || got[0] != "GET /v1/healthz brief=true" {
 		t.Errorf("requests %q; want the brief status once", got)
 	}

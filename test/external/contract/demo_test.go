@@ -16,7 +16,7 @@ var (
 	demo = regexp.MustCompile("(?s)```sh\n(curl .*?)```\n.*?```text\n(.*?)```\n")
 	// containerIDHash and age differ between runs: the first one depends on the node's name.
 	containerIDHash = regexp.MustCompile(`-[0-9a-f]{16}\b`)
-	age             = regexp.MustCompile(`\b\d+s\b`)
+	age             = regexp.MustCompile(`\b(?:\d+m)?\d+s\b`)
 )
 
 // TestDemo runs the demo of README.md and compares its output.

@@ -63,7 +63,7 @@ func TestHolderIsTerminated(t *testing.T) {
 		exit   string
 	}{
 		"SIGTERM": {"", time.Hour, "signal: terminated"},
-		"SIGKILL": {"trap '' TERM\n", 2 * time.Second, "signal: killed"}, // and time to end on a busy machine
+		"SIGKILL": {"trap '' TERM\n", 10 * time.Second, "signal: killed"}, // and time to end on a busy machine
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLocks(t)
