@@ -13,7 +13,7 @@ import (
 )
 
 // completionTimeout is how long a completion waits for the sidecar.
-const completionTimeout = time.Second
+const completionTimeout = 3 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 

@@ -24,7 +24,7 @@ import (
 
 const (
 	// QueryTimeout bounds the query for the description of a holder, which is only shown.
-	QueryTimeout = time.Second
+	QueryTimeout = 5 * time.Second
 	// maxLine and maxDir are how many bytes of a description are read, and how many of
 	// them a state directory may take.
 	maxLine = 1024

@@ -1,10 +1,16 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// pipeSize is what a pipe holds by default, in bytes (pipe(7)).
+const pipeSize = 64 << 10
 
 // output keeps what a process prints to one of its streams.
 type output struct {
@@ -30,10 +36,33 @@ func (o *output) read() {
 		defer o.pipe.Close()
 		for buffer := make([]byte, 4<<10); ; {
 			n, err := o.pipe.Read(buffer)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				o.readPresent(buffer)
+			}
 			if !o.add(buffer[:n]) || err != nil {
 				return
 			}
 		}
+	})
+}
+
+// readPresent reads what is in the pipe: a Read that begins after the deadline, because nothing ran in
+// this process until then, does not look.
+func (o *output) readPresent(buffer []byte) {
+	_ = o.pipe.SetReadDeadline(time.Time{})
+	raw, err := o.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		for read := 0; read < pipeSize; {
+			n, err := unix.Read(int(fd), buffer)
+			if n <= 0 && !errors.Is(err, unix.EINTR) || !o.add(buffer[:max(n, 0)]) {
+				break
+			}
+			read += n
+		}
+		return true
 	})
 }
 

@@ -39,7 +39,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 	// reapTimeout is how long the end of a process group is waited for after SIGKILL: only one
 	// that hangs in the kernel takes longer.
-	reapTimeout = 10 * pollInterval
+	reapTimeout = time.Second
 )
 
 // MaxWait returns how long Process.Wait takes at most with the limits of a Command.
