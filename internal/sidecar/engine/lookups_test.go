@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // A lease that is deleted behind the sidecar is found without a request, where the store can be read.
@@ -44,6 +47,25 @@ func TestLookUpRounds(t *testing.T) {
 		f.sleep(3 * round)
 		f.wantSteps("") // no CHECK
 		f.wantHeld("router", "10.0.0.1")
+	})
+	run(t, "one address of a container is lost", func(t *testing.T) {
+		f := newFixture(t, storeReadable)
+		f.add("one", "web-0")
+		owner := protocol.ContainerOwner("one", "eth0")
+		f.setStored("one", "10.0.0.1")
+		f.sleep(round)
+		if a := f.get(owner); !a.Lost || a.State != record.Held {
+			t.Errorf("the container is %s, lost %t; want it kept and lost", a.State, a.Lost)
+		}
+		f.restart(storeReadable)
+		f.sleep(round)
+		if got := f.node.store["one"]; len(got) != 1 { // a DEL would have freed it
+			t.Errorf("the plugin has %v; want the other address", got)
+		}
+		f.setStored("one")
+		f.restart(storeReadable)
+		f.sleep(round)
+		f.wantOwners()
 	})
 	run(t, "many, a page each second", func(t *testing.T) {
 		f := newFixture(t, ipv4Only, storeReadable, manyAddresses)

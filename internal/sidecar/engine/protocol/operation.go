@@ -25,7 +25,8 @@ type Operation struct {
 	// previous is the attachment whose addresses the pod of this container had, reserved are those addresses.
 	previous Key
 	reserved []netip.Addr
-	// looked: a lookup has shown that the plugin does not hold the attachment.
+	// looked: a lookup has shown that the plugin does not hold the attachment; of a container, none of its
+	// addresses.
 	looked bool
 }
 

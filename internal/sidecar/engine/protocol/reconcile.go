@@ -66,7 +66,7 @@ func (op *Operation) reverify() error {
 // allocated to the owner are released, and those of a container interface, which the runtime adds again.
 func (op *Operation) reacquire() error {
 	if OfContainer(op.Owner) {
-		if op.Rec.State == record.Held && !op.looked && !op.Freed { // only CHECK says so, and a DEL could cost a live container its address
+		if op.Rec.State == record.Held && !op.looked && !op.Freed { // CHECK says so, or one address is lost: a DEL could cost a live container its address
 			op.World.SetDoubted(false)
 			op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
 			return nil

@@ -3,6 +3,8 @@ package protocol
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -52,7 +54,7 @@ func (op *Operation) verify() (held bool, err error) {
 		}
 	}
 	if !held {
-		op.looked = known
+		op.looked = known && (!OfContainer(op.Owner) || op.holdsNone(inv))
 		if op.unconfirmed == nil { // otherwise the DEL must confirm that
 			op.setLost(fmt.Errorf("plugin %s does not hold it", inv.Plugin))
 		}
@@ -78,6 +80,15 @@ func (op *Operation) verifyByLookup(inv call.Invocation) (holds, known bool) {
 		op.World.Note(Note{NoteNoLookup, err})
 	}
 	return holds, err == nil
+}
+
+// holdsNone reports whether the plugin's store certainly has none of the recorded addresses. A DEL frees
+// all addresses of a container, so one that is lost does not justify it.
+func (op *Operation) holdsNone(inv call.Invocation) bool {
+	return !slices.ContainsFunc(op.addresses(), func(ip netip.Addr) bool {
+		held, err := op.World.Holds(inv, []netip.Addr{ip})
+		return held || err != nil
+	})
 }
 
 // verifyByPlugin verifies the attachment by CHECK or ADD, as the profile says.
