@@ -80,6 +80,25 @@ func TestFixedAddress(t *testing.T) {
 	}
 }
 
+// The container would get the plugin's whole result, so an ADD fails if an excluded address comes with the
+// fixed one. The next sandbox gets others.
+func TestFixedAddressWithExcluded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delay := releaseDelay(time.Hour)
+		f := newFixture(t, ipv4Only, storeReadable, delay)
+		first := f.add("one", "web-0")
+		f.del("one", "web-0")
+		f.restart(storeReadable, delay, exclude("fd00::1"), func(n *fakeNode, _ *Options) { n.ipv6 = true })
+		_, err := f.AddContainer(context.Background(), "net", podContainer("two", "web-0"))
+		f.wantError(err, protocol.Failed, first, "fd00::1 is excluded")
+		f.add("three", "web-0")
+		if got := f.node.store["three"]; len(got) != 2 || slices.Contains(got, addr("fd00::1")) {
+			t.Errorf("the third container has %v; want two addresses without the excluded fd00::1", got)
+		}
+		f.wantStoreAgrees()
+	})
+}
+
 // An address is taken over from a deleted container only.
 func TestFixedAddressInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

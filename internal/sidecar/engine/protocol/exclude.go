@@ -21,9 +21,10 @@ func (op *Operation) excludes(ip netip.Addr) bool {
 
 // checkExcluded returns an error if a result must not be used because of an excluded address, or, for
 // an attachment that keeps an excluded address, if there is nothing to keep. An excluded address that
-// came with requested ones stays with them, because they may be in use; it is not allocated.
+// came with requested ones stays with them, because they may be in use; it is not allocated. A container
+// would get it: its response is the plugin's result.
 func (op *Operation) checkExcluded(inv call.Invocation, res call.Result) error {
-	if len(inv.Requested) > 0 {
+	if len(inv.Requested) > 0 && !OfContainer(op.Owner) {
 		return nil
 	}
 	came := call.Addrs(res.Addresses)

@@ -70,6 +70,8 @@ func (t try) judge(o outcome) (next try, final error) {
 	r, rejected := errors.AsType[*rejectedResult](o.err)
 	requested := o.requests[0]
 	switch {
+	case rejected && r.excluded && len(requested) > 0: // it came with a fixed address, which the next sandbox does not request
+		return t, o.err
 	case rejected && r.excluded:
 		if t.excluded++; t.excluded == maxExcluded {
 			return t, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", o.err, t.excluded-1)
