@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
@@ -279,5 +280,21 @@ func TestAbandon(t *testing.T) {
 		f.Abandon(context.Background(), a.Pool, a.Owner)
 		f.wantStored(1)
 		f.wantOwners("router")
+	})
+}
+
+// The last invocation tells which container ID holds the addresses, also after a release that could not be
+// written.
+func TestReleaseNotWritten(t *testing.T) {
+	run(t, "an ADD of another ID was refused", func(t *testing.T) {
+		f := newFixture(t, ipv4Only, storeReadable)
+		f.allocate("router")
+		f.addInvocation("router", func(c *call.Invocation) { c.ContainerID, c.AddRefused = "earlier", true; c.Args = "A=b" })
+		live := lastID(f.get("router").Record)
+		f.inject(once("write releasing", writeFailed))
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		if got := lastID(f.get("router").Record); got != live {
+			t.Errorf("the last container ID is %s; want %s", got, live)
+		}
 	})
 }

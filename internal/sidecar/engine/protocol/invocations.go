@@ -73,25 +73,27 @@ func (op *Operation) idInUseByDel(inv call.Invocation) bool {
 	return !inv.Profile.SingleUseIDs() && inv.ContainerID != op.nextID(inv.Profile)
 }
 
-// addConfigured adds to each invocation whose ADDs the plugin refused the one of an ADD today: the
-// plugin may refuse the recorded DEL for the same reason, such as a profile that named no pod.
-func (op *Operation) addConfigured() {
+// withConfigured returns the invocations of a release: those of the record, and for each whose ADDs the
+// plugin refused the one of an ADD today. The plugin may refuse the recorded DEL for the same reason, such
+// as a profile that named no pod.
+func (op *Operation) withConfigured() []call.Invocation {
+	all := op.Rec.Invocations
 	for _, inv := range op.Rec.Invocations {
 		if !inv.AddRefused {
 			continue
 		}
 		network, err := op.World.Network()
 		if err != nil {
-			return
+			break
 		}
 		today, err := op.World.NewInvocation(network, inv.ContainerID)
-		if err != nil || slices.ContainsFunc(op.Rec.Invocations, today.Equal) {
+		if err != nil || slices.ContainsFunc(all, today.Equal) {
 			continue
 		}
 		today.AddRefused = true // there was none
-		op.Dirty = true         // the disk lacks it
-		op.setInvocations(withLast(op.Rec.Invocations, today))
+		all = withLast(all, today)
 	}
+	return all
 }
 
 // withLast puts an invocation at the end of a list, replacing an equal one.

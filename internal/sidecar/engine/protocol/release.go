@@ -57,11 +57,11 @@ func (op *Operation) release() error {
 	if err := op.World.Process(); err != nil {
 		return err
 	}
-	op.addConfigured()
-	newest := slices.Clone(op.Rec.Invocations)
+	all := op.withConfigured()
+	newest := slices.Clone(all)
 	slices.Reverse(newest)
 	defer op.World.Announce(newest)()
-	if err := op.writeReleasing(); err != nil {
+	if err := op.writeReleasing(all); err != nil {
 		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
 	}
 	addsEnded := op.addsEnded()
@@ -74,15 +74,16 @@ func (op *Operation) release() error {
 	return op.removeRecord()
 }
 
-// writeReleasing makes the state releasing durable, in this boot, because a DEL may act from
-// then on.
-func (op *Operation) writeReleasing() error {
-	if op.Rec.State == record.Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID {
+// writeReleasing makes the state releasing durable, in this boot, because a DEL with one of the
+// invocations may act from then on. Without the write the record keeps its own: the last one tells which
+// container ID holds the addresses.
+func (op *Operation) writeReleasing(invocations []call.Invocation) error {
+	if op.Rec.State == record.Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID && len(invocations) == len(op.Rec.Invocations) {
 		return nil
 	}
 	r := op.Rec.Clone()
 	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, nil, time.Time{}
-	r.BootID = op.Opts.BootID
+	r.BootID, r.Invocations = op.Opts.BootID, invocations
 	return op.write(r)
 }
 
@@ -104,7 +105,9 @@ func (op *Operation) Discard() (left []call.Invocation, delErr, err error) {
 }
 
 // Abandon makes the record of a held attachment releasing. Its DEL follows in the background.
-func (op *Operation) Abandon() error { return op.releaseLaterAfter(op.writeReleasing()) }
+func (op *Operation) Abandon() error {
+	return op.releaseLaterAfter(op.writeReleasing(op.Rec.Invocations))
+}
 
 // Return releases an attachment whose client did not get it.
 func (op *Operation) Return() error { return op.releaseLaterAfter(op.release()) }
