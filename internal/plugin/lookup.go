@@ -49,7 +49,7 @@ func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (result call.R
 		return call.Result{}, err
 	}
 	// No process of an earlier call may change the store meanwhile.
-	_, unlock, err := r.lockID(ctx, inv.ContainerID)
+	_, unlock, err := r.lockID(ctx, inv)
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -207,14 +207,15 @@ func (r *Runner) Verification(inv call.Invocation) Verification {
 }
 
 // Range compares addresses with the ranges of a network's configuration. The ranges are known only of
-// plugins that are configured as host-local: those whose profile has its lookup.
+// plugins that are configured as host-local: those whose profile has its lookup. Without profiles that is
+// unknown.
 func (r *Runner) Range(n call.Network, addrs []netip.Addr) call.Range {
 	last, _ := r.ranges.Load(n.Name)
 	parsed, ok := last.(parsedRanges)
 	if !ok || !bytes.Equal(parsed.of, n.PluginConfig) {
 		profiles, err := r.opts.Profiles()
 		if err != nil {
-			return ""
+			return call.RangeUnconfigured
 		}
 		parsed = parsedRanges{of: n.PluginConfig}
 		if profiles.For(n.IPAMType).LikeHostLocal() {

@@ -37,8 +37,13 @@ func (p plugins) Network(pool string) (call.Network, error) {
 	return n, p.locks.Acquire(n.Name, 0)
 }
 
-// Configured returns why a pool has had no network since the process started.
-func (p plugins) Configured(pool string) error { return p.conf.Configured(pool) }
+// Configured returns why a pool has had no network since the process started, or why its ranges are unknown.
+func (p plugins) Configured(pool string) error {
+	if n, err := p.conf.Network(pool); err == nil && p.Runner.Range(n, nil) == call.RangeUnconfigured {
+		return errors.New("the profiles of --plugin-profile cannot be read")
+	}
+	return p.conf.Configured(pool)
+}
 
 // Range compares addresses with the ranges of the network that a pool has now.
 func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {

@@ -158,6 +158,6 @@ type Range string
 const (
 	// RangeOutside: an address is outside. Another node may have it.
 	RangeOutside Range = "outside"
-	// RangeUnconfigured: the pool has no CNI configuration now.
+	// RangeUnconfigured: the pool has no CNI configuration now, or the profiles cannot be read.
 	RangeUnconfigured Range = "unconfigured"
 )
