@@ -55,14 +55,14 @@ func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 		return nil, x.notStarted(err)
 	}
 	cmd := x.runner.command(in)
-	if id := x.call.ContainerID; id != "" {
-		lock, unlock, err := x.runner.lockID(ctx, id)
+	if x.call.ContainerID != "" {
+		lock, unlock, err := x.runner.lockID(ctx, x.call.Invocation)
 		if err != nil {
 			return nil, x.notStarted(err)
 		}
 		defer unlock()
 		cmd.Lock = lock
-		if started := x.runner.takePrestarted(id, cmd, in.stdin); started != nil {
+		if started := x.runner.takePrestarted(interfaceOf(x.call.Invocation), cmd, in.stdin); started != nil {
 			return x.wait(ctx, time.Now(), started)
 		}
 	}
@@ -80,16 +80,16 @@ func (r *Runner) command(in input) process.Command {
 	return process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
 }
 
-// lockID returns the lock of a container ID, and a function that ends its use. Prestarted processes of
-// the ID have it already. A process of an earlier call that may still act is waited for.
-func (r *Runner) lockID(ctx context.Context, containerID string) (lock *process.IDLock, unlock func(), err error) {
-	if p := r.prestartedOf(containerID); p != nil {
+// lockID returns the lock of the container ID of an invocation, and a function that ends its use. Prestarted
+// processes of the interface have it already. A process of an earlier call that may still act is waited for.
+func (r *Runner) lockID(ctx context.Context, inv call.Invocation) (lock *process.IDLock, unlock func(), err error) {
+	if p := r.prestartedOf(interfaceOf(inv)); p != nil {
 		if !p.lock.Left() {
 			return p.lock, func() {}, nil
 		}
-		r.endPrestarted(containerID, p)
+		r.endPrestarted(interfaceOf(inv), p)
 	}
-	if lock, err = r.locks.Lock(ctx, containerID); err != nil {
+	if lock, err = r.locks.Lock(ctx, inv.ContainerID); err != nil {
 		return nil, nil, err
 	}
 	return lock, lock.Unlock, nil

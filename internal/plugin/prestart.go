@@ -9,26 +9,34 @@ import (
 
 // Prestart starts the processes of the calls that come next (docs/design/how-it-works.md, Running a
 // plugin, "Prestart"), in their order, up to the first that cannot be prestarted or is on another
-// container ID. The calls of the container ID use them until discard is called, which ends the rest; it
-// must be called once, before the next Prestart for the ID.
+// interface. The calls of the interface use them until discard is called, which ends the rest; it
+// must be called once, before the next Prestart for the interface.
 func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
 	p := &prestarted{}
 	for _, c := range calls {
-		if c.Call.ContainerID != calls[0].Call.ContainerID || !r.prestart(p, c) {
+		if interfaceOf(c.Call.Invocation) != interfaceOf(calls[0].Call.Invocation) || !r.prestart(p, c) {
 			break
 		}
 	}
 	if p.lock == nil {
 		return func() {}
 	}
-	containerID := calls[0].Call.ContainerID
-	r.prestarted.Store(containerID, p)
-	return func() { r.endPrestarted(containerID, p) }
+	of := interfaceOf(calls[0].Call.Invocation)
+	r.prestarted.Store(of, p)
+	return func() { r.endPrestarted(of, p) }
 }
 
-// endPrestarted ends the unused processes of a container ID, once.
-func (r *Runner) endPrestarted(containerID string, p *prestarted) {
-	if !r.prestarted.CompareAndDelete(containerID, p) {
+// containerInterface is an interface of a container in a network. The calls for one are made one after the
+// other, those for two interfaces of a container at the same time.
+type containerInterface struct{ containerID, ifName, network string }
+
+func interfaceOf(inv call.Invocation) containerInterface {
+	return containerInterface{inv.ContainerID, inv.IfName, inv.Network}
+}
+
+// endPrestarted ends the unused processes of an interface, once.
+func (r *Runner) endPrestarted(of containerInterface, p *prestarted) {
+	if !r.prestarted.CompareAndDelete(of, p) {
 		return
 	}
 	for _, waiting := range p.waiting {
@@ -65,24 +73,24 @@ func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
 	return true
 }
 
-// prestarted are the processes that were started ahead of the calls on one container ID. These
-// calls share the lock of the ID, whether they use a process or start their own.
+// prestarted are the processes that were started ahead of the calls on one interface. These
+// calls share the lock of the container ID, whether they use a process or start their own.
 type prestarted struct {
 	lock    *process.IDLock
 	waiting []*process.Process
 }
 
-// prestartedOf returns the prestarted processes of a container ID; nil if there are none.
-func (r *Runner) prestartedOf(containerID string) *prestarted {
-	p, _ := r.prestarted.Load(containerID)
+// prestartedOf returns the prestarted processes of an interface; nil if there are none.
+func (r *Runner) prestartedOf(of containerInterface) *prestarted {
+	p, _ := r.prestarted.Load(of)
 	found, _ := p.(*prestarted)
 	return found
 }
 
 // takePrestarted returns the process that was prestarted as cmd would be started, and has sent it its
 // configuration; nil if there is none.
-func (r *Runner) takePrestarted(containerID string, cmd process.Command, config []byte) *process.Process {
-	p := r.prestartedOf(containerID)
+func (r *Runner) takePrestarted(of containerInterface, cmd process.Command, config []byte) *process.Process {
+	p := r.prestartedOf(of)
 	if p == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -44,7 +45,7 @@ func (f *fixture) prestart(c call.Call, verbs ...string) (pids []int, discard fu
 // waiting returns the process IDs of the prestarted processes of a container ID.
 func (f *fixture) waiting(id string) []int {
 	var pids []int
-	if p := f.runner.prestartedOf(id); p != nil {
+	if p := f.runner.prestartedOf(interfaceOf(f.call(id).Invocation)); p != nil {
 		for _, w := range p.waiting {
 			pids = append(pids, w.PID())
 		}
@@ -167,7 +168,7 @@ func TestPrestartDiscard(t *testing.T) {
 	f.wantLocked("id")
 	discard()
 	wantReaped(t, pids...)
-	if f.runner.prestartedOf("id") != nil {
+	if f.runner.prestartedOf(interfaceOf(target.Invocation)) != nil {
 		t.Errorf("after discard %v wait", f.waiting("id"))
 	}
 	f.wantUnlocked("id")
@@ -264,4 +265,24 @@ func TestPrestartOneContainerID(t *testing.T) {
 	if one, other := f.waiting("one"), f.waiting("other"); len(one) != 1 || len(other) != 0 {
 		t.Errorf("%v and %v were prestarted, want one and none", one, other)
 	}
+}
+
+// The calls for two interfaces of a container run at the same time: the one neither uses the processes of
+// the other, nor its lock.
+func TestPrestartOfAnotherInterface(t *testing.T) {
+	f := newPrestartable(t)
+	target := f.call("id")
+	_, discard := f.prestart(target, call.VerbAdd)
+	other := target
+	other.IfName = "eth1"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := f.runner.lockID(ctx, other.Invocation); err == nil {
+		t.Error("the call for eth1 got the lock of the one for eth0")
+	}
+	if got := f.waiting("id"); len(got) != 1 {
+		t.Errorf("%v wait for the call for eth0", got)
+	}
+	discard()
+	f.must(other, call.VerbAdd)
 }

@@ -31,7 +31,7 @@ type Runner struct {
 	// in progress that find them out.
 	versions     sync.Map
 	versionCalls singleflight.Group
-	// prestarted has the *prestarted of each container ID that has some.
+	// prestarted has the *prestarted of each containerInterface that has some.
 	prestarted sync.Map
 	// stores are the stores of plugins with a lookup.
 	stores hostlocal.Stores
