@@ -34,7 +34,7 @@ type Uninstall struct {
 	Progress io.Writer
 }
 
-// Prepare deletes the programs that request addresses. It changes nothing if a running pod has an address of a
+// Prepare deletes the programs that request addresses. It changes nothing if a pod has an address of a
 // pool: another pod could get that address.
 func (u Uninstall) Prepare(ctx context.Context) error {
 	used, err := u.Cluster.usedPoolAddresses(ctx)
@@ -42,7 +42,7 @@ func (u Uninstall) Prepare(ctx context.Context) error {
 		return err
 	}
 	if len(used) > 0 {
-		return fmt.Errorf("%d addresses of the pools belong to running pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
+		return fmt.Errorf("%d addresses of the pools belong to pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
 			len(used), used[0])
 	}
 	for _, part := range []string{"bridge", "network"} {
@@ -57,9 +57,11 @@ func (u Uninstall) Prepare(ctx context.Context) error {
 // removed.
 func (u Uninstall) Finish(ctx context.Context) error {
 	released := func(p *corev1.Pod) bool {
-		return slices.ContainsFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
-			return s.Name == ReleaseContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
-		})
+		has := func(c corev1.Container) bool { return c.Name == ReleaseContainer }
+		return !slices.ContainsFunc(p.Spec.InitContainers, has) && isReady(p) || // an installation of the network alone
+			slices.ContainsFunc(p.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
+				return s.Name == ReleaseContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+			})
 	}
 	if err := u.await(ctx, "release its addresses", released); err != nil || u.KeepSidecar {
 		return err
@@ -128,13 +130,16 @@ func (u Uninstall) pause(ctx context.Context) error {
 	}
 }
 
-// usedPoolAddresses returns the addresses of running pods that the bridges have acquired, each with its pod. A
+// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod. A pod has
+// its address before it runs. Where a node with a bridge has no CiliumNode now, any address of a pod counts. A
 // cluster without CiliumNodes has none.
 func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err error) {
 	var pooled map[netip.Addr]bool
+	var known map[string]bool
 	err = c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
-		pooled = map[netip.Addr]bool{}
+		pooled, known = map[netip.Addr]bool{}, map[string]bool{}
 		return func(n *ciliumnode.Node) {
+			known[n.Metadata.Name] = true
 			for text, a := range n.Spec.IPAM.Pool {
 				if _, ours := a.Slot(); !ours {
 					continue
@@ -151,11 +156,35 @@ func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err err
 	if err != nil {
 		return nil, err
 	}
-	_, addresses, err := c.Pods(ctx)
-	for _, a := range addresses {
-		if pooled[a.IP] {
-			used = append(used, fmt.Sprintf("%s of %s on %s", a.IP, a.Pod, a.Node))
+	bridges, unknown := map[string]bool{}, map[string][]string{}
+	reset := func() {
+		used = nil
+		clear(bridges)
+		clear(unknown)
+	}
+	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, reset, func(list *corev1.PodList) {
+		for i := range list.Items {
+			p := &list.Items[i]
+			bridges[p.Spec.NodeName] = bridges[p.Spec.NodeName] || p.Labels[nameLabel] == bridgeName
+			if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+				continue
+			}
+			for _, of := range p.Status.PodIPs {
+				ip, _ := ciliumnode.ParseAddress(of.IP)
+				text := fmt.Sprintf("%s of %s/%s on %s", ip, p.Namespace, p.Name, p.Spec.NodeName)
+				if pooled[ip] {
+					used = append(used, text)
+				} else if !known[p.Spec.NodeName] {
+					unknown[p.Spec.NodeName] = append(unknown[p.Spec.NodeName], text)
+				}
+			}
+		}
+	})
+	for node, all := range unknown {
+		if bridges[node] {
+			used = append(used, all...)
 		}
 	}
-	return used, err
+	slices.Sort(used)
+	return used, describe("pods", err)
 }

@@ -96,10 +96,15 @@ func TestUninstallPrepare(t *testing.T) {
 			"status": object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{object{"ip": ip}}},
 		}}
 	}
+	bridge := object{"metadata": object{"name": "bridge", "namespace": "cni", "labels": object{"app.kubernetes.io/name": "delegated-ipam-bridge"}},
+		"spec": object{"nodeName": "a", "hostNetwork": true}, "status": object{"phase": "Running"}}
 	for name, c := range map[string]struct {
 		nodes, pods []object
 		err         string
 	}{
+		"a pod that starts":        {[]object{node}, pod("10.0.0.1", "Pending"), "10.0.0.1 of shop/web on a"},
+		"no CiliumNode, a bridge":  {[]object{}, append(pod("10.0.0.1", "Running"), bridge), "10.0.0.1 of shop/web on a"},
+		"no CiliumNode, no bridge": {[]object{}, pod("10.0.0.1", "Running"), ""},
 		"no CiliumNodes":           {nil, pod("10.0.0.1", "Running"), ""},
 		"no pods":                  {[]object{node}, nil, ""},
 		"a pod with an address":    {[]object{node}, pod("10.0.0.1", "Running"), "10.0.0.1 of shop/web on a"},

@@ -172,7 +172,17 @@ func TestUninstallStateDirReplaced(t *testing.T) {
 func TestUninstallNothingInstalled(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	wantCommand(t, n, command{line: "release --all --yes --if-running", stderr: "no process listens"})
+	releases := "release --all --yes --state-dir=" + n.StateDir
+	wantCommand(t, n, command{line: releases, stderr: "has no record"})
 	wantUninstall(t, n, 0, "nothing to remove")
 	wantNothing(t, n)
+
+	// A sidecar that does not run now still has to release.
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	s.Stop(t)
+	wantCommand(t, n, command{line: releases, code: 1, stderr: "1 records; expected none, or a sidecar that releases them: start it"})
+	n.Start(t)
+	wantCommand(t, n, command{line: releases})
+	wantLeaseCount(t, n, 0)
 }

@@ -28,8 +28,9 @@ type releaseOptions struct {
 	timeout time.Duration
 	// wait is how long --all waits for the sidecar to respond.
 	wait time.Duration
-	// ifRunning makes it a success that no sidecar runs.
-	ifRunning bool
+	// stateDir is the state directory of a sidecar that need not run if it has no record there; empty for one
+	// that must run.
+	stateDir string
 }
 
 // released is an address as `release -o json` prints it.
@@ -58,8 +59,8 @@ without progress. The sidecar keeps retrying; run the command again for the resu
 record of a newer version remains, too: only that version can release it.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
-that does not answer yet, and --if-running makes it a success that none listens on the
-socket even then: "uninstall" refuses if the journal has attachments.
+that does not answer yet. With --state-dir it is a success that none listens on the socket
+even then, if this state directory has no record.
 
 --discard is for an attachment whose release the plugin refuses forever. It releases the
 attachment of an owner; if the plugin's DEL fails again, the sidecar forgets it anyway,
@@ -106,7 +107,10 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
 			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
 			Help: "how long --all waits for a sidecar that does not answer (0s = do not wait)",
 		},
-		options.Option{Name: "if-running", Value: options.Bool(&o.ifRunning), Help: "end with status 0 if no process listens on the socket; for --all"})
+		options.Option{
+			Name: "state-dir", Value: options.Path(&o.stateDir),
+			Help: "for --all: end with status 0 if no process listens on the socket and this directory has no record",
+		})
 	return cmd
 }
 
@@ -119,8 +123,8 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 		return cmdline.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
 	case o.timeout < 0 || o.wait < 0:
 		return cmdline.Usagef("--timeout is %s and --wait is %s; expected 0s or more", o.timeout, o.wait)
-	case !o.all && (o.wait > 0 || o.ifRunning):
-		return cmdline.Usagef("--wait and --if-running are for --all; expected --all --yes with them")
+	case !o.all && (o.wait > 0 || o.stateDir != ""):
+		return cmdline.Usagef("--wait and --state-dir are for --all; expected --all --yes with them")
 	case o.all && !o.yes:
 		return cmdline.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
 	case o.all:

@@ -183,14 +183,14 @@ func TestReleaseAllWaits(t *testing.T) {
 
 func TestReleaseAllWaitsNoLonger(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {{code: http.StatusServiceUnavailable}}})
-	o := advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=10s", "--if-running")
+	o := advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=10s", "--state-dir="+t.TempDir())
 	o.wants(t, cmdline.ExitFailed, "", "waiting for the sidecar, at most 10s", "release --all: ", "503")
 	if got := len(s.requests()); got < 2 || got > 10 {
 		t.Errorf("%d requests; want several within 10s", got)
 	}
 }
 
-func TestReleaseAllIfRunning(t *testing.T) {
+func TestReleaseAllWithoutSidecar(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
@@ -205,9 +205,18 @@ func TestReleaseAllIfRunning(t *testing.T) {
 	}
 	for name, socket := range map[string]string{"no socket": filepath.Join(dir, "none"), "stale socket": stale, "not a socket": file} {
 		t.Run(name, func(t *testing.T) {
-			d := advancing(testDependencies(nil))
-			d.exec(t, "release", "--all", "--yes", "--wait=3s", "--if-running", "-H="+socket).wants(t, cmdline.ExitOK, "",
-				"no process listens on "+socket, "nothing was released", "delegated-ipam uninstall")
+			d, state := advancing(testDependencies(nil)), t.TempDir()
+			release := []string{"release", "--all", "--yes", "--wait=3s", "--state-dir=" + state, "-H=" + socket}
+			d.exec(t, release...).wants(t, cmdline.ExitOK, "", "no process listens on "+socket, state+" has no record")
+			records := filepath.Join(state, "attachments")
+			for _, err := range []error{
+				os.Mkdir(records, 0o700), os.WriteFile(filepath.Join(records, ".new.json1"), nil, 0o600), os.WriteFile(filepath.Join(records, "a.json"), nil, 0o600),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records", "start it")
 			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
 		})
 	}
@@ -215,7 +224,7 @@ func TestReleaseAllIfRunning(t *testing.T) {
 
 func TestReleaseWaitUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"--wait=1m", "10.0.0.1"}, {"--if-running", "10.0.0.1"}, {"--all", "--yes", "--wait=-1s"},
+		{"--wait=1m", "10.0.0.1"}, {"--state-dir=/x", "10.0.0.1"}, {"--all", "--yes", "--wait=-1s"},
 	} {
 		testDependencies(nil).exec(t, append([]string{"release"}, args...)...).wants(t, cmdline.ExitUsage, "", "expected")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -27,8 +28,15 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 	// A sidecar that hangs listens.
-	if o.ifRunning && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, so nothing was released; `delegated-ipam uninstall` checks the journal\n", c.Socket())
+	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
+		records, err := journal.Count(o.stateDir)
+		if err == nil && records > 0 {
+			err = fmt.Errorf("no process listens on %s, and %s has %d records; expected none, or a sidecar that releases them: start it", c.Socket(), o.stateDir, records)
+		}
+		if err != nil {
+			return fmt.Errorf("release --all: %w", err)
+		}
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, and %s has no record\n", c.Socket(), o.stateDir)
 		return err
 	}
 	if err != nil {
@@ -50,10 +58,10 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 }
 
 // withoutContainers omits the attachments of containers: their runtime releases them, through the sidecar
-// or without it, and until then their addresses are in use. It has released those in cooldown.
+// or without it, and until then their addresses are in use. It need not release those in cooldown or releasing.
 func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	return slices.DeleteFunc(all, func(a *models.Attachment) bool {
-		return record.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown
+		return record.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown && a.State != models.AttachmentStateReleasing
 	})
 }
 

@@ -1,7 +1,11 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -64,6 +68,19 @@ func describe(r record.Record) string {
 	return text
 }
 
+// Count returns the number of records in a state directory, of any version and content; 0 without the
+// directory. A process may use it meanwhile.
+func Count(dir string) (int, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, attachmentsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	records := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), fileSuffix)
+	})
+	return len(records), err
+}
+
 // inUse returns an *InUseError if the journal may hold an address, and moves unusable files to
 // quarantine/ as Load does.
 func (j *Journal) inUse(discardQuarantine bool) error {
@@ -75,7 +92,7 @@ func (j *Journal) inUse(discardQuarantine bool) error {
 	now := time.Now()
 	for _, r := range loaded.Records {
 		switch {
-		case record.OfContainer(r.Owner) && r.State != record.Cooldown: // the runtime's DEL reaches the plugin without the sidecar, too
+		case record.OfContainer(r.Owner) && (r.State == record.Adding || r.State == record.Held): // the runtime's DEL reaches the plugin without the sidecar, too
 		case r.State != record.Tombstone:
 			e.Records = append(e.Records, r)
 		case now.Before(lateUntil(r.LateDel, now)):
