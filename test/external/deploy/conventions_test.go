@@ -48,6 +48,7 @@ func TestNames(t *testing.T) {
 		"nameOverride=other":    {"delegated-ipam-other", "kube-system"},
 		"fullnameOverride=x":    {"x", "kube-system"},
 		"namespaceOverride=cni": {"delegated-ipam", "cni"},
+		"sidecar.enabled=false": {"delegated-ipam", "kube-system"},
 		"fullnameOverride=" + strings.Repeat("y", 45): {strings.Repeat("y", 45), "kube-system"},
 	} {
 		t.Run(set, func(t *testing.T) {

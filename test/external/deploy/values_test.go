@@ -114,6 +114,10 @@ func samples(f *pflag.Flag) (good, bad []any) {
 // A refused value is one that would stop a program after the installation.
 func TestConnectionsRefused(t *testing.T) {
 	for set, refused := range map[string]bool{
+		"bridge.serviceAccount.create=false":                                         true,
+		"network.serviceAccount.create=false":                                        true,
+		"bridge.enabled=false,bridge.serviceAccount.create=false":                    false,
+		"hostPaths.state=/var/lib/delegated-ipam/":                                   true,
 		"apiServer.host=192.0.2.1":                                                   false,
 		"apiServer.host=fd00::1,apiServer.port=6443":                                 false,
 		"apiServer.host=api.example.com":                                             false,
