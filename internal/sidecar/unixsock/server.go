@@ -23,9 +23,12 @@ const (
 	// the server end a slow one.
 	writeTimeout = 100 * time.Second
 
-	// maxHeader and maxBody are in bytes.
+	// maxHeader and maxBody are in bytes. A GC lists each interface of the node, 100 bytes for one; only root
+	// runs it, so only root's may be so long.
 	maxHeader = 8 << 10
 	maxBody   = 64 << 10
+	maxGC     = 1 << 20
+	gcPath    = "/v1/cni/gc"
 
 	// headerSlop is the number of bytes that net/http adds to http.Server.MaxHeaderBytes.
 	headerSlop = 4 << 10
@@ -47,7 +50,7 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	}
 }
 
-// prepare reads the body of a request, refuses one above maxBody, and reports the request to
+// prepare reads the body of a request, refuses one above the limit, and reports the request to
 // its connection.
 func prepare(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +58,11 @@ func prepare(next http.Handler) http.Handler {
 			c.startRequest()
 		}
 		if r.Body != http.NoBody {
-			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+			limit := int64(maxBody)
+			if peer, ok := PeerFrom(r.Context()); r.URL.Path == gcPath && ok && peer.UID == 0 {
+				limit = maxGC
+			}
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 			if err != nil {
 				refuseBody(w, err)
 				return
@@ -69,8 +76,8 @@ func prepare(next http.Handler) http.Handler {
 // refuseBody responds to a request whose body cannot be read, as net/http does for a header.
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		http.Error(w, fmt.Sprintf("the body has more than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+	if e, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		http.Error(w, fmt.Sprintf("the body has more than %d bytes", e.Limit), http.StatusRequestEntityTooLarge)
 		return
 	}
 	http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,19 +26,26 @@ func TestBodyLimit(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
+	gcOfRoot := http.StatusRequestEntityTooLarge
+	if os.Geteuid() == 0 {
+		gcOfRoot = http.StatusOK
+	}
 	for name, c := range map[string]struct {
 		length  int64
 		chunked bool
 		want    int
+		path    string
 	}{
-		"largest":            {maxBody, false, http.StatusOK},
-		"too large":          {maxBody + 1, false, http.StatusRequestEntityTooLarge},
-		"chunked, empty":     {0, true, http.StatusOK},
-		"chunked, largest":   {maxBody, true, http.StatusOK},
-		"chunked, too large": {maxBody + 1, true, http.StatusRequestEntityTooLarge},
+		"largest":            {maxBody, false, http.StatusOK, "/"},
+		"too large":          {maxBody + 1, false, http.StatusRequestEntityTooLarge, "/"},
+		"chunked, empty":     {0, true, http.StatusOK, "/"},
+		"chunked, largest":   {maxBody, true, http.StatusOK, "/"},
+		"chunked, too large": {maxBody + 1, true, http.StatusRequestEntityTooLarge, "/"},
+		"GC, largest":        {maxGC, false, gcOfRoot, gcPath},
+		"GC, too large":      {maxGC + 1, false, http.StatusRequestEntityTooLarge, gcPath},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/", io.LimitReader(zeros{}, c.length))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+c.path, io.LimitReader(zeros{}, c.length))
 			must(t, err)
 			if r.ContentLength = c.length; c.chunked {
 				r.ContentLength = -1
