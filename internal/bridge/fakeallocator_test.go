@@ -38,14 +38,14 @@ type fakeAllocator struct {
 	lists, acquires, restores int
 }
 
-func (f *fixture) checkNode(context.Context) (string, error) {
+func (f *fixture) checkNode(context.Context) (served, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
-	return f.store, f.sidecarErr
+	return served{store: f.store}, f.sidecarErr
 }
 
-func (f *fixture) slots(context.Context) ([]planner.Slot, error) {
+func (f *fixture) slots(context.Context, []string) ([]planner.Slot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++

@@ -43,8 +43,8 @@ type nodeClient interface {
 
 // slotAllocator is the sidecar (sidecarClient).
 type slotAllocator interface {
-	checkNode(ctx context.Context) (store string, err error)
-	slots(ctx context.Context) ([]planner.Slot, error)
+	checkNode(ctx context.Context) (served, error)
+	slots(ctx context.Context, families []string) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) (planner.Slot, error)
 	restore(ctx context.Context, slot int, ip, also netip.Addr) error
 	release(ctx context.Context, ip netip.Addr) error
@@ -79,6 +79,8 @@ type controller struct {
 	// checkedUntil is until when the sidecar counts as one of this node. After one of its failures it
 	// may be another.
 	checkedUntil time.Time
+	// families are those that the sidecar served at the last check.
+	families []string
 	// writable reports whether the CiliumNode may be written. After a refused write the right may have
 	// been revoked. A refused read is not enough: an API server that starts refuses all requests at first.
 	writable bool
@@ -222,7 +224,7 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 				return s, err
 			}
 		}
-		if s.observed.Slots, err = c.allocator.slots(ctx); err != nil {
+		if s.observed.Slots, err = c.allocator.slots(ctx, c.families); err != nil {
 			return s, err
 		}
 		s.settings, s.allocatableErr = s.node.Settings(c.settings), c.allocatableErr
@@ -236,18 +238,19 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 }
 
 // checkSidecar checks from time to time, because a status request costs a plugin call, that the sidecar
-// serves this node, and whether the range of its plugin is the node's own.
+// serves this node, in which families, and whether the range of its plugin is the node's own.
 func (c *controller) checkSidecar(ctx context.Context) error {
-	store, err := c.allocator.checkNode(ctx)
+	serves, err := c.allocator.checkNode(ctx)
 	if err != nil {
 		return err
 	}
+	c.families = serves.families
 	c.checkedUntil = time.Now().Add(recheck)
 	switch {
 	case c.allocatablePods == nil:
-	case store == "":
+	case serves.store == "":
 		c.checkedUntil = time.Time{} // the sidecar waits for its configuration
-	case store != storeOnNode:
+	case serves.store != storeOnNode:
 		c.settings.MaxPods, c.allocatableErr = 0, nil
 	default:
 		pods, err := c.allocatablePods(ctx)

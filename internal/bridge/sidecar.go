@@ -21,7 +21,8 @@ type sidecarClient struct {
 	pool, node string
 }
 
-func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
+// slots returns the slots of the sidecar, which serves these families.
+func (s sidecarClient) slots(ctx context.Context, families []string) ([]planner.Slot, error) {
 	all, err := s.api.List(ctx)
 	if err != nil {
 		return nil, unavailable("list the sidecar's addresses", s.explain(err))
@@ -32,6 +33,9 @@ func (s sidecarClient) slots(ctx context.Context) ([]planner.Slot, error) {
 			slots = append(slots, planner.Slot{
 				Number: n, Addresses: client.Allocated(a), Held: a.State == models.AttachmentStateHeld && !a.Lost,
 				Outside: a.Range == models.AttachmentRangeOutside, Unconfigured: a.Range == models.AttachmentRangeUnconfigured,
+				Unclaimed: slices.ContainsFunc(a.Addresses, func(at *models.AttachmentAddress) bool {
+					return slices.Contains(families, at.Family) && !slices.Contains(a.Claims, at.Family)
+				}),
 			})
 		}
 	}
@@ -47,29 +51,38 @@ func (s sidecarClient) explain(err error) error {
 // own: two nodes with one range would allocate the same addresses.
 const storeOnNode = "node"
 
+// served is what a sidecar serves.
+type served struct {
+	// store is the field of the plugin's profile; empty while the pool has no configuration.
+	store    string
+	families []string
+}
+
 // checkNode fails if the sidecar serves another node: its addresses must not be published on this one.
-// store is the field of the plugin's profile; empty while the pool has no configuration.
-func (s sidecarClient) checkNode(ctx context.Context) (store string, err error) {
+func (s sidecarClient) checkNode(ctx context.Context) (serves served, err error) {
 	response, err := s.api.Status(ctx)
 	if err != nil {
-		return "", unavailable("get the sidecar's status", s.explain(err))
+		return serves, unavailable("get the sidecar's status", s.explain(err))
 	}
 	status := response.DelegatedIpam
 	if status.NodeName != "" && status.NodeName != s.node {
-		return "", fail(reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
+		return serves, fail(reasonNodeMismatch, fmt.Errorf("the sidecar serves node %q, and --node-name is %q; expected the sidecar of this node. Nothing was written. Give both the same --node-name",
 			status.NodeName, s.node))
 	}
 	var pools []string
 	for _, p := range status.Pools {
 		pools = append(pools, p.Pool)
 		if p.Pool == s.pool {
-			store, _ = p.ProfileFacts["store"].(string)
+			serves.store, _ = p.ProfileFacts["store"].(string)
 		}
 	}
 	if len(pools) > 0 && !slices.Contains(pools, s.pool) {
-		return "", fail(reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool))
+		return serves, fail(reasonNodeMismatch, fmt.Errorf("the sidecar has the pools %q, and --pool is %q; expected one of them. Nothing was written", pools, s.pool))
 	}
-	return store, nil
+	if serves.families, err = s.api.Families(ctx); err != nil {
+		return serves, unavailable("get the sidecar's configuration", s.explain(err))
+	}
+	return serves, nil
 }
 
 // acquire allocates a slot, with an address of every enabled family. None of them is outside the ranges.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,18 +82,18 @@ func TestSlots(t *testing.T) {
 		json string
 		want []planner.Slot
 	}{
-		"held":                {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
-		"one family released": {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true}}},
-		"lost":                {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
-		"outside the ranges":  {inRange("outside"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Outside: true}}},
-		"no configuration":    {inRange("unconfigured"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Unconfigured: true}}},
-		"adding":              {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3}}},
-		"another owner":       {fmt.Sprintf(attachment, "router", "blue", "held", false, `"ipv4"`), nil},
-		"another spelling":    {fmt.Sprintf(attachment, "ciliumnode-03", "blue", "held", false, `"ipv4"`), nil},
-		"another pool":        {fmt.Sprintf(attachment, "ciliumnode-3", "default", "held", false, `"ipv4"`), nil},
+		"held":               {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
+		"one family claimed": {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true, Unclaimed: true}}},
+		"lost":               {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
+		"outside the ranges": {inRange("outside"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Outside: true}}},
+		"no configuration":   {inRange("unconfigured"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Unconfigured: true}}},
+		"adding":             {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3, Unclaimed: true}}},
+		"another owner":      {fmt.Sprintf(attachment, "router", "blue", "held", false, `"ipv4"`), nil},
+		"another spelling":   {fmt.Sprintf(attachment, "ciliumnode-03", "blue", "held", false, `"ipv4"`), nil},
+		"another pool":       {fmt.Sprintf(attachment, "ciliumnode-3", "default", "held", false, `"ipv4"`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := clientOf(t, &fakeServer{code: 200, body: "[" + tt.json + "]"}).slots(t.Context())
+			got, err := clientOf(t, &fakeServer{code: 200, body: "[" + tt.json + "]"}).slots(t.Context(), []string{"ipv4"})
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
 			}
@@ -100,7 +101,7 @@ func TestSlots(t *testing.T) {
 	}
 	t.Run("malformed address", func(t *testing.T) {
 		s := &fakeServer{code: 200, body: `[{"owner":"ciliumnode-1","pool":"blue","state":"held","addresses":[{"family":"ipv4","ip":"x"}],"claims":["ipv4"]}]`}
-		if got, err := clientOf(t, s).slots(t.Context()); err == nil {
+		if got, err := clientOf(t, s).slots(t.Context(), nil); err == nil {
 			t.Errorf("got %v; want an error", got)
 		}
 	})
@@ -126,7 +127,7 @@ func TestSidecarErrors(t *testing.T) {
 		return s.restore(t.Context(), 3, ip(9), netip.MustParseAddr("fd00::9"))
 	}
 	release := func(t *testing.T, s sidecarClient) error { return s.release(t.Context(), ip(9)) }
-	list := func(t *testing.T, s sidecarClient) error { _, err := s.slots(t.Context()); return err }
+	list := func(t *testing.T, s sidecarClient) error { _, err := s.slots(t.Context(), nil); return err }
 	for name, tt := range map[string]struct {
 		call    func(t *testing.T, s sidecarClient) error
 		server  fakeServer
@@ -203,8 +204,13 @@ func TestCheckNode(t *testing.T) {
 		"failure":         {fakeServer{code: 500}, reasonSidecarUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := clientOf(t, &tt.server).checkNode(t.Context())
+			// The server has one response to each request: status and configuration.
+			tt.server.body = strings.Replace(tt.server.body, `{"delegated-ipam"`, `{"status":{"addressing":{"ipv4":{"enabled":true},"ipv6":{}}},"delegated-ipam"`, 1)
+			got, err := clientOf(t, &tt.server).checkNode(t.Context())
 			wantReason(t, err, tt.reason)
+			if err == nil && !slices.Equal(got.families, []string{"ipv4"}) {
+				t.Errorf("the families are %v", got.families)
+			}
 		})
 	}
 }

@@ -227,6 +227,27 @@ func (c *Client) Ping(ctx context.Context) error {
 	return c.send(ctx, request{method: http.MethodGet, path: "/config"}, nil)
 }
 
+// Families returns the address families that the sidecar serves, "ipv4" and "ipv6" (GET /config).
+//
+// Errors: [ErrNotSidecar], and errors of the connection.
+func (c *Client) Families(ctx context.Context) ([]string, error) {
+	config := &models.DaemonConfiguration{}
+	if err := c.send(ctx, request{method: http.MethodGet, path: "/config"}, config); err != nil {
+		return nil, err
+	}
+	if config.Status == nil || config.Status.Addressing == nil {
+		return nil, c.failed(notSidecar("the configuration has no addressing"))
+	}
+	var families []string
+	for family, a := range map[string]*models.NodeAddressingElement{"ipv4": config.Status.Addressing.IPv4, "ipv6": config.Status.Addressing.IPv6} {
+		if a != nil && a.Enabled {
+			families = append(families, family)
+		}
+	}
+	slices.Sort(families)
+	return families, nil
+}
+
 // addressPath is the path of the operations on one address. An invalid one is left to the sidecar.
 func addressPath(ip netip.Addr) string { return "/ipam/" + url.PathEscape(ip.String()) }
 

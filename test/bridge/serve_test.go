@@ -68,3 +68,16 @@ func TestHangup(t *testing.T) {
 	f.addPods(t, 3)
 	f.eventually(t, "a free slot more", func() error { return f.atRest(t, f.slots(t)+1) })
 }
+
+// A sidecar that serves IPv6 only since a restart has the IPv6 addresses of the slots already.
+func TestIPv6Enabled(t *testing.T) {
+	f := newFixture(t, true)
+	f.sidecar.Stop(t)
+	f.sidecar, f.dual = f.node.Start(t, "--enable-ipv6=false"), false
+	n := f.serve(t, 4, smallFlags()...)
+	f.addPods(t, 1)
+	f.sidecar.Stop(t)
+	f.waitForCondition(t, n, "SidecarUnavailable")
+	f.sidecar, f.dual = f.node.Start(t), true
+	f.eventually(t, "the IPv6 addresses", func() error { return f.atRest(t, 5) })
+}

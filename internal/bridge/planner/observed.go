@@ -50,6 +50,9 @@ type Slot struct {
 	// another node may have it. Unconfigured reports that the ranges are unknown, because the pool has
 	// no configuration now.
 	Outside, Unconfigured bool
+	// Unclaimed reports whether the plugin has an address of a further family for it that the sidecar serves
+	// now, and did not when it was allocated.
+	Unclaimed bool
 }
 
 // Entry is an entry of spec.ipam.pool or of status.ipam.used.
