@@ -74,10 +74,17 @@ func TestIPv6Enabled(t *testing.T) {
 	f := newFixture(t, true)
 	f.sidecar.Stop(t)
 	f.sidecar, f.dual = f.node.Start(t, "--enable-ipv6=false"), false
-	n := f.serve(t, 4, smallFlags()...)
+	bridge := startBridge(t, f.server, f.node, smallFlags()...)
+	f.agent.Start(t)
+	f.eventually(t, "the first publication", func() error {
+		if n, _ := f.server.Node(t, f.node.Name); len(n.Pool) != 4 { // the plugin has 8 addresses
+			return fmt.Errorf("the pool has %v", n.Pool)
+		}
+		return nil
+	})
 	f.addPods(t, 1)
 	f.sidecar.Stop(t)
-	f.waitForCondition(t, n, "SidecarUnavailable")
+	f.waitForCondition(t, bridge, "SidecarUnavailable")
 	f.sidecar, f.dual = f.node.Start(t), true
-	f.eventually(t, "the IPv6 addresses", func() error { return f.atRest(t, 5) })
+	f.eventually(t, "the IPv6 addresses", func() error { return f.atRest(t, 4) })
 }
