@@ -51,6 +51,8 @@ func (s *slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case r.URL.Path == "/v1/config":
+		fmt.Fprint(w, `{"status":{"addressing":{"ipv4":{"enabled":true}}}}`)
 	case r.URL.Path == "/v1/healthz":
 		_, _ = io.WriteString(w, `{"delegated-ipam":{}}`)
 	case r.Method == http.MethodPost:
