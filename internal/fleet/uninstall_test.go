@@ -96,8 +96,10 @@ func TestUninstallPrepare(t *testing.T) {
 			"status": object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{object{"ip": ip}}},
 		}}
 	}
-	bridge := object{"metadata": object{"name": "bridge", "namespace": "cni", "labels": object{"app.kubernetes.io/name": "delegated-ipam-bridge"}},
-		"spec": object{"nodeName": "a", "hostNetwork": true}, "status": object{"phase": "Running"}}
+	bridge := object{
+		"metadata": object{"name": "bridge", "namespace": "cni", "labels": object{"app.kubernetes.io/name": "delegated-ipam-bridge"}},
+		"spec":     object{"nodeName": "a", "hostNetwork": true}, "status": object{"phase": "Running"},
+	}
 	for name, c := range map[string]struct {
 		nodes, pods []object
 		err         string

@@ -64,7 +64,7 @@ func (tb *testbed) testHelm(t *testing.T) {
 		t.Fatalf("uninstalled beside running pods: %s", out)
 	}
 	log := tb.mustKubectl(t, "--namespace", systemNamespace, "logs", "job/delegated-ipam-uninstall-prepare")
-	if !strings.Contains(log, "belong to running pods") {
+	if !strings.Contains(log, "belong to pods") {
 		t.Errorf("the log of the refusal is %s", log)
 	}
 	tb.waitHealthy(t, "the bridges after the refusal")

@@ -28,5 +28,5 @@ func TestUninstallRefused(t *testing.T) {
 	if code != cmdline.ExitFailed || stdout != "" {
 		t.Errorf("exit code %d, printed %q; want %d before anything is deleted", code, stdout, cmdline.ExitFailed)
 	}
-	wantText(t, stderr, "uninstall prepare: 1 addresses of the pools belong to running pods, such as 10.0.1.1 of default/web on worker-1")
+	wantText(t, stderr, "uninstall prepare: 1 addresses of the pools belong to pods, such as 10.0.1.1 of default/web on worker-1")
 }
