@@ -54,7 +54,7 @@ func TestRange(t *testing.T) {
 	profilesErr = errors.New("unreadable")
 	n := networkOf("pods", `{"ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}`)
 	outside := []netip.Addr{netip.MustParseAddr("10.2.0.1")}
-	if got := r.Range(n, outside); got != "" {
+	if got := r.Range(n, outside); got != call.RangeUnconfigured {
 		t.Errorf("without profiles: got %q", got)
 	}
 	profilesErr = nil
