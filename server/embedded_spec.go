@@ -712,7 +712,7 @@ func init() {
           "x-nullable": false
         },
         "range": {
-          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or\nif the ranges are not known\n",
+          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration or the profiles cannot be read.\nAbsent if they are inside, or if the plugin's ranges are not known\n",
           "type": "string",
           "enum": [
             "outside",
@@ -2348,7 +2348,7 @@ func init() {
           "x-nullable": false
         },
         "range": {
-          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or\nif the ranges are not known\n",
+          "description": "Where the addresses are, compared with the ranges from which the plugin allocates now:\noutside, or unconfigured if the pool has no CNI configuration or the profiles cannot be read.\nAbsent if they are inside, or if the plugin's ranges are not known\n",
           "type": "string",
           "enum": [
             "outside",

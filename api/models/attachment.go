@@ -81,8 +81,8 @@ type Attachment struct {
 	Pool string `json:"pool"`
 
 	// Where the addresses are, compared with the ranges from which the plugin allocates now:
-	// outside, or unconfigured if the pool has no CNI configuration. Absent if they are inside, or
-	// if the ranges are not known
+	// outside, or unconfigured if the pool has no CNI configuration or the profiles cannot be read.
+	// Absent if they are inside, or if the plugin's ranges are not known
 	//
 	// Enum: ["outside","unconfigured"]
 	Range string `json:"range,omitempty"`

@@ -182,6 +182,7 @@ func (a *application) execute(ctx context.Context, x planner.Action) bool {
 		refusals.end(ip)
 		if x.Kind == planner.Acquire {
 			a.acquired = append(a.acquired, slot)
+			c.claimed[x.Slot] = time.Now()
 		}
 		a.mu.Unlock()
 	}

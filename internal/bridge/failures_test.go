@@ -233,6 +233,24 @@ func TestNoProgress(t *testing.T) {
 	})
 }
 
+// A family that a repeated request does not claim, such as an excluded address, is requested once in
+// ten minutes.
+func TestUnclaimedForGood(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForPool(t, f)
+		held := f.count(&f.acquires)
+		f.update(func() { f.unclaimed, f.acquires = true, 0 })
+		advance(time.Hour)
+		if n, most := f.count(&f.acquires), held*int(time.Hour/recheck+1); n == 0 || n > most {
+			t.Errorf("%d requests in an hour for %d slots; want some, and at most %d", n, held, most)
+		}
+		if slices.Contains(f.eventReasons(), "NoProgress") {
+			t.Errorf("the Events are %v; want no NoProgress", f.eventReasons())
+		}
+	})
+}
+
 // Any client that may write the status could make the bridge acquire slots.
 func TestInventedUsedAddresses(t *testing.T) {
 	for name, owner := range map[string]string{"of pods": "default/pod", "of the agent": "invented"} {

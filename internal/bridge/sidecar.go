@@ -33,7 +33,7 @@ func (s sidecarClient) slots(ctx context.Context, families []string) ([]planner.
 			slots = append(slots, planner.Slot{
 				Number: n, Addresses: client.Allocated(a), Held: a.State == models.AttachmentStateHeld && !a.Lost,
 				Outside: a.Range == models.AttachmentRangeOutside, Unconfigured: a.Range == models.AttachmentRangeUnconfigured,
-				Unclaimed: slices.ContainsFunc(a.Addresses, func(at *models.AttachmentAddress) bool {
+				Unclaimed: len(a.GivenUp) == 0 && slices.ContainsFunc(a.Addresses, func(at *models.AttachmentAddress) bool {
 					return slices.Contains(families, at.Family) && !slices.Contains(a.Claims, at.Family)
 				}),
 			})
@@ -51,7 +51,7 @@ func (s sidecarClient) explain(err error) error {
 // own: two nodes with one range would allocate the same addresses.
 const storeOnNode = "node"
 
-// served is what a sidecar serves.
+// served describes a sidecar.
 type served struct {
 	// store is the field of the plugin's profile; empty while the pool has no configuration.
 	store    string

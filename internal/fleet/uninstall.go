@@ -37,9 +37,13 @@ type Uninstall struct {
 // Prepare deletes the programs that request addresses. It changes nothing if a pod has an address of a
 // pool: another pod could get that address.
 func (u Uninstall) Prepare(ctx context.Context) error {
-	used, err := u.Cluster.usedPoolAddresses(ctx)
+	used, unknown, err := u.Cluster.usedPoolAddresses(ctx)
 	if err != nil {
 		return err
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("%d addresses of pods may be of a pool, such as %s: the node has a bridge and no CiliumNode; expected one: restart the node's agent, or delete its bridge pod if its pods have another network",
+			len(unknown), unknown[0])
 	}
 	if len(used) > 0 {
 		return fmt.Errorf("%d addresses of the pools belong to pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
@@ -130,10 +134,10 @@ func (u Uninstall) pause(ctx context.Context) error {
 	}
 }
 
-// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod. A pod has
-// its address before it runs. Where a node with a bridge has no CiliumNode now, any address of a pod counts. A
-// cluster without CiliumNodes has none.
-func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err error) {
+// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod, and those
+// on nodes with a bridge and without a CiliumNode, of which this is unknown. A pod has its address before it
+// runs. A cluster without CiliumNodes has none.
+func (c *Cluster) usedPoolAddresses(ctx context.Context) (used, unknown []string, err error) {
 	var pooled map[netip.Addr]bool
 	var known map[string]bool
 	err = c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
@@ -151,22 +155,25 @@ func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err err
 		}
 	})
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	bridges, unknown := map[string]bool{}, map[string][]string{}
+	bridges, elsewhere := map[string]bool{}, map[string][]string{}
 	reset := func() {
 		used = nil
 		clear(bridges)
-		clear(unknown)
+		clear(elsewhere)
 	}
 	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, reset, func(list *corev1.PodList) {
 		for i := range list.Items {
 			p := &list.Items[i]
+			if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+				continue
+			}
 			bridges[p.Spec.NodeName] = bridges[p.Spec.NodeName] || p.Labels[nameLabel] == bridgeName
-			if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			if p.Spec.HostNetwork {
 				continue
 			}
 			for _, of := range p.Status.PodIPs {
@@ -175,16 +182,16 @@ func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err err
 				if pooled[ip] {
 					used = append(used, text)
 				} else if !known[p.Spec.NodeName] {
-					unknown[p.Spec.NodeName] = append(unknown[p.Spec.NodeName], text)
+					elsewhere[p.Spec.NodeName] = append(elsewhere[p.Spec.NodeName], text)
 				}
 			}
 		}
 	})
-	for node, all := range unknown {
+	for node, all := range elsewhere {
 		if bridges[node] {
-			used = append(used, all...)
+			unknown = append(unknown, all...)
 		}
 	}
-	slices.Sort(used)
-	return used, describe("pods", err)
+	slices.Sort(unknown)
+	return used, unknown, describe("pods", err)
 }

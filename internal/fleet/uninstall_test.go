@@ -105,7 +105,7 @@ func TestUninstallPrepare(t *testing.T) {
 		err         string
 	}{
 		"a pod that starts":        {[]object{node}, pod("10.0.0.1", "Pending"), "10.0.0.1 of shop/web on a"},
-		"no CiliumNode, a bridge":  {[]object{}, append(pod("10.0.0.1", "Running"), bridge), "10.0.0.1 of shop/web on a"},
+		"no CiliumNode, a bridge":  {[]object{}, append(pod("10.0.0.1", "Running"), bridge), "10.0.0.1 of shop/web on a: the node has a bridge and no CiliumNode"},
 		"no CiliumNode, no bridge": {[]object{}, pod("10.0.0.1", "Running"), ""},
 		"no CiliumNodes":           {nil, pod("10.0.0.1", "Running"), ""},
 		"no pods":                  {[]object{node}, nil, ""},
@@ -154,6 +154,12 @@ func TestUninstallFinish(t *testing.T) {
 
 	d := &daemonSets{sets: map[string]int{"ipam": 2, "ipam-uninstall": 2}, pods: map[string]object{"a": released, "b": failed}}
 	u, progress := d.start(t)
+	// A request whose client has gone may still be served.
+	change := func(do func()) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		do()
+	}
 	waits, cancel := context.WithCancel(t.Context())
 	u.Progress = endAfterLine{progress, cancel}
 	if err := u.Finish(waits); err == nil || len(d.deleted) > 0 {
@@ -164,24 +170,24 @@ func TestUninstallFinish(t *testing.T) {
 	}
 
 	u.Progress = progress
-	d.pods["b"] = released
-	d.afterDelete = func(string) { d.pods = map[string]object{"a": ready, "b": ready} }
+	change(func() { d.pods["b"] = released })
+	change(func() { d.afterDelete = func(string) { d.pods = map[string]object{"a": ready, "b": ready} } })
 	if err := u.Finish(t.Context()); err != nil || !slices.Equal(d.deleted, []string{"ipam"}) {
 		t.Errorf("deleted %v, %v; want the sidecar", d.deleted, err)
 	}
 
-	d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil
+	change(func() { d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil })
 	u.KeepSidecar = true
 	if err := u.Finish(t.Context()); err != nil || len(d.deleted) > 0 {
 		t.Errorf("with the sidecar in Cilium's pod: deleted %v, %v", d.deleted, err)
 	}
-	delete(d.pods, "c") // not yet created
+	change(func() { delete(d.pods, "c") }) // not yet created
 	again, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := u.Finish(again); err == nil {
 		t.Error("finished while a node has no pod")
 	}
-	delete(d.sets, "ipam-uninstall")
+	change(func() { delete(d.sets, "ipam-uninstall") })
 	if err := u.Finish(t.Context()); err == nil || !strings.Contains(err.Error(), "ipam-uninstall") {
 		t.Errorf("without the DaemonSet: %v", err)
 	}

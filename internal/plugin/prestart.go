@@ -3,6 +3,7 @@ package plugin
 import (
 	"slices"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 )
@@ -26,12 +27,15 @@ func (r *Runner) Prestart(calls ...call.Upcoming) (discard func()) {
 	return func() { r.endPrestarted(of, p) }
 }
 
-// containerInterface is an interface of a container in a network. The calls for one are made one after the
-// other, those for two interfaces of a container at the same time.
-type containerInterface struct{ containerID, ifName, network string }
+// containerInterface is an interface of a container. The calls for one are made one after the other, those
+// for two interfaces of a container at the same time. An ID of ours has one interface, whose name may change.
+type containerInterface struct{ containerID, ifName string }
 
 func interfaceOf(inv call.Invocation) containerInterface {
-	return containerInterface{inv.ContainerID, inv.IfName, inv.Network}
+	if containerid.Match(inv.ContainerID) {
+		return containerInterface{containerID: inv.ContainerID}
+	}
+	return containerInterface{inv.ContainerID, inv.IfName}
 }
 
 // endPrestarted ends the unused processes of an interface, once.

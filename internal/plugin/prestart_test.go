@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -285,4 +286,19 @@ func TestPrestartOfAnotherInterface(t *testing.T) {
 	}
 	discard()
 	f.must(other, call.VerbAdd)
+}
+
+// Trap: an attachment keeps its ID when the network or the interface is renamed. Its calls share the lock.
+func TestPrestartAfterRename(t *testing.T) {
+	f := newPrestartable(t)
+	target := f.call(containerid.For("router", "node", "net"))
+	_, discard := f.prestart(target, call.VerbDel)
+	defer discard()
+	renamed := target
+	renamed.IfName, renamed.Network = "eth1", "other"
+	_, unlock, err := f.runner.lockID(t.Context(), renamed.Invocation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }

@@ -181,7 +181,7 @@ func TestUninstallNothingInstalled(t *testing.T) {
 	s := n.Start(t)
 	s.AllocateFor(t, "router")
 	s.Stop(t)
-	wantCommand(t, n, command{line: releases, code: 1, stderr: "1 records; expected none, or a sidecar that releases them: start it"})
+	wantCommand(t, n, command{line: releases, code: 1, stderr: "1 records to release; expected none: start the sidecar"})
 	n.Start(t)
 	wantCommand(t, n, command{line: releases})
 	wantLeaseCount(t, n, 0)

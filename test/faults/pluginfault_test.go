@@ -87,7 +87,7 @@ func (f pluginFault) flags() []string {
 	if strings.Contains(f.err, "did not end within") {
 		return []string{"--plugin-timeout=5s"}
 	}
-	return []string{"--verify-interval=1h"} // what is held needs no plugin
+	return []string{"--verify-interval=1h"} // a held address needs no plugin
 }
 
 //evidence:design/reliability A: ADD

@@ -23,7 +23,7 @@ func (d dependencies) uninstallCommand() *cobra.Command {
 		Short: "Remove an installation, after its addresses are released",
 		Long: `Two steps of "helm uninstall", which runs both as Jobs (deploy/chart):
 
-  prepare  delete bridge and network, unless a running pod has an address of a pool
+  prepare  delete bridge and network, unless a pod has an address of a pool
   finish   wait until the pods of NAME-uninstall have released the addresses of each
            node, delete the sidecar, and wait until its files are removed
 

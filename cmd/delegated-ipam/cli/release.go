@@ -60,7 +60,7 @@ record of a newer version remains, too: only that version can release it.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
 that does not answer yet. With --state-dir it is a success that none listens on the socket
-even then, if this state directory has no record.
+even then, if this state directory has no record to release.
 
 --discard is for an attachment whose release the plugin refuses forever. It releases the
 attachment of an owner; if the plugin's DEL fails again, the sidecar forgets it anyway,
@@ -109,7 +109,7 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
 		},
 		options.Option{
 			Name: "state-dir", Value: options.Path(&o.stateDir),
-			Help: "for --all: end with status 0 if no process listens on the socket and this directory has no record",
+			Help: "for --all: end with status 0 if no process listens on the socket and this directory has no record to release",
 		})
 	return cmd
 }

@@ -216,7 +216,7 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records", "start it")
+			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records to release", "start the sidecar")
 			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
 		})
 	}

@@ -31,12 +31,12 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
 		records, err := journal.Count(o.stateDir)
 		if err == nil && records > 0 {
-			err = fmt.Errorf("no process listens on %s, and %s has %d records; expected none, or a sidecar that releases them: start it", c.Socket(), o.stateDir, records)
+			err = fmt.Errorf("no process listens on %s, and %s has %d records to release; expected none: start the sidecar", c.Socket(), o.stateDir, records)
 		}
 		if err != nil {
 			return fmt.Errorf("release --all: %w", err)
 		}
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, and %s has no record\n", c.Socket(), o.stateDir)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, and %s has no record to release\n", c.Socket(), o.stateDir)
 		return err
 	}
 	if err != nil {

@@ -48,10 +48,10 @@ type Slot struct {
 	Held bool
 	// Outside reports whether an address is outside the ranges from which the plugin allocates now:
 	// another node may have it. Unconfigured reports that the ranges are unknown, because the pool has
-	// no configuration now.
+	// no configuration or profiles now.
 	Outside, Unconfigured bool
-	// Unclaimed reports whether the plugin has an address of a further family for it that the sidecar serves
-	// now, and did not when it was allocated.
+	// Unclaimed reports whether the plugin has an address of a further family for it, which the sidecar has
+	// served since or which replaced a lost one.
 	Unclaimed bool
 }
 

@@ -664,6 +664,7 @@ func TestUnclaimed(t *testing.T) {
 		"one at first": {func(f *fixture) { f.Batch = 1 }, []int{0}},
 		"exhausted":    {func(f *fixture) { f.Exhausted = true }, nil},
 		"outside":      {func(f *fixture) { f.outside(0) }, []int{1, 3}},
+		"no ranges":    {func(f *fixture) { f.Slots[0].Unconfigured = true }, []int{1, 3}},
 		"in release":   {func(f *fixture) { f.Pool[ip(1)] = EntryOf(1, true) }, []int{0, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func (s Settings) Validate() error {
 // claim repeats the acquisition of slots that lack an address of a family which the sidecar serves.
 func (b *builder) claim() {
 	for _, slot := range b.held {
-		if slot.Unclaimed && !slot.Outside && !b.Exhausted && !b.releasing(slot) && (b.Batch == 0 || len(b.plan.Acquire) < b.Batch) {
+		if slot.Unclaimed && !slot.Outside && !slot.Unconfigured && !b.Exhausted && !b.releasing(slot) && (b.Batch == 0 || len(b.plan.Acquire) < b.Batch) {
 			b.add(Acquire, slot.Number)
 		}
 	}

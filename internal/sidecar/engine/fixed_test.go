@@ -34,6 +34,7 @@ func (f *fixture) del(id, pod string) {
 	if _, err := f.DelContainer(context.Background(), "net", podContainer(id, pod)); err != nil {
 		f.t.Fatal(err)
 	}
+	synctest.Wait() // the attachment is locked for a moment after the response
 }
 
 func TestFixedAddress(t *testing.T) {

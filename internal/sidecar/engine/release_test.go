@@ -283,7 +283,7 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// The last invocation tells which container ID holds the addresses, also after a release that could not be
+// The last invocation has the container ID that holds the addresses, also after a release that could not be
 // written.
 func TestReleaseNotWritten(t *testing.T) {
 	run(t, "an ADD of another ID was refused", func(t *testing.T) {

@@ -68,17 +68,34 @@ func describe(r record.Record) string {
 	return text
 }
 
-// Count returns the number of records in a state directory, of any version and content; 0 without the
-// directory. A process may use it meanwhile.
-func Count(dir string) (int, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, attachmentsName))
+// Count returns the number of records in a state directory that a sidecar has to release, or that cannot be
+// read; 0 without the directory. A process may use the directory meanwhile.
+func Count(dir string) (n int, err error) {
+	dir = filepath.Join(dir, attachmentsName)
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	records := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
-		return strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), fileSuffix)
-	})
-	return len(records), err
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), fileSuffix) {
+			continue
+		}
+		var r record.Record
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err == nil {
+			r, err = decode(data)
+		}
+		if err != nil || r.State != record.Tombstone && !ofRuntime(r) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// ofRuntime reports whether the runtime of a container releases a record. Its DEL reaches the plugin without
+// the sidecar, too.
+func ofRuntime(r record.Record) bool {
+	return record.OfContainer(r.Owner) && (r.State == record.Adding || r.State == record.Held)
 }
 
 // inUse returns an *InUseError if the journal may hold an address, and moves unusable files to
@@ -92,7 +109,7 @@ func (j *Journal) inUse(discardQuarantine bool) error {
 	now := time.Now()
 	for _, r := range loaded.Records {
 		switch {
-		case record.OfContainer(r.Owner) && (r.State == record.Adding || r.State == record.Held): // the runtime's DEL reaches the plugin without the sidecar, too
+		case ofRuntime(r):
 		case r.State != record.Tombstone:
 			e.Records = append(e.Records, r)
 		case now.Before(lateUntil(r.LateDel, now)):

@@ -43,7 +43,9 @@ const (
 )
 
 // MaxWait returns how long Process.Wait takes at most with the limits of a Command.
-func MaxWait(timeout, grace time.Duration) time.Duration { return timeout + 2*grace + killTimeout }
+func MaxWait(timeout, grace time.Duration) time.Duration {
+	return timeout + 2*grace + killTimeout + reapTimeout
+}
 
 // Process is a plugin process that was started. Either Wait or Discard must be called, once.
 type Process struct {

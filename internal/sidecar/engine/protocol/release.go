@@ -75,8 +75,8 @@ func (op *Operation) release() error {
 }
 
 // writeReleasing makes the state releasing durable, in this boot, because a DEL with one of the
-// invocations may act from then on. Without the write the record keeps its own: the last one tells which
-// container ID holds the addresses.
+// invocations may act from then on. Without the write the record keeps its own: the last one names the
+// container ID that holds the addresses.
 func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 	if op.Rec.State == record.Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID && len(invocations) == len(op.Rec.Invocations) {
 		return nil
