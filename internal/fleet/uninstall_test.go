@@ -176,7 +176,9 @@ func TestUninstallFinish(t *testing.T) {
 		t.Errorf("deleted %v, %v; want the sidecar", d.deleted, err)
 	}
 
-	change(func() { d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil })
+	change(func() {
+		d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil
+	})
 	u.KeepSidecar = true
 	if err := u.Finish(t.Context()); err != nil || len(d.deleted) > 0 {
 		t.Errorf("with the sidecar in Cilium's pod: deleted %v, %v", d.deleted, err)
