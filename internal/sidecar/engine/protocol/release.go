@@ -83,7 +83,8 @@ func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 	}
 	r := op.Rec.Clone()
 	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, nil, time.Time{}
-	r.BootID, r.Invocations = op.Opts.BootID, invocations
+	r.Invocations = invocations
+	r.BootID = op.Opts.BootID
 	return op.write(r)
 }
 
