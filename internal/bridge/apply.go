@@ -106,9 +106,6 @@ func (a *application) publish(ctx context.Context, s snapshot) {
 	}
 	o, _ := a.node.Observed()
 	s.observed.Pool, s.observed.Used, s.observed.Handshakes = o.Pool, o.Used, o.Handshakes
-	for _, acquired := range a.acquired { // one may be listed with fewer families
-		s.observed.Slots = slices.DeleteFunc(s.observed.Slots, func(x planner.Slot) bool { return x.Number == acquired.Number })
-	}
 	s.observed.Slots = append(s.observed.Slots, a.acquired...)
 	plan := planner.New(s.observed, a.controller.state.remembered(s.observed, s.settings), s.settings)
 	a.write(ctx, targetSpec, slices.DeleteFunc(plan.Pool, func(x planner.Action) bool { return x.Kind != planner.Publish }))
@@ -182,7 +179,6 @@ func (a *application) execute(ctx context.Context, x planner.Action) bool {
 		refusals.end(ip)
 		if x.Kind == planner.Acquire {
 			a.acquired = append(a.acquired, slot)
-			c.claimed[x.Slot] = time.Now()
 		}
 		a.mu.Unlock()
 	}

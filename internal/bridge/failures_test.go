@@ -233,17 +233,17 @@ func TestNoProgress(t *testing.T) {
 	})
 }
 
-// A family that a repeated request does not claim, such as an excluded address, is requested once in
-// ten minutes.
+// An address of a further family that cannot be claimed, such as an excluded one, is requested after growing
+// delays.
 func TestUnclaimedForGood(t *testing.T) {
 	f := newFixture()
+	excluded := netip.MustParseAddr("fd00::1")
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		waitForPool(t, f)
-		held := f.count(&f.acquires)
-		f.update(func() { f.unclaimed, f.acquires = true, 0 })
+		f.update(func() { f.unclaimed, f.unrestorable[excluded], f.restores = []netip.Addr{excluded}, true, 0 })
 		advance(time.Hour)
-		if n, most := f.count(&f.acquires), held*int(time.Hour/recheck+1); n == 0 || n > most {
-			t.Errorf("%d requests in an hour for %d slots; want some, and at most %d", n, held, most)
+		if n := f.count(&f.restores); n == 0 || n > 4*120 {
+			t.Errorf("%d requests in an hour for four slots; want some, and at most one each half minute", n)
 		}
 		if slices.Contains(f.eventReasons(), "NoProgress") {
 			t.Errorf("the Events are %v; want no NoProgress", f.eventReasons())

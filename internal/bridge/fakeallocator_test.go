@@ -30,8 +30,8 @@ type fakeAllocator struct {
 	latency time.Duration
 	// ignoresAcquire makes an acquisition succeed without effect.
 	ignoresAcquire bool
-	// unclaimed: each slot has an address that no request claims.
-	unclaimed bool
+	// unclaimed are what each slot has in a further family.
+	unclaimed []netip.Addr
 	// store is the store of the plugin's profile.
 	store string
 	// sidecarErr is the result of every request, requestErr of one for an address.
@@ -68,9 +68,6 @@ func (f *fixture) acquire(_ context.Context, slot int) (planner.Slot, error) {
 	}
 	if f.ignoresAcquire {
 		return planner.Slot{Number: slot, Held: true}, nil
-	}
-	if held, ok := f.held[slot]; ok {
-		return planner.Slot{Number: slot, Addresses: []netip.Addr{held}, Held: true}, nil
 	}
 	// The requests of a batch arrive in any order: each slot has its address if that is free.
 	for i := range f.capacity {

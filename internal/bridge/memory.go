@@ -208,7 +208,7 @@ func (s *state) releasable(settings planner.Settings) int {
 func (s *state) forget(o planner.Observed) {
 	known := map[netip.Addr]bool{}
 	for _, slot := range o.Slots {
-		for _, ip := range slot.Addresses {
+		for _, ip := range slices.Concat(slot.Addresses, slot.Unclaimed) {
 			known[ip] = true
 		}
 	}

@@ -79,10 +79,8 @@ type controller struct {
 	// checkedUntil is until when the sidecar counts as one of this node. After one of its failures it
 	// may be another.
 	checkedUntil time.Time
-	// families are those that the sidecar served at the last check. claimed is when each slot was acquired
-	// since: a family that it still lacks may not be had, as an excluded address.
+	// families are those that the sidecar served at the last check.
 	families []string
-	claimed  map[int]time.Time
 	// writable reports whether the CiliumNode may be written. After a refused write the right may have
 	// been revoked. A refused read is not enough: an API server that starts refuses all requests at first.
 	writable bool
@@ -229,10 +227,6 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 		if s.observed.Slots, err = c.allocator.slots(ctx, c.families); err != nil {
 			return s, err
 		}
-		for i := range s.observed.Slots {
-			slot := &s.observed.Slots[i]
-			slot.Unclaimed = slot.Unclaimed && time.Since(c.claimed[slot.Number]) >= recheck
-		}
 		s.settings, s.allocatableErr = s.node.Settings(c.settings), c.allocatableErr
 		c.state.observePods(&s.observed, c.pods())
 		s.plan = planner.New(s.observed, c.state.remembered(s.observed, s.settings), s.settings)
@@ -250,9 +244,7 @@ func (c *controller) checkSidecar(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.claimed == nil || !slices.Equal(c.families, serves.families) {
-		c.families, c.claimed = serves.families, map[int]time.Time{}
-	}
+	c.families = serves.families
 	c.checkedUntil = time.Now().Add(recheck)
 	switch {
 	case c.allocatablePods == nil:

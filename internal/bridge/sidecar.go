@@ -33,13 +33,23 @@ func (s sidecarClient) slots(ctx context.Context, families []string) ([]planner.
 			slots = append(slots, planner.Slot{
 				Number: n, Addresses: client.Allocated(a), Held: a.State == models.AttachmentStateHeld && !a.Lost,
 				Outside: a.Range == models.AttachmentRangeOutside, Unconfigured: a.Range == models.AttachmentRangeUnconfigured,
-				Unclaimed: len(a.GivenUp) == 0 && slices.ContainsFunc(a.Addresses, func(at *models.AttachmentAddress) bool {
-					return slices.Contains(families, at.Family) && !slices.Contains(a.Claims, at.Family)
-				}),
+				Unclaimed: unclaimed(a, families),
 			})
 		}
 	}
 	return slots, nil
+}
+
+// unclaimed returns the addresses of families that are served and that no request has claimed. None while an
+// address that was given up is reserved: a claim of its family would end that.
+func unclaimed(a *models.Attachment, families []string) (ips []netip.Addr) {
+	for _, at := range a.Addresses {
+		if len(a.GivenUp) == 0 && slices.Contains(families, at.Family) && !slices.Contains(a.Claims, at.Family) {
+			ip, _ := netip.ParseAddr(at.IP) // List has checked it
+			ips = append(ips, ip)
+		}
+	}
+	return ips
 }
 
 // explain adds to the error of a request what to do if the sidecar cannot be reached.

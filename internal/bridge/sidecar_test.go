@@ -83,11 +83,11 @@ func TestSlots(t *testing.T) {
 		want []planner.Slot
 	}{
 		"held":               {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv4","ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4, v6}, Held: true}}},
-		"one family claimed": {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true, Unclaimed: true}}},
+		"one family claimed": {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", false, `"ipv6"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v6}, Held: true, Unclaimed: []netip.Addr{netip.MustParseAddr("10.0.0.1"), v4}}}},
 		"lost":               {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "held", true, `"ipv4"`), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}}}},
 		"outside the ranges": {inRange("outside"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Outside: true}}},
 		"no configuration":   {inRange("unconfigured"), []planner.Slot{{Number: 3, Addresses: []netip.Addr{v4}, Held: true, Unconfigured: true}}},
-		"adding":             {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3, Unclaimed: true}}},
+		"adding":             {fmt.Sprintf(attachment, "ciliumnode-3", "blue", "adding", false, ``), []planner.Slot{{Number: 3, Unclaimed: []netip.Addr{netip.MustParseAddr("10.0.0.1"), v4}}}},
 		"another owner":      {fmt.Sprintf(attachment, "router", "blue", "held", false, `"ipv4"`), nil},
 		"another spelling":   {fmt.Sprintf(attachment, "ciliumnode-03", "blue", "held", false, `"ipv4"`), nil},
 		"another pool":       {fmt.Sprintf(attachment, "ciliumnode-3", "default", "held", false, `"ipv4"`), nil},

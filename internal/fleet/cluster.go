@@ -145,12 +145,16 @@ func (c *Cluster) Nodes(ctx context.Context) (map[string][]string, error) {
 	}))
 }
 
-// Pods returns the bridge pods of all namespaces, and the addresses of running pods without hostNetwork.
+// Pods returns the bridge pods of all namespaces, and the addresses of pods without hostNetwork, which a pod has
+// before it runs. Pods that have ended are left out.
 func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []audit.PodAddress, err error) {
 	reset := func() { bridges, addresses = nil, nil }
 	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, reset, func(list *corev1.PodList) {
 		for i := range list.Items {
 			p := &list.Items[i]
+			if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+				continue
+			}
 			name := p.Namespace + "/" + p.Name
 			var since time.Time
 			if p.Status.StartTime != nil {
@@ -159,7 +163,7 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 			if p.Labels[nameLabel] == bridgeName {
 				bridges = append(bridges, audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p), Since: since})
 			}
-			if p.Spec.HostNetwork || p.Status.Phase != corev1.PodRunning || since.IsZero() {
+			if p.Spec.HostNetwork {
 				continue
 			}
 			for _, of := range p.Status.PodIPs {

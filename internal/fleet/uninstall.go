@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 )
 
 // ReleaseContainer is the init container that releases the addresses of its node.
@@ -135,8 +136,8 @@ func (u Uninstall) pause(ctx context.Context) error {
 }
 
 // usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod, and those
-// on nodes with a bridge and without a CiliumNode, of which this is unknown. A pod has its address before it
-// runs. A cluster without CiliumNodes has none.
+// on nodes with a bridge and without a CiliumNode, of which this is unknown. A cluster without CiliumNodes has
+// none.
 func (c *Cluster) usedPoolAddresses(ctx context.Context) (used, unknown []string, err error) {
 	var pooled map[netip.Addr]bool
 	var known map[string]bool
@@ -160,38 +161,14 @@ func (c *Cluster) usedPoolAddresses(ctx context.Context) (used, unknown []string
 	if err != nil {
 		return nil, nil, err
 	}
-	bridges, elsewhere := map[string]bool{}, map[string][]string{}
-	reset := func() {
-		used = nil
-		clear(bridges)
-		clear(elsewhere)
-	}
-	err = pages(ctx, c.core.Pods(metav1.NamespaceAll).List, reset, func(list *corev1.PodList) {
-		for i := range list.Items {
-			p := &list.Items[i]
-			if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-				continue
-			}
-			bridges[p.Spec.NodeName] = bridges[p.Spec.NodeName] || p.Labels[nameLabel] == bridgeName
-			if p.Spec.HostNetwork {
-				continue
-			}
-			for _, of := range p.Status.PodIPs {
-				ip, _ := ciliumnode.ParseAddress(of.IP)
-				text := fmt.Sprintf("%s of %s/%s on %s", ip, p.Namespace, p.Name, p.Spec.NodeName)
-				if pooled[ip] {
-					used = append(used, text)
-				} else if !known[p.Spec.NodeName] {
-					elsewhere[p.Spec.NodeName] = append(elsewhere[p.Spec.NodeName], text)
-				}
-			}
-		}
-	})
-	for node, all := range elsewhere {
-		if bridges[node] {
-			unknown = append(unknown, all...)
+	bridges, addresses, err := c.Pods(ctx)
+	for _, a := range addresses {
+		text := fmt.Sprintf("%s of %s on %s", a.IP, a.Pod, a.Node)
+		if pooled[a.IP] {
+			used = append(used, text)
+		} else if !known[a.Node] && slices.ContainsFunc(bridges, func(b audit.Pod) bool { return b.Node == a.Node }) {
+			unknown = append(unknown, text)
 		}
 	}
-	slices.Sort(unknown)
-	return used, unknown, describe("pods", err)
+	return used, unknown, err
 }

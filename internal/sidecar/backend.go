@@ -40,7 +40,7 @@ func (p plugins) Network(pool string) (call.Network, error) {
 // Configured returns why a pool has had no network since the process started, or why its ranges are unknown.
 func (p plugins) Configured(pool string) error {
 	if n, err := p.conf.Network(pool); err == nil && p.Runner.Range(n, nil) == call.RangeUnconfigured {
-		return errors.New("the profiles of --plugin-profile cannot be read")
+		return errors.New("the profiles of --plugin-profile cannot be read; `delegated-ipam status` has the reason")
 	}
 	return p.conf.Configured(pool)
 }

@@ -53,5 +53,6 @@ var rules = []rule{
 	{"no container survives a reboot", []edit{{"load.go", "	if OfContainer(r.Owner) &&", "	if false && OfContainer(r.Owner) &&"}}, "container", "", "after a reboot"},
 	{"a lost container interface is released", []edit{{"reconcile.go", "	if OfContainer(op.Owner) {", "	if false {"}}, "container-bare", "", "without a request"},
 	{"a DEL confirms the loss of a container interface", []edit{{"container.go", "	if op.unconfirmed != nil {", "	op.unconfirmed = nil\n	if false {"}}, "container-remote", "", two},
+	{"a container that lost one address keeps the other", []edit{{"verify.go", "known && (!OfContainer(op.Owner) || op.holdsNone(inv))", "known"}}, "container-loss", "", two},
 	{"what an interrupted release began is finished", []edit{{"reconcile.go", "	case r.State == record.Cooldown, r.State == record.Releasing:", "	case r.State == record.Cooldown:"}}, "local", "", "goes on for ever"},
 }

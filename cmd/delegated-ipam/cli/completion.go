@@ -4,16 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
-
-// completionTimeout is how long a completion waits for the sidecar.
-const completionTimeout = 3 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
@@ -41,7 +37,7 @@ func (d dependencies) addFlagCompletions(root *cobra.Command) {
 // dropped, because a shell cannot show them.
 func (d dependencies) completeQueried(words func(context.Context, connection, *cobra.Command, []string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), d.completionLimit)
 		defer cancel()
 		c, err := d.connect(cmd.Flag("host").Value.String())
 		if err != nil {

@@ -37,7 +37,7 @@ type outcome struct {
 // testDependencies returns dependencies with this environment, at noon.
 func testDependencies(env map[string]string) dependencies {
 	return dependencies{
-		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollInterval: time.Millisecond,
+		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollInterval: time.Millisecond, completionLimit: time.Minute,
 		serve: func(context.Context, sidecar.Config, logrus.FieldLogger) error {
 			return errors.New("unexpected call of serve")
 		},

@@ -28,6 +28,8 @@ type dependencies struct {
 	requestLimit time.Duration
 	// pollInterval is the interval at which `release --all` lists the remaining attachments.
 	pollInterval time.Duration
+	// completionLimit is how long a completion waits for the sidecar.
+	completionLimit time.Duration
 }
 
 // Run is the cmdline.Run of delegated-ipam.
@@ -39,12 +41,13 @@ func Run(ctx context.Context, args, environ []string, stdout, stderr io.Writer, 
 // in cmdline.Run.
 func Command(environ []string, version string) *cobra.Command {
 	d := dependencies{
-		version:      cmdline.Version(version),
-		env:          options.Environment(environ),
-		now:          time.Now,
-		serve:        sidecar.Run,
-		requestLimit: client.DefaultTimeout,
-		pollInterval: time.Second,
+		version:         cmdline.Version(version),
+		env:             options.Environment(environ),
+		now:             time.Now,
+		serve:           sidecar.Run,
+		requestLimit:    client.DefaultTimeout,
+		pollInterval:    time.Second,
+		completionLimit: time.Second,
 	}
 	return d.command()
 }

@@ -35,8 +35,8 @@ type model struct {
 	// held are the sidecar's slots; lost are those that the plugin denies.
 	held map[int][]netip.Addr
 	lost map[int]bool
-	// outside are those outside the ranges.
-	outside map[int]bool
+	// outside are those outside the ranges, unclaimed those whose IPv6 address no request has claimed yet.
+	outside, unclaimed map[int]bool
 	// leases are the addresses that the plugin holds for slots that the sidecar has forgotten.
 	leases map[int][]netip.Addr
 	// watchesPods reports whether the bridge watches pods, podsPending whether they are not listed yet.
@@ -68,7 +68,7 @@ func newModel(t *rapid.T) *model {
 		t: t, families: rapid.IntRange(1, 2).Draw(t, "families"), size: rapid.IntRange(8, 24).Draw(t, "size"),
 		node:  newNode(0),
 		agent: agent{allocated: map[netip.Addr]Entry{}, endpoints: map[netip.Addr]bool{}},
-		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, outside: map[int]bool{}, leases: map[int][]netip.Addr{}, taken: map[netip.Addr]bool{},
+		held:  map[int][]netip.Addr{}, lost: map[int]bool{}, outside: map[int]bool{}, unclaimed: map[int]bool{}, leases: map[int][]netip.Addr{}, taken: map[netip.Addr]bool{},
 		drained: map[netip.Addr]bool{}, refused: map[netip.Addr]bool{}, releaseFailed: map[netip.Addr]bool{}, delFails: map[netip.Addr]bool{},
 		foreign: netip.MustParseAddr("172.16.0.1"), forgotten: map[netip.Addr]bool{}, watchesPods: rapid.Bool().Draw(t, "watches pods"),
 	}
@@ -95,9 +95,19 @@ func (m *model) observed() Observed {
 		o.PodIPs = maps.Clone(m.agent.endpoints)
 	}
 	for n, ips := range m.held {
-		o.Slots = append(o.Slots, Slot{Number: n, Addresses: ips, Held: !m.lost[n], Outside: m.outside[n]})
+		o.Slots = append(o.Slots, Slot{Number: n, Addresses: m.claimed(n, ips), Held: !m.lost[n], Outside: m.outside[n], Unclaimed: m.without(n, ips)})
 	}
 	return o
+}
+
+// claimed returns those of the addresses of a slot that a request has claimed.
+func (m *model) claimed(n int, ips []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return m.unclaimed[n] && ip.Is6() })
+}
+
+// without returns the others.
+func (m *model) without(n int, ips []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return !m.unclaimed[n] || ip.Is4() })
 }
 
 func (m *model) remembered(s Settings) Remembered {
@@ -113,7 +123,7 @@ func (m *model) remembered(s Settings) Remembered {
 
 // String returns the whole state of the model.
 func (m *model) String() string {
-	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.leases, m.drained, m.refused, m.releaseFailed, m.exhausted)
+	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.unclaimed, m.leases, m.drained, m.refused, m.releaseFailed, m.exhausted)
 }
 
 // free returns the number of an address that the plugin can allocate.

@@ -21,8 +21,9 @@ func (m *model) release(a Action) bool {
 		}
 	}
 	m.held[a.Slot] = slices.DeleteFunc(slices.Clone(m.held[a.Slot]), func(ip netip.Addr) bool { return slices.Contains(a.IPs, ip) })
-	if len(m.held[a.Slot]) == 0 {
+	if len(m.claimed(a.Slot, m.held[a.Slot])) == 0 { // the last claim
 		delete(m.held, a.Slot)
+		delete(m.unclaimed, a.Slot)
 		delete(m.lost, a.Slot)
 		delete(m.outside, a.Slot)
 	}
@@ -46,6 +47,10 @@ func (m *model) restore(n int, ip, also netip.Addr) bool {
 		return m.adopt(n)
 	}
 	ips, present := m.held[n]
+	if m.unclaimed[n] && !m.lost[n] && !m.outside[n] && slices.Contains(ips, ip) {
+		delete(m.unclaimed, n)
+		return true
+	}
 	free := m.isFree(ip) && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !m.isFree(ip) })
 	if !free || m.outside[n] || present && !slices.Contains(ips, ip) {
 		m.refused[ip] = true

@@ -50,9 +50,9 @@ type Slot struct {
 	// another node may have it. Unconfigured reports that the ranges are unknown, because the pool has
 	// no configuration or profiles now.
 	Outside, Unconfigured bool
-	// Unclaimed reports whether the plugin has an address of a further family for it, which the sidecar has
-	// served since or which replaced a lost one.
-	Unclaimed bool
+	// Unclaimed are addresses of further families that the plugin has for it: the sidecar has served the
+	// family since, or the address replaced a lost one.
+	Unclaimed []netip.Addr
 }
 
 // Entry is an entry of spec.ipam.pool or of status.ipam.used.

@@ -10,7 +10,7 @@ type Kind string
 
 // The kinds of action (docs/design/bridge.md, Order of writes).
 const (
-	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar, in each family
+	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar
 	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the sidecar
 	Publish        Kind = "publish"          // writes IPs to the pool as entries of slot Slot
 	Suspend        Kind = "suspend"          // writes IPs to the pool so that the agent does not allocate them any more
@@ -111,8 +111,8 @@ func New(o Observed, r Remembered, s Settings) Plan {
 	b.finish()
 	b.recoverPublished()
 	b.recoverListed()
-	b.acquire()
 	b.claim()
+	b.acquire()
 	for _, slot := range b.held {
 		b.advance(slot, b.demand(slot))
 	}

@@ -654,32 +654,35 @@ func TestUnknownUsedAddresses(t *testing.T) {
 // invented returns an address that no slot has.
 func invented(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}) }
 
-// A slot that lacks an address of a family which the sidecar serves now is acquired again.
+// The address of a family that the sidecar has begun to serve is claimed.
 func TestUnclaimed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*fixture)
 		want   []int
 	}{
-		"all":          {func(*fixture) {}, []int{0, 1, 3}},
-		"one at first": {func(f *fixture) { f.Batch = 1 }, []int{0}},
-		"exhausted":    {func(f *fixture) { f.Exhausted = true }, nil},
-		"outside":      {func(f *fixture) { f.outside(0) }, []int{1, 3}},
-		"no ranges":    {func(f *fixture) { f.Slots[0].Unconfigured = true }, []int{1, 3}},
-		"in release":   {func(f *fixture) { f.Pool[ip(1)] = EntryOf(1, true) }, []int{0, 3}},
+		"all":        {func(*fixture) {}, []int{0, 1, 3}},
+		"exhausted":  {func(f *fixture) { f.Exhausted = true }, []int{0, 1, 3}},
+		"refused":    {func(f *fixture) { f.Refused[ipv6(0)] = true }, []int{1, 3}},
+		"outside":    {func(f *fixture) { f.outside(0) }, []int{1, 3}},
+		"no ranges":  {func(f *fixture) { f.Slots[0].Unconfigured = true }, []int{1, 3}},
+		"in release": {func(f *fixture) { f.Pool[ip(1)] = EntryOf(1, true) }, []int{0, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			f.atRest(4, 1)
 			for _, n := range []int{0, 1, 3} {
-				f.Slots[n].Unclaimed = true
+				f.Slots[n].Unclaimed = []netip.Addr{ipv6(n)}
 			}
 			tt.change(&f)
 			var got []int
-			for _, a := range New(f.Observed, f.Remembered, Settings{MinAllocate: 3}).Acquire {
+			for _, a := range New(f.Observed, f.Remembered, Settings{MinAllocate: 3}).Restore {
+				if a.IPs[0] != ipv6(a.Slot) {
+					t.Errorf("restores %v", a)
+				}
 				got = append(got, a.Slot)
 			}
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("acquires %v; want %v", got, tt.want)
+				t.Errorf("restores %v; want %v", got, tt.want)
 			}
 		})
 	}

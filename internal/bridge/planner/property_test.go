@@ -97,6 +97,15 @@ func (m *model) steps(s *Settings) map[string]func(*rapid.T) {
 			clear(m.leases)
 			m.recordForgotten()
 		},
+		"IPv6 is served later": func(*rapid.T) {
+			for n, ips := range m.held {
+				m.unclaimed[n] = m.families == 2 && !slices.ContainsFunc(ips, func(ip netip.Addr) bool {
+					_, published := m.node.pool[ip]
+					_, used := m.node.used[ip]
+					return ip.Is6() && (published || used || m.node.handshakes[ip] != "" || m.agent.endpoints[ip])
+				})
+			}
+		},
 		"drain":        func(*rapid.T) { m.drain() },
 		"backoffs end": func(*rapid.T) { m.endBackoffs() },
 		"excess lasts": func(rt *rapid.T) { m.excess = rapid.Bool().Draw(rt, "lasted") },
@@ -128,7 +137,9 @@ func (m *model) addFaults(steps map[string]func(*rapid.T)) {
 		}
 	}
 	steps["sidecar loses slot"] = func(rt *rapid.T) {
-		delete(m.held, rapid.IntRange(0, 5).Draw(rt, "slot"))
+		n := rapid.IntRange(0, 5).Draw(rt, "slot")
+		delete(m.held, n)
+		delete(m.unclaimed, n)
 		m.recordForgotten()
 	}
 	steps["sidecar loses its journal"] = func(*rapid.T) {
@@ -140,6 +151,7 @@ func (m *model) addFaults(steps map[string]func(*rapid.T)) {
 		clear(m.held)
 		clear(m.lost)
 		clear(m.outside)
+		clear(m.unclaimed)
 		m.recordForgotten()
 	}
 	steps["release fails"] = func(rt *rapid.T) {

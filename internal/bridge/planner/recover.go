@@ -106,6 +106,17 @@ func (b *builder) recoverPublished() {
 	}
 }
 
+// claim restores the addresses that held slots have in further families.
+func (b *builder) claim() {
+	for _, slot := range b.held {
+		for _, ip := range slot.Unclaimed {
+			if !slot.Outside && !slot.Unconfigured && !b.releasing(slot) && !b.Refused[ip] && !b.known(ip) {
+				b.add(Restore, slot.Number, ip)
+			}
+		}
+	}
+}
+
 // recoverListed restores slots that the sidecar lists and does not hold: the agent may use their
 // addresses, which a CiliumNode that was created again does not show. One that cannot be restored, and
 // is neither in the pool nor used nor held by another slot, is released; not before its pods are gone.

@@ -38,15 +38,6 @@ func (s Settings) Validate() error {
 		s.MaxAllocate, least, s.MinAllocate, agentAddresses)
 }
 
-// claim repeats the acquisition of slots that lack an address of a family which the sidecar serves.
-func (b *builder) claim() {
-	for _, slot := range b.held {
-		if slot.Unclaimed && !slot.Outside && !slot.Unconfigured && !b.Exhausted && !b.releasing(slot) && (b.Batch == 0 || len(b.plan.Acquire) < b.Batch) {
-			b.add(Acquire, slot.Number)
-		}
-	}
-}
-
 // acquire adds the missing slots: first releases in progress are canceled, then slots acquired, the lowest
 // free number first.
 func (b *builder) acquire() {

@@ -16,7 +16,7 @@ import (
 // --ipam-cilium-node-update-rate in a large cluster.
 const agentLimit = 15 * time.Minute
 
-// PodAddress is an address of a running pod without hostNetwork.
+// PodAddress is an address of a pod without hostNetwork.
 type PodAddress struct {
 	// Pod is NAMESPACE/NAME; Node is the node on which it runs.
 	Pod, Node string
@@ -63,7 +63,7 @@ func (c *Cluster) agentSilent() []Finding {
 		if all := pods[n.name]; len(all) > 0 {
 			slices.SortFunc(all, cmp.Compare)
 			names := strings.Join(all[:min(len(all), maxNamed)], ", ")
-			facts = append(facts, fmt.Sprintf("%d addresses of running pods are in the pool and not reported as used: %s", len(all), names))
+			facts = append(facts, fmt.Sprintf("%d addresses of pods are in the pool and not reported as used: %s", len(all), names))
 		}
 		if len(facts) > 0 && c.exists(n.name) {
 			found = append(found, Finding{Check: AgentSilent, Node: n.name, Message: strings.Join(facts, "; ")})

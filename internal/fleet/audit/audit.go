@@ -26,7 +26,7 @@ type Cluster struct {
 	Now         time.Time
 	// Nodes are the podCIDRs of the Nodes. One that cannot be parsed contains nothing.
 	Nodes map[string][]string
-	// BridgePods are the pods of the bridge, PodAddresses the addresses of running pods.
+	// BridgePods are the pods of the bridge, PodAddresses the addresses of pods.
 	BridgePods   []Pod
 	PodAddresses []PodAddress
 

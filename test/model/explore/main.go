@@ -295,6 +295,7 @@ func configs() []config {
 		{name: "container-bare", profile: node, container: true, bare: true},
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
 		{name: "container-another", profile: another, container: true, reboot: true},
+		{name: "container-loss", profile: local, lookup: true, families: both, container: true, lostAddress: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},

@@ -217,6 +217,18 @@ func (x *explorer) faults(w *world, to adder) {
 			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
 		}
 	}
+	for n, o := range w.owners {
+		if !cfg.lostAddress || !protocol.OfContainer(o.key.Owner) || len(o.using) < 2 {
+			continue
+		}
+		for _, ip := range o.using {
+			has := func(l lease) bool { return l.ip == ip }
+			to(fault, func(c *world) { // assumed: the plugin may give it to another client
+				c.leases = slices.DeleteFunc(slices.Clone(c.leases), has)
+				c.owners[n].using = slices.DeleteFunc(slices.Clone(o.using), func(u netip.Addr) bool { return u == ip })
+			}, "%s loses %s", o.key.Owner, ip)
+		}
+	}
 	if cfg.clockBack {
 		to(fault, func(c *world) { x.setBack(c); x.restart(c) }, "crash, and the clock is set back")
 	}
@@ -321,13 +333,15 @@ func (x *explorer) begins(w *world, i int, to adder) {
 // after its removal, without it. A container whose ADD is repeated without a record uses only what that returns.
 func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 	o, id := &w.owners[i], idOf(w.owners[i].key.Owner)
-	to(chosen, func(c *world) {
-		c.calls--
-		if o.st.Rec == nil {
-			c.owners[i].using = nil
-		}
-		x.begin(c, i, task{action: protocol.Allocate, families: x.cfg.families})
-	}, "%s: ADD", o.key.Owner)
+	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
+		to(chosen, func(c *world) {
+			c.calls--
+			if o.st.Rec == nil {
+				c.owners[i].using = nil
+			}
+			x.begin(c, i, task{action: protocol.Allocate, families: x.cfg.families})
+		}, "%s: ADD", o.key.Owner)
+	}
 	to(chosen, func(c *world) {
 		c.calls--
 		c.owners[i].using = nil

@@ -26,7 +26,7 @@ type config struct {
 	// verbs that may act late at one time.
 	addrs, calls, faults, pods, late int
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
-	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, outage, ranges, restore, held bool
+	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, lostAddress, outage, ranges, restore, held bool
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
 	// fixed: both owners are container interfaces of one pod.
 	container, bare, fixed       bool
