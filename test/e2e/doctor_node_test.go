@@ -83,7 +83,8 @@ func TestDoctorOtherUser(t *testing.T) {
 	// The binary may be in a directory that only root can read, and its coverage in one that
 	// only root can write.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
-	err = errors.Join(os.WriteFile(n.Program, data, 0o755), os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711))
+	harness.WriteProgram(t, n.Program, data)
+	err = errors.Join(os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711))
 	if err != nil {
 		t.Fatal(err)
 	}

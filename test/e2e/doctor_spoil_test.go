@@ -27,9 +27,7 @@ func changeProcessor(t *testing.T, path string) {
 	}
 	// e_machine follows e_ident and e_type (elf(5)).
 	binary.LittleEndian.PutUint16(data[elf.EI_NIDENT+2:], uint16(elf.EM_S390))
-	if err := os.WriteFile(path, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.WriteProgram(t, path, data)
 }
 
 // replaceLoader replaces a plugin by a dynamically linked program of this machine whose
@@ -46,9 +44,7 @@ func replaceLoader(t *testing.T, path string) {
 	}
 	data = bytes.ReplaceAll(data, []byte(loader), []byte("/x"+strings.Repeat("x", len(loader)-2)))
 	removeFile(t, path)
-	if err := os.WriteFile(path, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.WriteProgram(t, path, data)
 }
 
 // interpreter returns the loader that a binary names; empty if it names none.

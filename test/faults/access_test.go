@@ -122,7 +122,7 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	data, err := os.ReadFile(harness.Failpoints(t))
 	harness.Must(t, err)
-	harness.Must(t, os.WriteFile(n.Program, data, 0o755))
+	harness.WriteProgram(t, n.Program, data)
 	harness.Must(t, os.Chown(n.Dir, foreignUID, foreignUID))
 	harness.Must(t, os.Chmod(n.Dir, 0o711))
 	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", foreignUID), fmt.Sprintf("--regid=%d", foreignUID), "--clear-groups"}

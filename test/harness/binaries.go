@@ -147,7 +147,17 @@ func (n *Node) InstallOldHostLocal(t testing.TB) {
 // InstallScript puts an executable script into BinDir as a plugin.
 func (n *Node) InstallScript(t testing.TB, name, script string) {
 	t.Helper()
-	Must(t, os.WriteFile(filepath.Join(n.BinDir, name), []byte(script), 0o755))
+	WriteProgram(t, filepath.Join(n.BinDir, name), []byte(script))
+}
+
+// WriteProgram writes an executable file. No process is forked meanwhile: until its exec it would
+// have the file open for writing, and executing the file would fail with ETXTBSY (golang/go#22315).
+func WriteProgram(t testing.TB, path string, data []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, data, 0o755)
+	syscall.ForkLock.RUnlock()
+	Must(t, err)
 }
 
 // InstallELFScript is InstallScript with an ELF binary that executes the script, because
@@ -211,6 +221,6 @@ func (n *Node) installFile(t testing.TB, from, name string) {
 	data, err := os.ReadFile(from)
 	Must(t, err)
 	path := filepath.Join(n.BinDir, name)
-	Must(t, os.WriteFile(path+".new", data, 0o755))
+	WriteProgram(t, path+".new", data)
 	Must(t, os.Rename(path+".new", path))
 }

@@ -92,7 +92,7 @@ func (ns *namespace) newNode(t *testing.T, subnets ...string) *harness.Node {
 	n := harness.NewNode(t)
 	binary, err := os.ReadFile(filepath.Join(ns.built, "bin", "whereabouts"))
 	harness.Must(t, err)
-	harness.Must(t, os.WriteFile(filepath.Join(n.BinDir, "whereabouts"), binary, 0o755))
+	harness.WriteProgram(t, filepath.Join(n.BinDir, "whereabouts"), binary)
 	n.WriteNetwork(t, "05-pods", harness.Network{Name: networkName, CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ns.ipam(subnets...)})
 	n.Store = ns.reservations
 	n.Flags = []string{"--accept-unsafe-plugin"}
