@@ -41,11 +41,10 @@ GENERATED := api/models server client
 # Without paths in the results, Go's build cache serves each clone of the repository.
 export GOFLAGS += -trimpath -buildvcs=false
 
-# The race detector needs a C compiler: without one "go env CGO_ENABLED" is 0. In CI a missing
-# compiler is an error.
-ifneq ($(filter 1,$(shell go env CGO_ENABLED))$(filter true,$(CI)),)
-RACE := -race
-endif
+# RACE=-race runs tests with the race detector, which needs a C compiler: without one "go env CGO_ENABLED"
+# is 0. In CI a missing compiler is an error.
+RACE ?=
+DETECTOR := $(if $(filter 1,$(shell go env CGO_ENABLED))$(filter true,$(CI)),-race)
 
 # The binaries of tests (test/harness). The sidecar under test writes its coverage to GOCOVERDIR.
 PLUGIN_ENV := DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
@@ -123,9 +122,9 @@ plugins: # build host-local, static, dhcp and bridge (tools/plugins) and an old 
 
 .PHONY: test
 test: test-contract test-system test-unit cover ## run the tests without the long runs of "make checks", then check the coverage
-	@echo "ran: test-contract, test-system with a sample of the faults, test-unit with a fifth of the property cases"
+	@echo "ran: test-contract, test-system, test-unit with a fifth of the property cases"
 	@$(MAKE) --no-print-directory skipped
-	@echo "the rest: make checks; each night: make faults, the suites of test/README.md"
+	@echo "the rest: make checks (races, faults, model); each night: the suites of test/README.md"
 
 .PHONY: test-unit
 test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
@@ -134,9 +133,9 @@ test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, propert
 	  -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 .PHONY: test-system
-test-system: plugins test-binaries skipped ## run the tests of test/ with the real binary: end to end, bridge, a sample of the faults, counts
+test-system: plugins test-binaries skipped ## run the tests of test/ with the real binary: end to end, bridge, counts
 	@mkdir -p $(COVER)/binary
-	$(TEST_ENV) $(FAULTS) $(RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench)$$')
+	$(TEST_ENV) go test $(NOCACHE) $(RACE) -parallel 6 -timeout 30m -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench|faults|layers)$$')
 	$(TEST_ENV) $(COUNTS)
 
 .PHONY: test-contract
@@ -157,29 +156,41 @@ test-observe: ## test the dashboard and each alert with Prometheus' parsers and 
 test-image: image plugins # import the images into containerd and run them with buildah over the real host-local; needs root
 	$(PLUGIN_ENV) DELEGATED_IPAM_TEST_IMAGES=$(CURDIR)/$(BIN) go test $(NOCACHE) ./test/image
 
+.PHONY: test-layers
+test-layers: # check the links of the pages, and that one function reads each fact of a profile
+	go test $(NOCACHE) ./test/layers
+
 .PHONY: test-tools
 test-tools: # run the tests of tools/
 	go test -C tools $(NOCACHE) ./goinstall ./image ./release ./sbom
 
-.PHONY: test-property
-test-property: # run the packages that have property tests again, with all cases
-	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./internal/... ./pkg/... ./cmd/... | sed -n 's/ .*pgregory.net.rapid.*//p')
+.PHONY: test-race
+test-race: plugins # run the tests of internal/, pkg/ and cmd/ with the race detector and all property cases
+	$(PLUGIN_ENV) go test $(DETECTOR) $(NOCACHE) -timeout 40m -skip '$(DHCP_TESTS)' ./internal/... ./pkg/... ./cmd/...
+
+.PHONY: race
+race: # run "make test" and "make faults-every" with the race detector in all programs
+	@$(MAKE) --no-print-directory test faults-every RACE=$(DETECTOR)
 
 # In CI a skipped test is an error: "go test" alone would call it a success.
 .PHONY: test-dhcp
 test-dhcp: plugins # run the tests with a real isc-dhcp-server; needs root, network namespaces and dhcpd
-	@$(PLUGIN_ENV) go test $(RACE) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./internal/plugin ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
+	@$(PLUGIN_ENV) go test $(DETECTOR) $(NOCACHE) -v -run '$(DHCP_TESTS)' ./internal/plugin ./test/e2e >$(CACHE)/dhcp.log || { cat $(CACHE)/dhcp.log; exit 1; }
 	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
 
 .PHONY: faults-every
-faults-every: plugins test-binaries ## kill the sidecar and the plugin once at every failpoint
+faults-every: plugins test-binaries skipped ## kill the sidecar and the plugin once at every failpoint, and run a sample of the other faults
 	@mkdir -p $(COVER)/binary
-	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) -timeout 20m -run '^TestKill$$' ./test/faults
+	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) $(RACE) -timeout 40m ./test/faults
 
-# Takes some minutes.
+.PHONY: explore
+explore: # explore the protocol exhaustively within bounds
+	go run ./test/model -rules=false $(DRAW)
+
+# Takes a quarter of an hour.
 .PHONY: model
-model: # explore the protocol exhaustively within bounds, and show that it fails without each rule (docs/design/model.md)
+model: ## explore, and show that the exploration fails without each rule (docs/design/model.md)
 	go run ./test/model $(DRAW)
 
 .PHONY: fuzz
@@ -204,7 +215,7 @@ test-binaries: # build the binaries that tests run: one that counts its coverage
 
 .PHONY: skipped
 skipped: # print which tests this machine skips, and why
-	@$(if $(RACE),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
+	@$(if $(DETECTOR),:,echo "skipped: the race detector, because no C compiler ($$(go env CC)) was found")
 	@command -v strace >/dev/null || echo "skipped: faults at single system calls, because strace was not found; plugins are killed after delays"
 	@command -v curl >/dev/null || echo "skipped: the curl lines of the docs, because curl was not found"
 	@test "$$(id -u)" = 0 || echo "skipped: requests by another user, because only root can make them"
@@ -278,7 +289,7 @@ $(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
 	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
 
 .PHONY: allocator-test
-allocator-test: ## run the planner of the bridge with Cilium's allocator in random order
+allocator-test: # run the planner of the bridge with Cilium's allocator in random order
 	go test -C test/allocator $(NOCACHE) ./...
 
 # --- by hand
@@ -345,15 +356,17 @@ screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge # run sidecars an
 # --- checks of each change (workflow test)
 
 .PHONY: ci
-ci: test checks # run the tests, then the checks
+ci: # run the tests, then the checks
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory checks
 
 .PHONY: checks
 checks: check-code check-faults check-images ## run the checks that "make test" omits
 
 # The groups are the jobs of .github/workflows/test.yml.
 .PHONY: check-code check-faults check-images
-check-code: lint lint-workflows tidy-check generate-check test-tools
-check-faults: faults-every model test-property test-dhcp fuzz
+check-code: lint lint-workflows tidy-check generate-check test-tools test-layers
+check-faults: test-race faults-every explore test-dhcp fuzz
 check-images: test-observe test-deploy test-image reproducible
 
 .PHONY: fmt

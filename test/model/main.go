@@ -19,8 +19,9 @@ import (
 func main() {
 	only := flag.String("only", "", "only the configurations and rules that match, such as \"local|tombstone\" (default: all)")
 	draw := flag.Bool("draw", false, "write the states that were seen to the diagram of "+diagramPage)
+	removeRules := flag.Bool("rules", true, "also explore without each rule")
 	flag.Parse()
-	if err := run(*only, *draw); err != nil {
+	if err := run(*only, *draw, *removeRules); err != nil {
 		fmt.Fprintln(os.Stderr, "model:", err)
 		os.Exit(1)
 	}
@@ -29,8 +30,8 @@ func main() {
 // diagramPage has the diagram of the states, which a whole exploration compares with those that it has seen.
 const diagramPage = "docs/design/how-it-works.md"
 
-// run explores what matches: each configuration with the protocol as it is, and each rule without it.
-func run(only string, draw bool) error {
+// run explores what matches: each configuration with the protocol as it is and, if asked, without each rule.
+func run(only string, draw, removeRules bool) error {
 	matches, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -55,7 +56,7 @@ func run(only string, draw bool) error {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 2)
 	for i, r := range rules {
-		if !matches.MatchString(r.name) {
+		if !removeRules || !matches.MatchString(r.name) {
 			continue
 		}
 		all.Go(func() {

@@ -63,7 +63,7 @@ func durable(r *record.Record) record.State {
 
 // The diagram of a page is between these lines.
 const (
-	diagramBegin = "<!-- drawn by make model DRAW=-draw -->\n"
+	diagramBegin = "<!-- drawn by make explore DRAW=-draw -->\n"
 	diagramEnd   = "<!-- end -->\n"
 )
 
@@ -97,7 +97,7 @@ func checkDiagram(seen map[transition]bool, page string, write bool) error {
 	case drawn == string(text):
 		return nil
 	case !write:
-		return fmt.Errorf("the diagram of %s differs from the exploration; run 'make model DRAW=-draw'", page)
+		return fmt.Errorf("the diagram of %s differs from the exploration; run 'make explore DRAW=-draw'", page)
 	}
 	return os.WriteFile(page, []byte(drawn), 0o600)
 }
