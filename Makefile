@@ -165,12 +165,16 @@ test-tools: # run the tests of tools/
 	go test -C tools $(NOCACHE) ./goinstall ./image ./release ./sbom
 
 .PHONY: test-race
-test-race: plugins # run the tests of internal/, pkg/ and cmd/ with the race detector and all property cases
-	$(PLUGIN_ENV) go test $(DETECTOR) $(NOCACHE) -timeout 40m -skip '$(DHCP_TESTS)' ./internal/... ./pkg/... ./cmd/...
+test-race: plugins # run the tests of internal/, pkg/ and cmd/ with the race detector
+	$(PLUGIN_ENV) go test $(DETECTOR) $(NOCACHE) -timeout 30m -short -skip '$(DHCP_TESTS)' ./internal/... ./pkg/... ./cmd/...
+
+.PHONY: test-property
+test-property: # run the packages that have property tests again, with all cases
+	go test $(RACE) $(NOCACHE) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./internal/... ./pkg/... ./cmd/... | sed -n 's/ .*pgregory.net.rapid.*//p')
 
 .PHONY: race
-race: # run "make test" and "make faults-every" with the race detector in all programs
-	@$(MAKE) --no-print-directory test faults-every RACE=$(DETECTOR)
+race: # run the tests and the sample of the faults with the race detector in all programs
+	@$(MAKE) --no-print-directory test test-property faults-sample RACE=$(DETECTOR)
 
 # In CI a skipped test is an error: "go test" alone would call it a success.
 .PHONY: test-dhcp
@@ -179,10 +183,15 @@ test-dhcp: plugins # run the tests with a real isc-dhcp-server; needs root, netw
 	@grep -E '^(--- SKIP|ok)' -B1 $(CACHE)/dhcp.log
 	@! grep -q '^--- SKIP' $(CACHE)/dhcp.log || test "$(CI)" != true || { echo "skipped, which is an error in CI" >&2; exit 1; }
 
-.PHONY: faults-every
-faults-every: plugins test-binaries skipped ## kill the sidecar and the plugin once at every failpoint, and run a sample of the other faults
+.PHONY: faults-sample
+faults-sample: plugins test-binaries skipped # run a sample of the faults, with a kill at each failpoint
 	@mkdir -p $(COVER)/binary
-	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) $(RACE) -timeout 40m ./test/faults
+	$(TEST_ENV) $(FAULTS) $(RACE) -timeout 30m ./test/faults
+
+.PHONY: faults-every
+faults-every: plugins test-binaries ## kill the sidecar and the plugin once at every visit of every failpoint
+	@mkdir -p $(COVER)/binary
+	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) -timeout 30m -run '^TestKill$$' ./test/faults
 
 .PHONY: explore
 explore: # explore the protocol exhaustively within bounds
@@ -366,7 +375,7 @@ checks: check-code check-faults check-images ## run the checks that "make test" 
 # The groups are the jobs of .github/workflows/test.yml.
 .PHONY: check-code check-faults check-images
 check-code: lint lint-workflows tidy-check generate-check test-tools test-layers
-check-faults: test-race faults-every explore test-dhcp fuzz
+check-faults: test-race test-property faults-sample explore test-dhcp fuzz
 check-images: test-observe test-deploy test-image reproducible
 
 .PHONY: fmt

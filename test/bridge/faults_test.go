@@ -15,6 +15,7 @@ import (
 )
 
 func TestRefuse(t *testing.T) {
+	t.Parallel()
 	t.Run("another IPAM mode", func(t *testing.T) {
 		f := newFixture(t, false)
 		f.server.Delete(f.node.Name)
@@ -60,6 +61,7 @@ func TestRefuse(t *testing.T) {
 
 //evidence:design/reliability API server, sidecar or plugin fail
 func TestRecovery(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(t *testing.T, f *fixture, p *process){
 		"API server down": func(t *testing.T, f *fixture, p *process) {
 			f.server.Down()
@@ -127,6 +129,7 @@ func TestRecovery(t *testing.T) {
 
 // An uninstall released everything and left the CiliumNode: the addresses of a slot are restored together.
 func TestUninstalledPool(t *testing.T) {
+	t.Parallel()
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		p := f.serve(t, 4, smallFlags()...)
 		f.addPods(t, 3)
@@ -166,6 +169,7 @@ func TestUninstalledPool(t *testing.T) {
 // CiliumNode and journal are lost together; host-local still has the leases. The agent restores its
 // endpoints from the first publication.
 func TestLostTogether(t *testing.T) {
+	t.Parallel()
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		flags := []string{"--pre-allocate=12", "--min-allocate=20"}
 		p := f.serve(t, 20, flags...)
@@ -200,6 +204,7 @@ func TestLostTogether(t *testing.T) {
 }
 
 func TestExhausted(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, false)
 	f.writeRange(t, "10.15.0.0/29") // .2 to .6
 	p := startBridge(t, f.server, f.node, "--pre-allocate=8")
@@ -209,6 +214,7 @@ func TestExhausted(t *testing.T) {
 }
 
 func TestAddressTaken(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, false)
 	p := f.serve(t, 4, smallFlags()...)
 	f.addPods(t, 1)
@@ -254,6 +260,7 @@ func TestAddressTaken(t *testing.T) {
 }
 
 func TestForeignEntries(t *testing.T) {
+	t.Parallel()
 	const foreign = "192.0.2.7"
 	f := newFixture(t, false)
 	f.agent = agent.New(f.server, f.node.Name, foreign)

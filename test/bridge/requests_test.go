@@ -59,6 +59,7 @@ func TestRequests(t *testing.T) {
 // TestOwnRange has a plugin whose range is the node's own: two writes publish an address for each pod
 // that the node can have, and the pods cost nothing.
 func TestOwnRange(t *testing.T) {
+	t.Parallel()
 	const pods = 40
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		began := time.Now()
@@ -86,8 +87,10 @@ func TestOwnRange(t *testing.T) {
 
 // Without the right to watch pods, and without the watch, the node is served.
 func TestWithoutPods(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"switched off": {"--watch-pods=false"}, "not permitted": nil} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := newFixture(t, false)
 			rights := grantedRights(t)
 			f.server.Allow(func(r apiserver.Permission) bool { return rights[r] && r.Resource != "pods" })

@@ -22,6 +22,7 @@ func TestScale(t *testing.T) {
 //
 //evidence:design/reliability the bridge is killed at any moment
 func TestKill(t *testing.T) {
+	t.Parallel()
 	eachFamily(t, func(t *testing.T, f *fixture) {
 		flags := []string{"--pre-allocate=2", "--min-allocate=3"}
 		bridge := f.serve(t, 5, flags...)
@@ -53,6 +54,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestHangup(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, false)
 	p := f.serve(t, 4, smallFlags()...)
 	p.signal(t, syscall.SIGHUP)
@@ -71,6 +73,7 @@ func TestHangup(t *testing.T) {
 
 // A sidecar that serves IPv6 only since a restart has the IPv6 addresses of the slots already.
 func TestIPv6Enabled(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, true)
 	f.sidecar.Stop(t)
 	f.sidecar, f.dual = f.node.Start(t, "--enable-ipv6=false"), false

@@ -17,6 +17,7 @@ import (
 // Each reason is on the page and shown by /readyz of the real bridge, and the remedy of its row lets it
 // fill the pool.
 func TestTroubleshooting(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	harness.Must(t, err)
 	for reason, arise := range map[string]func(t *testing.T, f *fixture) (remedy func()){
