@@ -45,6 +45,8 @@ export GOFLAGS += -trimpath -buildvcs=false
 # is 0. In CI a missing compiler is an error.
 RACE ?=
 DETECTOR := $(if $(filter 1,$(shell go env CGO_ENABLED))$(filter true,$(CI)),-race)
+# In CI the tests of the packages have it at once; by hand "make checks" runs them again with it.
+UNIT_RACE := $(if $(filter true,$(CI)),$(DETECTOR),$(RACE))
 
 # The binaries of tests (test/harness). The sidecar under test writes its coverage to GOCOVERDIR.
 PLUGIN_ENV := DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
@@ -129,7 +131,7 @@ test: test-contract test-system test-unit cover ## run the tests without the lon
 .PHONY: test-unit
 test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit
-	$(PLUGIN_ENV) go test $(RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
+	$(PLUGIN_ENV) go test $(UNIT_RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
 	  -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 .PHONY: test-system
@@ -375,7 +377,7 @@ checks: check-code check-faults check-images ## run the checks that "make test" 
 # The groups are the jobs of .github/workflows/test.yml.
 .PHONY: check-code check-faults check-images
 check-code: lint lint-workflows tidy-check generate-check test-tools test-layers
-check-faults: test-race test-property faults-sample explore test-dhcp fuzz
+check-faults: $(if $(filter true,$(CI)),,test-race) test-property faults-sample explore test-dhcp fuzz
 check-images: test-observe test-deploy test-image reproducible
 
 .PHONY: fmt
