@@ -37,28 +37,28 @@ func newPod(plugin string, ipam map[string]any) (pod, error) {
 
 // call runs a verb for a container and measures the time.
 func (p pod) call(verb, container string) (time.Duration, error) {
-	if p.before != "" {
-		begin, err := pod{plugin: p.before}.call("VERSION", "none")
-		if err != nil {
-			return 0, err
+	return timed(func() error {
+		if p.before != "" {
+			if err := p.run(p.before, "VERSION", container); err != nil {
+				return err
+			}
 		}
-		p.before = ""
-		took, err := p.call(verb, container)
-		return begin + took, err
-	}
-	cmd := exec.Command(p.plugin)
+		return p.run(p.plugin, verb, container)
+	})
+}
+
+func (p pod) run(plugin, verb, container string) error {
+	cmd := exec.Command(plugin)
 	cmd.Env = []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + container, "CNI_IFNAME=eth0", "CNI_NETNS=/var/run/netns/none",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + container, "CNI_PATH=" + filepath.Dir(p.plugin),
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + container, "CNI_PATH=" + filepath.Dir(plugin),
 	}
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(p.config), &out, &out
-	return timed(func() error {
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%s %s: %w: %s", p.plugin, verb, err, out.Bytes())
-		}
-		return nil
-	})
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", plugin, verb, err, out.Bytes())
+	}
+	return nil
 }
 
 // withPods runs work with pods through the sidecar of a new node, and with pods of the bare plugin over
@@ -78,7 +78,7 @@ func (b *bench) withPods(name, plugins string, work func(ours, reference pod) er
 }
 
 // withFloor runs work with pods of the bare plugin, before each call of which the CNI plugin starts and does
-// nothing, and with pods of the bare plugin: no sidecar that is called by a process can cost less.
+// nothing, and with pods of the bare plugin: no sidecar that the CNI plugin calls can cost less.
 func (b *bench) withFloor(name string, work func(ours, reference pod) error) error {
 	store := filepath.Join(b.dir, name)
 	floor, err := barePod(b.plugins, store)

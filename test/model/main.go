@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -95,25 +96,18 @@ func (r rule) explore(scratch, name string) (found string, err error) {
 
 // build builds the exploration of the protocol with edits of its source, and returns the program.
 func build(scratch, name string, edits []edit) (program string, err error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	changed, err := apply(root, slices.Concat(edits, limits))
+	if err != nil {
+		return "", err
+	}
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for _, e := range append(edits, limits...) {
-		file, err := filepath.Abs(filepath.Join("internal/sidecar/engine/protocol", e.file))
-		if err != nil {
-			return "", err
-		}
-		from := file
-		if changed, ok := overlay.Replace[file]; ok {
-			from = changed
-		}
-		source, err := os.ReadFile(from)
-		if err != nil {
-			return "", err
-		}
-		if n := strings.Count(string(source), e.old); n != 1 {
-			return "", fmt.Errorf("%s has %d times %q; want once", e.file, n, e.old)
-		}
-		to := filepath.Join(scratch, name+"-"+e.file)
-		if err := os.WriteFile(to, []byte(strings.Replace(string(source), e.old, e.with, 1)), 0o600); err != nil {
+	for file, source := range changed {
+		to := filepath.Join(scratch, name+"-"+filepath.Base(file))
+		if err := os.WriteFile(to, []byte(source), 0o600); err != nil {
 			return "", err
 		}
 		overlay.Replace[file] = to
@@ -130,4 +124,26 @@ func build(scratch, name string, edits []edit) (program string, err error) {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return program, nil
+}
+
+// apply returns the files of the protocol that edits change, by path, with their new source. The
+// repository is in root; each edit must find its text once.
+func apply(root string, edits []edit) (changed map[string]string, err error) {
+	changed = map[string]string{}
+	for _, e := range edits {
+		file := filepath.Join(root, "internal/sidecar/engine/protocol", e.file)
+		source, ok := changed[file]
+		if !ok {
+			read, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			source = string(read)
+		}
+		if n := strings.Count(source, e.old); n != 1 {
+			return nil, fmt.Errorf("%s has %d times %q; want once", e.file, n, e.old)
+		}
+		changed[file] = strings.Replace(source, e.old, e.with, 1)
+	}
+	return changed, nil
 }
