@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -111,7 +112,8 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	if err != nil {
 		return nil, err
 	}
-	pods.After = node.watch.Connected
+	// First the bridges write what they have planned during the outage.
+	pods.After = func() bool { return node.watch.Connected() && time.Now().After(node.resumes()) }
 	c.pods = func() nodePods { return newNodePods(pods.List()) }
 	go pods.Run(ctx)
 	return c, nil

@@ -99,7 +99,7 @@ func (f *fixture) cached() (n *ciliumnode.Node, err error) {
 	return clone(f.node), err
 }
 
-func (f *fixture) returned() time.Time { return time.Time{} }
+func (f *fixture) resumes() time.Time { return time.Time{} }
 
 func (f *fixture) get(context.Context) (*ciliumnode.Node, error) {
 	time.Sleep(f.apiLatency)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
-	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 )
 
 // firstBatch is how long slots are acquired before those that are there are published. Each further batch
@@ -32,9 +31,6 @@ const patience = 30 * time.Second
 // busyPatience is how long it waits for a busy sidecar, whose plugin may have the addresses: a stop of
 // the sidecar takes up to 125 s.
 const busyPatience = 3 * time.Minute
-
-// longestWait limits how long a plan waits after an outage of the API server.
-const longestWait = 10 * time.Second
 
 // burst is how long after an acquisition the next one belongs to the same burst of pods.
 const burst = 10 * time.Second
@@ -71,8 +67,6 @@ type state struct {
 	// batch is how long slots are acquired for the next write, acquired the time of the last acquisition.
 	batch    time.Duration
 	acquired time.Time
-	// writeAt is when the first plan after the end of an outage, at returned, is applied.
-	returned, writeAt time.Time
 }
 
 func newState(delay time.Duration) *state {
@@ -99,17 +93,10 @@ func (s *state) repeatRequests() {
 }
 
 // planned ends the shortage if a plan that may acquire does not, and starts with short batches again
-// when nothing was acquired for a while. It returns how long the plan waits, the first one after the API
-// server has returned: somewhat longer than it has responded to this node. Agents write when it returns, all
-// at the same time; the bridges, which have connected one after the other, then follow one after the other.
-func (s *state) planned(plan planner.Plan, returned time.Time) (wait time.Duration) {
-	since := time.Since(returned)
-	if len(plan.Actions()) > 0 && !returned.Equal(s.returned) && since < kube.MaxRetryDelay/2 {
-		s.returned, s.writeAt = returned, time.Now().Add(min(since*9/4, longestWait))
-	}
-	wait = time.Until(s.writeAt)
+// when nothing was acquired for a while.
+func (s *state) planned(plan planner.Plan) {
 	if len(plan.Acquire) > 0 {
-		return wait
+		return
 	}
 	if !s.shortage().active() {
 		s.refusals[planner.Acquire].end(anyAddress)
@@ -121,7 +108,6 @@ func (s *state) planned(plan planner.Plan, returned time.Time) (wait time.Durati
 	if time.Since(s.acquired) > burst {
 		s.batch = firstBatch
 	}
-	return wait
 }
 
 // acquiredBatch records that slots were acquired, and whether a request failed; without a failure the next

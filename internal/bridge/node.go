@@ -80,7 +80,7 @@ func (w watchedNode) cached() (n *ciliumnode.Node, err error) {
 // errConnecting is the error of a watch whose request has not ended.
 var errConnecting = errors.New("the CiliumNode is not watched yet")
 
-func (w watchedNode) returned() time.Time { return w.watch.Returned() }
+func (w watchedNode) resumes() time.Time { return w.watch.Resumes() }
 
 func (w watchedNode) get(ctx context.Context) (*ciliumnode.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)

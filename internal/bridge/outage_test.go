@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// After an outage each of many bridges streams its CiliumNode within MaxRetryDelay and, if its agent has
-// used all addresses, publishes others with one write. It streams its pods in the next MaxRetryDelay. All
+// After an outage each of many bridges streams its CiliumNode within RetryInterval and, if its agent has
+// used all addresses, publishes others with one write in the next one. It streams its pods in the third. All
 // together send less than 20 requests in any second.
 func TestRequestsAfterOutage(t *testing.T) {
 	const bridges, slots = 100, 8
@@ -97,7 +97,7 @@ func TestRequestsAfterOutage(t *testing.T) {
 					t.Errorf("%s: 15 s later %s has the same %d addresses", outage.what, name(i), before[i])
 				}
 			}
-			advance(2*kube.MaxRetryDelay - 15*time.Second + time.Second)
+			advance(3*kube.RetryInterval - 15*time.Second + time.Second)
 			if published(0) <= before[0] {
 				t.Errorf("%s: %s has the same %d addresses", outage.what, name(0), before[0])
 			}

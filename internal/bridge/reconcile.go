@@ -30,12 +30,12 @@ const (
 )
 
 // nodeClient reads and writes the node's CiliumNode. cached returns the object of the watch, nil for
-// none, and why the watch does not work, nil if it does. returned is when the watch worked again after an
+// none, and why the watch does not work, nil if it does. resumes is when plans are applied again after an
 // outage, zero for never. checkWriteAccess checks whether the CiliumNode may be written,
 // without a write.
 type nodeClient interface {
 	cached() (n *ciliumnode.Node, err error)
-	returned() time.Time
+	resumes() time.Time
 	get(ctx context.Context) (*ciliumnode.Node, error)
 	checkWriteAccess(ctx context.Context) error
 	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
@@ -174,7 +174,7 @@ func (c *controller) step(ctx context.Context) (plan string, err error) {
 		return "", err
 	}
 	c.metrics.observed.set(time.Now())
-	wait := c.state.planned(s.plan, c.node.returned())
+	c.state.planned(s.plan)
 	var refusedSince time.Time
 	if b := c.state.shortage(); b != nil {
 		refusedSince = b.since
@@ -187,7 +187,9 @@ func (c *controller) step(ctx context.Context) (plan string, err error) {
 	if len(actions) == 0 {
 		return "", nil
 	}
-	if wait > 0 {
+	// Agents write when the API server is available again, all at the same time. The bridges, which connect
+	// one after the other, follow one after the other.
+	if wait := time.Until(c.node.resumes()); wait > 0 {
 		c.loop.Wake(wait)
 		return "", nil
 	}

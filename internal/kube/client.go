@@ -86,10 +86,10 @@ func Protobuf(c *rest.Config) *rest.Config {
 	return c
 }
 
-// MaxRetryDelay limits the delay after a failure.
-const MaxRetryDelay = 14 * time.Second
+// RetryInterval is the time between two requests of a node while the API server is unavailable.
+const RetryInterval = 7 * time.Second
 
-// Offset returns a time within MaxRetryDelay for a node, at which it repeats failed requests: nodes do not
+// Offset returns a time within RetryInterval for a node, at which it repeats failed requests: nodes do not
 // do it simultaneously. Those whose names differ only in the number at their end have equal distances
 // (multiples of the golden ratio), others random ones.
 func Offset(node string) time.Duration {
@@ -98,11 +98,11 @@ func Offset(node string) time.Duration {
 	_, _ = h.Write([]byte(prefix)) // never fails
 	number, _ := strconv.ParseUint(node[len(prefix):], 10, 32)
 	_, fraction := math.Modf(float64(h.Sum32())/(1<<32) + float64(number)*math.Phi)
-	return time.Duration(fraction * float64(MaxRetryDelay))
+	return time.Duration(fraction * float64(RetryInterval))
 }
 
 // Backoff returns the delays after failures in a row: random, so that nodes do not retry simultaneously,
-// and growing to between half of MaxRetryDelay and that.
+// and growing to between RetryInterval and twice that.
 func Backoff() wait.Backoff {
-	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: MaxRetryDelay / 2}
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: RetryInterval}
 }

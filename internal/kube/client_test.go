@@ -101,7 +101,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The nodes of a cluster are spread over MaxRetryDelay: with numbered names evenly.
+// The nodes of a cluster are spread over RetryInterval: with numbered names evenly.
 func TestOffset(t *testing.T) {
 	const nodes, parts = 100, 12
 	for name, tt := range map[string]struct {
@@ -116,10 +116,10 @@ func TestOffset(t *testing.T) {
 			var in [parts]int
 			for i := range nodes {
 				offset := Offset(tt.node(i))
-				if offset < 0 || offset >= MaxRetryDelay {
+				if offset < 0 || offset >= RetryInterval {
 					t.Fatalf("the offset of %s is %s", tt.node(i), offset)
 				}
-				in[offset*parts/MaxRetryDelay]++
+				in[offset*parts/RetryInterval]++
 			}
 			if slices.Max(in[:]) > tt.limit {
 				t.Errorf("nodes in each part are %v; want at most %d", in, tt.limit)
@@ -130,7 +130,7 @@ func TestOffset(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	b := Backoff()
-	for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, MaxRetryDelay, MaxRetryDelay} {
+	for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 2 * RetryInterval, 2 * RetryInterval} {
 		if got := b.Step(); got < limit/2 || got >= limit {
 			t.Errorf("delay %d is %s; want at least half of %s, and less than that", i, got, limit)
 		}

@@ -43,7 +43,7 @@ type Watch[T any] struct {
 	// After reports whether another watch works, nil for none. After a failed request this one waits for
 	// it: while the API server is down, one of them retries.
 	After func() bool
-	// Offset is of the moments, one in each MaxRetryDelay, at which requests are sent after two that have
+	// Offset is of the moments, one in each RetryInterval, at which requests are sent after two that have
 	// failed: when the API server is available again, each node sends its own at another time.
 	Offset time.Duration
 
@@ -64,8 +64,8 @@ type Watch[T any] struct {
 	refused  bool
 	// listed reports whether all objects were received, connected whether no request has failed since.
 	listed, connected bool
-	// returned is when they were received after failures.
-	returned time.Time
+	// resumes is the first moment after they were received after failures.
+	resumes time.Time
 }
 
 // NewWatch returns a watch of the objects O of a client. part returns their used part, with the metadata.
@@ -119,11 +119,12 @@ func (w *Watch[T]) Connected() bool {
 	return w.connected
 }
 
-// Returned returns when the objects were received after requests had failed, zero if that has not happened.
-func (w *Watch[T]) Returned() time.Time {
+// Resumes returns the node's first moment after the objects were received again, after requests had failed;
+// zero if that has not happened.
+func (w *Watch[T]) Resumes() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.returned
+	return w.resumes
 }
 
 // Err returns the error of the last request. It is Forbidden only if the one before it was, too: an API
@@ -204,17 +205,20 @@ func (w *Watch[T]) wait(ctx context.Context) {
 	failures := w.failures
 	w.mu.Unlock()
 	for failures > 1 || failures > 0 && w.After != nil {
-		now := time.Duration(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(MaxRetryDelay - (now-w.Offset)%MaxRetryDelay):
+		case <-time.After(w.untilMoment()):
 		}
 		if w.After == nil || w.After() {
 			break
 		}
 	}
 	_ = w.limiter.Wait(ctx)
+}
+
+func (w *Watch[T]) untilMoment() time.Duration {
+	return RetryInterval - (time.Duration(time.Now().UnixNano())-w.Offset)%RetryInterval
 }
 
 func (w *Watch[T]) done(verb string, err error) {
@@ -251,7 +255,7 @@ func (s store[T]) Replace(objects []any, version string) error {
 	err := s.Store.Replace(objects, version)
 	s.w.mu.Lock()
 	if s.w.listed && !s.w.connected {
-		s.w.returned = time.Now()
+		s.w.resumes = time.Now().Add(s.w.untilMoment())
 	}
 	s.w.listed, s.w.connected = true, true
 	s.w.mu.Unlock()

@@ -207,7 +207,7 @@ func TestWatch(t *testing.T) {
 					advance(time.Minute)
 					s.fail(nil)
 					before = s.count()
-					advance(MaxRetryDelay)
+					advance(RetryInterval)
 					wantPods(t, w, 1)
 					if n := s.count() - before; n != tt.later {
 						t.Errorf("%d requests after an outage; want %d", n, tt.later)
@@ -241,15 +241,15 @@ func TestOutage(t *testing.T) {
 					if one.Connected() || two.Connected() || one.Err() == nil {
 						t.Error("connected during the outage")
 					}
-					if n, m := first.count()-before, second.count()-beforeSecond; n-int(time.Hour/MaxRetryDelay) > 1 || n < int(time.Hour/MaxRetryDelay) || m > 0 {
-						t.Errorf("%d and %d requests in an hour; want one in each %s and none", n, m, MaxRetryDelay)
+					if n, m := first.count()-before, second.count()-beforeSecond; n-int(time.Hour/RetryInterval) > 1 || n < int(time.Hour/RetryInterval) || m > 0 {
+						t.Errorf("%d and %d requests in an hour; want one in each %s and none", n, m, RetryInterval)
 					}
 					before, beforeSecond = first.count(), second.count()
 					first.fail(nil)
 					second.fail(nil)
-					advance(MaxRetryDelay)
+					advance(RetryInterval)
 					wantPods(t, one, 1)
-					advance(MaxRetryDelay)
+					advance(RetryInterval)
 					wantPods(t, two, 1)
 					if n, m := first.count()-before, second.count()-beforeSecond; n != 1 || m != 1 {
 						t.Errorf("%d and %d requests after the outage; want 1 each", n, m)
