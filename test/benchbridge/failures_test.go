@@ -83,8 +83,7 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	})
 	end := time.Now()
 	published := map[string]time.Duration{}
-	requests := b.requests(t, down, end, nodes...)
-	for _, r := range requests {
+	for _, r := range b.requests(t, down, end, nodes...) {
 		if _, seen := published[r.Ref.Name]; !seen && r.publishes() {
 			published[r.Ref.Name] = max(0, r.Answered.Sub(up))
 		}
@@ -98,9 +97,12 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 		after = append(after, d)
 	}
 	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), count)
-	most := busiest(requests)
+	// An API server that starts accepts the requests of its last seconds together, and refuses most of them.
+	early := len(b.requests(t, down, up, nodes...))
+	most := busiest(b.requests(t, up, end, nodes...))
 	return []row{
 		{name, "first publication after its return", spread(after), "max <= 15s", verdict(maximum(after) <= 15*time.Second)},
+		{name, "requests while it starts", fmt.Sprint(early), "", ""},
 		{name, "requests in the busiest second after its return", fmt.Sprint(most), "<= 20/s", verdict(most <= 20)},
 	}
 }
