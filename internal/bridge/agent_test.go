@@ -54,6 +54,33 @@ func TestSilentAgent(t *testing.T) {
 	}
 }
 
+// An agent that starts may overlook a mark until the CiliumNode changes: by a ping and its end, once in each
+// limit.
+func TestOverlookedMark(t *testing.T) {
+	f := newFixture()
+	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+		waitForPool(t, f)
+		f.update(func() {
+			f.agentSilent = true
+			f.hold(5)
+			entry := f.node.Spec.IPAM.Pool[ip(5).String()]
+			entry.Owner = "delegated-ipam:suspended"
+			f.node.Spec.IPAM.Pool[ip(5).String()], f.node.Status.IPAM.ReleaseIPs[ip(5).String()] = entry, "marked-for-release"
+		})
+		advance(minAgentLimit - time.Second)
+		before := f.count(&f.patches)
+		for _, want := range []int{2, 4} {
+			advance(minAgentLimit)
+			if n := f.count(&f.patches) - before; n != want {
+				t.Errorf("%d writes; want %d", n, want)
+			}
+		}
+		if got := f.node.Status.IPAM.ReleaseIPs; len(got) != 1 || !slices.Contains(f.eventReasons(), "AgentNotResponding") {
+			t.Errorf("the handshakes are %v, the Events %v; want the mark and AgentNotResponding", got, f.eventReasons())
+		}
+	})
+}
+
 // While the API server is unavailable, the agent cannot write.
 func TestSilentAgentOutage(t *testing.T) {
 	f := newFixture()

@@ -50,6 +50,8 @@ type state struct {
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
 	unanswered, unreported map[netip.Addr]time.Time
+	// reminded is when a handshake was last taken for overlooked.
+	reminded time.Time
 	// refusals are the refused requests by kind; an acquisition has anyAddress.
 	refusals map[planner.Kind]refusals
 	// acquireFailed reports whether an acquisition of the last batch failed, for any reason.
@@ -137,6 +139,11 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 	}
 	if s.acquireFailed {
 		r.Batch = 1 // one request shows whether the failure lasts
+	}
+	for ip, since := range s.unanswered {
+		if ip != planner.Ping && time.Since(since) >= s.agentLimit() && time.Since(s.reminded) >= s.agentLimit() {
+			s.reminded, r.Overlooked = time.Now(), true
+		}
 	}
 	if b := s.shortage(); b != nil {
 		r.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
@@ -421,6 +428,10 @@ func (s *sampledPods) observe(pods int) int {
 // than the interval of its writes in small clusters.
 const minAgentLimit = 5 * time.Minute
 
+// agentLimit is how long the agent may take to respond. The release delay is longer than the interval of
+// its writes.
+func (s *state) agentLimit() time.Duration { return max(s.delay, minAgentLimit) }
+
 // observeAgent records since when the agent has not answered handshakes, and not reported the addresses
 // of pods as used.
 func (s *state) observeAgent(o planner.Observed) {
@@ -453,10 +464,9 @@ func (s *state) silentSince() time.Time {
 	return slices.MinFunc(all, time.Time.Compare)
 }
 
-// agentProblem describes an agent that does not respond; empty if it does. The release delay is longer
-// than the interval of its writes.
+// agentProblem describes an agent that does not respond; empty if it does.
 func (s *state) agentProblem() string {
-	limit := max(s.delay, minAgentLimit)
+	limit := s.agentLimit()
 	overdue := func(all map[netip.Addr]time.Time) (names []string) {
 		for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
 			if time.Since(all[ip]) >= limit {

@@ -74,6 +74,8 @@ type explorer struct {
 	deaf   bool
 	plans  []Plan
 	planID map[situation]int
+	// idOf are the plans' numbers by their actions.
+	idOf map[string]int
 	// from has the state and the step before each state.
 	from  map[world]origin
 	queue []world
@@ -150,6 +152,8 @@ type situation struct {
 	excess              bool
 	// ownRange reports whether the range is the node's own, which a bridge learns and may unlearn.
 	ownRange bool
+	// late reports whether the agent has not answered for long.
+	late bool
 }
 
 // planOf returns the number of the plan of a situation, from 1; 0 if there is nothing to do.
@@ -165,14 +169,18 @@ func (e *explorer) planOf(s situation) int {
 	for i := range explored {
 		r.Drained[exploredIP(i)] = s.drained>>i&1 != 0
 	}
+	r.Overlooked = s.late && slices.ContainsFunc(s.handshakes[:explored], func(h uint8) bool {
+		return handshakeStates[h] == MarkedForRelease || handshakeStates[h] == Released
+	})
 	if s.excess {
 		r.Excess = Count(o, r, settings).Excess
 	}
 	if p := New(o, r, settings); len(p.Actions()) > 0 {
-		same := func(other Plan) bool { return fmt.Sprint(other.Actions()) == fmt.Sprint(p.Actions()) }
-		if id = slices.IndexFunc(e.plans, same) + 1; id == 0 {
+		text := fmt.Sprint(p.Actions())
+		if id = e.idOf[text]; id == 0 {
 			e.plans = append(e.plans, p)
 			id = len(e.plans)
+			e.idOf[text] = id
 		}
 	}
 	e.planID[s] = id
@@ -181,8 +189,8 @@ func (e *explorer) planOf(s situation) int {
 
 // makePlan makes the bridge plan, from its cache or from a fresh read. A plan that withdraws or releases is
 // made from a fresh one.
-func (e *explorer) makePlan(w world, fromCache, excess, ownRange bool) (world, bool) {
-	s := situation{w.written, w.used, w.held, w.drained, w.pods(), excess, ownRange}
+func (e *explorer) makePlan(w world, fromCache, excess, ownRange, late bool) (world, bool) {
+	s := situation{w.written, w.used, w.held, w.drained, w.pods(), excess, ownRange, late}
 	if fromCache {
 		s.written, s.used = w.cache, w.cacheUsed
 	}
@@ -325,6 +333,14 @@ func (w world) see() world {
 	return w
 }
 
+// overlook makes the agent read the CiliumNode and answer the ping only, as cilium-agent does when it starts
+// before it has its allocators. It answers the marks when the CiliumNode changes.
+func (w world) overlook() world {
+	seen := w.see()
+	copy(seen.seen.handshakes[:explored], w.handshakes[:])
+	return seen
+}
+
 // writeStatus makes the agent write its status. It fails if the CiliumNode has changed since it was seen.
 func (w world) writeStatus() world {
 	own := w.allocated
@@ -379,9 +395,9 @@ func (e *explorer) steps(w world) {
 	if w.plan != 0 {
 		e.execute(w)
 	} else {
-		for choice := range 8 {
-			excess, fromCache, ownRange := choice&1 != 0, choice&2 != 0, choice&4 != 0
-			if after, plans := e.makePlan(w, fromCache, excess, ownRange); plans && (!fromCache || !w.cacheCurrent) {
+		for choice := range 16 {
+			excess, fromCache, ownRange, late := choice&1 != 0, choice&2 != 0, choice&4 != 0, choice&8 != 0
+			if after, plans := e.makePlan(w, fromCache, excess, ownRange, late); plans && (!fromCache || !w.cacheCurrent) {
 				e.reach(w, after, "bridge: plans from %s", map[bool]string{true: "its cache", false: "a read"}[fromCache])
 			}
 		}
@@ -405,12 +421,15 @@ func (e *explorer) agentSteps(w world) {
 		w2 := w
 		w2.running = true
 		e.reach(w, w2.see(), "agent: starts, and answers the marks")
+		e.reach(w, w2.overlook(), "agent: starts, and overlooks the marks")
 		return
 	}
 	stopped := w
 	stopped.running = false
 	e.reach(w, stopped.normal(), "agent: stops")
-	e.reach(w, w.see(), "agent: sees the CiliumNode, and answers the marks")
+	if !w.current {
+		e.reach(w, w.see(), "agent: sees the CiliumNode, and answers the marks")
+	}
 	e.reach(w, w.writeStatus(), "agent: writes its status")
 	if !w.restored {
 		e.reach(w, e.restore(w), "agent: restores its endpoints")
@@ -440,22 +459,27 @@ func (e *explorer) ends(start world, ownRange bool, known map[world]bool) {
 		}
 		path = append(path, w)
 		before := w
-		w.plan, w.next, w.valid, w.skipped, w.running = 0, 0, false, 0, true
-		if w = w.see(); !w.restored {
-			w = e.restore(w)
-		}
-		w = w.writeStatus().drain()
-		if after, plans := e.makePlan(w, false, true, ownRange); plans {
-			for _, s := range planSteps(e.plans[after.plan-1]) {
-				after = e.apply(w, after, s.actions)
+		for _, late := range []bool{true, false} {
+			w.plan, w.next, w.valid, w.skipped, w.running = 0, 0, false, 0, true
+			if !w.current {
+				w = w.see()
 			}
-			w = after
+			if !w.restored {
+				w = e.restore(w)
+			}
+			w = w.writeStatus().drain()
+			if after, plans := e.makePlan(w, false, true, ownRange, late); plans {
+				for _, s := range planSteps(e.plans[after.plan-1]) {
+					after = e.apply(w, after, s.actions)
+				}
+				w = after
+			}
+			w.plan, w.next, w.valid, w.skipped, w.cacheCurrent = 0, 0, false, 0, true
+			w = w.normal()
 		}
-		w.plan, w.next, w.valid, w.skipped = 0, 0, false, 0
-		if w.cacheCurrent = true; w.normal() == before {
+		if w == before {
 			break
 		}
-		w = w.normal()
 	}
 	for i, in := range w.pool {
 		if !known[w] && (in == suspended || (in == absent) != (w.held>>i&1 == 0)) || w.handshakes != [explored + 1]uint8{} && !known[w] {
@@ -469,7 +493,7 @@ func (e *explorer) ends(start world, ownRange bool, known map[world]bool) {
 }
 
 func explore(deaf bool) *explorer {
-	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, planID: map[situation]int{}, from: map[world]origin{}}
+	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, planID: map[situation]int{}, idOf: map[string]int{}, from: map[world]origin{}}
 	first := world{cacheCurrent: true}
 	e.from[first] = origin{}
 	e.queue = append(e.queue, first)

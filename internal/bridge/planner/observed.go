@@ -134,6 +134,8 @@ type Remembered struct {
 	Batch int
 	// Excess is how many slots above the watermark have been free for the release delay.
 	Excess int
+	// Overlooked reports whether the agent may have overlooked a handshake, and needs a change of the CiliumNode.
+	Overlooked bool
 	// Headroom is how many free slots are needed in addition, because none was free.
 	Headroom int
 }

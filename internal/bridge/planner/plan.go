@@ -227,13 +227,16 @@ func (b *builder) releaseExcess() {
 // memory. Before it has restored its endpoints after a restart, it would release an address that an
 // endpoint uses. So an address is marked only after it cannot be allocated any more (suspended), a
 // running agent has seen that (ping), and the agent has had time to write its used addresses (drain).
+//
+// cilium-agent overlooks handshakes that it reads at its start before it can allocate, until the CiliumNode
+// changes: by a ping.
 func (b *builder) ping() {
 	suspends := slices.ContainsFunc(b.plan.Pool, func(a Action) bool { return a.Kind == Suspend })
 	switch state := b.Handshakes[Ping]; {
 	case suspends && state != "":
 		b.plan.Unping = []Action{{Kind: Unmark, IPs: []netip.Addr{Ping}}}
 	case suspends:
-	case !b.draining:
+	case !b.draining && !b.Overlooked:
 		b.unmark(0, Ping)
 	case state == "":
 		b.add(MarkForRelease, 0, Ping)
