@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -20,41 +22,30 @@ const (
 	taken = ".taken"
 )
 
-// victim is a file of ours outside of the socket's directory.
-type victim struct {
-	path   string
-	before fs.FileInfo
-}
-
-func newVictim(t *testing.T) victim {
+// newVictim creates a file of ours outside of the socket's directory. changed returns an error if it has
+// another mode or group than at first.
+func newVictim(t *testing.T) (path string, changed func() error) {
 	t.Helper()
-	v := victim{path: filepath.Join(shortTempDir(t), "victim")}
-	must(t, os.WriteFile(v.path, nil, 0o600))
-	var err error
-	v.before, err = os.Lstat(v.path)
-	must(t, err)
-	return v
-}
-
-// changed returns an error if the file has another mode or group than at first.
-func (v victim) changed() error {
-	now, err := os.Lstat(v.path)
-	if err != nil {
+	path = filepath.Join(shortTempDir(t), "victim")
+	check.Must(t, os.WriteFile(path, nil, 0o600))
+	var before, now unix.Stat_t
+	check.Must(t, unix.Lstat(path, &before))
+	return path, func() error {
+		err := unix.Lstat(path, &now)
+		if err == nil && (before.Mode != now.Mode || before.Gid != now.Gid) {
+			err = fmt.Errorf("%s had mode %o, group %d; now it has mode %o, group %d", path, before.Mode, before.Gid, now.Mode, now.Gid)
+		}
 		return err
 	}
-	before, after := v.before.Sys().(*syscall.Stat_t), now.Sys().(*syscall.Stat_t)
-	if before.Mode != after.Mode || before.Gid != after.Gid {
-		return fmt.Errorf("%s had mode %o, group %d; now it has mode %o, group %d", v.path, before.Mode, before.Gid, after.Mode, after.Gid)
-	}
-	return nil
 }
 
 // sharedDir returns a directory in which the members of the attacker's group may write.
 func sharedDir(t *testing.T) string {
 	t.Helper()
+	check.Root(t)
 	dir := shortTempDir(t)
-	must(t, os.Chown(dir, -1, attackerID))
-	must(t, os.Chmod(dir, 0o775))
+	check.Must(t, os.Chown(dir, -1, attackerID))
+	check.Must(t, os.Chmod(dir, 0o775))
 	return dir
 }
 
@@ -70,86 +61,76 @@ func replaceStaging(staging, target string) error {
 	return os.Symlink(target, filepath.Join(staging, stagedName))
 }
 
-// attackUntil starts the attacks of a member of the directory's group, who replaces staging
-// directories until stop is closed. Each success increments replaced.
-func attackUntil(t *testing.T, stop chan struct{}, dir string, v victim, replaced *atomic.Int32) (done chan struct{}) {
-	t.Helper()
-	return asUser(t, attackerID, nil, func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+// A member of the directory's group replaces staging directories while Listen creates them.
+func TestStagingRace(t *testing.T) {
+	const wanted = 50 // without protection one of the first ten changes the victim
+	dir := sharedDir(t)
+	victim, changed := newVictim(t)
+	var replaced atomic.Int32
+	var stop atomic.Bool
+	attack := asUser(t, attackerID, nil, func() {
+		for !stop.Load() {
 			all, _ := os.ReadDir(dir)
 			for _, e := range all {
 				if strings.HasPrefix(e.Name(), ".socket-") && !strings.HasSuffix(e.Name(), taken) &&
-					replaceStaging(filepath.Join(dir, e.Name()), v.path) == nil {
+					replaceStaging(filepath.Join(dir, e.Name()), victim) == nil {
 					replaced.Add(1)
 				}
 			}
 		}
 	})
-}
-
-func TestStagingRace(t *testing.T) {
-	const wanted = 50 // without protection one of the first ten changes the victim
-	if os.Geteuid() != 0 {
-		t.Skip("acting as another user needs root")
-	}
-	v, dir := newVictim(t), sharedDir(t)
-	stop, replaced := make(chan struct{}), atomic.Int32{}
-	attack := attackUntil(t, stop, dir, v, &replaced)
-	for replaced.Load() < wanted && v.changed() == nil {
+	for replaced.Load() < wanted && changed() == nil {
 		l, err := listenAt(Options{Path: filepath.Join(dir, "s.sock"), Mode: 0o666, Group: "12345"})
 		if err == nil {
-			must(t, l.Close())
+			check.Must(t, l.Close())
 		}
 	}
-	close(stop)
+	stop.Store(true)
 	<-attack
-	must(t, v.changed())
+	check.Must(t, changed())
 }
 
-// TestReplacedStaging replaces the staging directory between two steps of Listen.
+// The staging directory is replaced between two steps of Listen.
 func TestReplacedStaging(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("chown to another group needs root")
-	}
-	v := newVictim(t)
 	dir := sharedDir(t)
+	victim, changed := newVictim(t)
 	target, err := openLocation(filepath.Join(dir, "s.sock"))
-	must(t, err)
+	check.Must(t, err)
 	defer target.dir.Close()
 	s, err := newStagingDir(target)
-	must(t, err)
-	must(t, replaceStaging(s.dir.Name(), v.path))
+	check.Must(t, err)
+	check.Must(t, replaceStaging(s.dir.Name(), victim))
 	l, _, err := s.bind(0o640, 12345)
-	must(t, err)
+	check.Must(t, err)
 	defer l.Close()
-	must(t, v.changed())
-	must(t, s.install(nil))
+	check.Must(t, changed())
+	check.Must(t, s.install(nil))
 	s.remove()
 	var stat unix.Stat_t
-	must(t, unix.Lstat(filepath.Join(dir, "s.sock"), &stat))
-	if stat.Mode != unix.S_IFSOCK|0o640 || stat.Gid != 12345 {
-		t.Errorf("the socket has mode %o, group %d", stat.Mode, stat.Gid)
-	}
+	check.Must(t, unix.Lstat(filepath.Join(dir, "s.sock"), &stat))
+	check.Equal(t, "mode of the socket", stat.Mode, unix.S_IFSOCK|0o640)
+	check.Equal(t, "group of the socket", stat.Gid, 12345)
 	if info, err := os.Lstat(filepath.Join(s.dir.Name(), stagedName)); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		t.Errorf("the link in the directory of the attacker is %v, %v; want it untouched", info, err)
 	}
 }
 
-// TestLeftoverStaging puts a directory of ours, with files, in the place of the staging directory
-// of a previous run.
-func TestLeftoverStaging(t *testing.T) {
-	path := filepath.Join(shortTempDir(t), "s.sock")
-	planted := filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"1")
-	must(t, os.Mkdir(planted, 0o700))
-	must(t, os.WriteFile(filepath.Join(planted, "precious"), nil, 0o600))
-	must(t, unix.Mkfifo(filepath.Join(planted, stagedName), 0o600))
-	listenOn(t, Options{Path: path})
-	if got := entries(t, planted); len(got) != 2 {
-		t.Errorf("the directory has %q; want both files", got)
+// Listen removes the staging directory of a previous run, not that of another socket, and none with other
+// files.
+func TestStagingCleanup(t *testing.T) {
+	dir := shortTempDir(t)
+	staging := func(socket string) string {
+		staging, err := os.MkdirTemp(dir, stagingPrefix(socket))
+		check.Must(t, err)
+		return staging
 	}
+	leaveStaleSocket(t, filepath.Join(staging("s.sock"), stagedName))
+	other, planted := staging("other.sock"), staging("s.sock")
+	check.Must(t, os.WriteFile(filepath.Join(planted, "precious"), nil, 0o600))
+	check.Must(t, unix.Mkfifo(filepath.Join(planted, stagedName), 0o600))
+	listenOn(t, Options{Path: filepath.Join(dir, "s.sock")})
+	want := []string{filepath.Base(other), filepath.Base(planted), "s.sock"}
+	slices.Sort(want)
+	check.Equal(t, "files in the directory", check.Names(t, dir), strings.Join(want, " "))
+	check.Equal(t, "files in the planted directory", check.Names(t, planted), "precious "+stagedName)
 }

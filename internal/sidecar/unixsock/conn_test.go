@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -25,8 +26,8 @@ const (
 func awaitData(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
-	must(t, err)
-	must(t, raw.Read(func(fd uintptr) bool {
+	check.Must(t, err)
+	check.Must(t, raw.Read(func(fd uintptr) bool {
 		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK)
 		return !errors.Is(err, unix.EAGAIN)
 	}))
@@ -40,65 +41,58 @@ func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 func readResponse(t *testing.T, conn *net.UnixConn) { readStatus(t, conn) }
 
 // readStatus reads a response, no more, and returns its status code.
-func readStatus(t *testing.T, conn *net.UnixConn) int {
+func readStatus(t *testing.T, conn net.Conn) int {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReaderSize(oneByte{conn}, 16), nil)
-	must(t, err)
+	check.Must(t, err)
 	_, err = io.Copy(io.Discard, res.Body)
-	must(t, err)
+	check.Must(t, err)
 	return res.StatusCode
 }
 
+func readPart(t *testing.T, conn *net.UnixConn) {
+	t.Helper()
+	_, err := io.ReadFull(conn, make([]byte, 30))
+	check.Must(t, err)
+}
+
+func closeWrite(t *testing.T, conn *net.UnixConn) { check.Must(t, conn.CloseWrite()) }
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(conn, text)
+	check.Must(t, err)
+}
+
 func TestOnUnread(t *testing.T) {
+	type steps []func(*testing.T, *net.UnixConn)
+	sent := func(text string) func(*testing.T, *net.UnixConn) {
+		return func(t *testing.T, conn *net.UnixConn) { send(t, conn, text) }
+	}
 	for name, c := range map[string]struct {
-		client func(*testing.T, *net.UnixConn)
+		client steps
 		want   int
 	}{
-		"nothing read":                {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); awaitData(t, conn) }, 1},
-		"last response, nothing read": {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); awaitData(t, conn) }, 1},
-		"part read":                   {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readPart(t, conn) }, 1},
-		"last response, part read":    {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readPart(t, conn) }, 1},
-		"all read":                    {func(t *testing.T, conn *net.UnixConn) { send(t, conn, watched); readResponse(t, conn) }, 0},
-		"last response, all read":     {func(t *testing.T, conn *net.UnixConn) { send(t, conn, last); readResponse(t, conn) }, 0},
-		"all read, then CloseWrite": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched)
-			readResponse(t, conn)
-			must(t, conn.CloseWrite())
-		}, 0},
-		"second response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched)
-			readResponse(t, conn)
-			send(t, conn, watched)
-			awaitData(t, conn)
-		}, 1},
-		"other response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched)
-			readResponse(t, conn)
-			send(t, conn, other)
-			awaitData(t, conn)
-		}, 0},
-		"pipelined other response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched+other)
-			readResponse(t, conn)
-			awaitData(t, conn)
-		}, 0},
-		"error response, nothing read": {func(t *testing.T, conn *net.UnixConn) {
-			send(t, conn, watched)
-			readResponse(t, conn)
-			send(t, conn, "invalid\r\n\r\n")
-			awaitData(t, conn)
-		}, 0},
+		"nothing read":                  {steps{sent(watched), awaitData}, 1},
+		"last response, nothing read":   {steps{sent(last), awaitData}, 1},
+		"part read":                     {steps{sent(watched), readPart}, 1},
+		"last response, part read":      {steps{sent(last), readPart}, 1},
+		"all read":                      {steps{sent(watched), readResponse}, 0},
+		"last response, all read":       {steps{sent(last), readResponse}, 0},
+		"all read, then CloseWrite":     {steps{sent(watched), readResponse, closeWrite}, 0},
+		"second response, nothing read": {steps{sent(watched), readResponse, sent(watched), awaitData}, 1},
+		"other response, nothing read":  {steps{sent(watched), readResponse, sent(other), awaitData}, 0},
+		"pipelined, nothing read":       {steps{sent(watched + other), readResponse, awaitData}, 0},
+		"error, nothing read":           {steps{sent(watched), readResponse, sent("invalid\r\n\r\n"), awaitData}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(shortTempDir(t), "s.sock")
 			l, err := listenAt(Options{Path: path})
-			must(t, err)
+			check.Must(t, err)
 			calls, closed := 0, make(chan struct{})
 			s := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, err := io.WriteString(w, strings.Repeat("x", 100))
-				if err := errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
-					t.Error(err)
-				}
+				check.NoError(t, errors.Join(err, http.NewResponseController(w).Flush()))
 				if r.URL.Path == "/watched" {
 					OnUnread(r.Context(), func() { calls++ })
 				}
@@ -110,30 +104,15 @@ func TestOnUnread(t *testing.T) {
 			}
 			stop := serveOn(t, s, l)
 			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-			must(t, err)
-			c.client(t, conn)
-			must(t, conn.Close())
+			check.Must(t, err)
+			for _, step := range c.client {
+				step(t, conn)
+			}
+			check.Must(t, conn.Close())
 			<-closed
 			stop()
-			if calls != c.want {
-				t.Errorf("%d calls; want %d", calls, c.want)
-			}
+			check.Equal(t, "calls", calls, c.want)
 		})
 	}
-}
-
-func send(t *testing.T, conn *net.UnixConn, text string) {
-	t.Helper()
-	_, err := io.WriteString(conn, text)
-	must(t, err)
-}
-
-func readPart(t *testing.T, conn *net.UnixConn) {
-	t.Helper()
-	_, err := io.ReadFull(conn, make([]byte, 30))
-	must(t, err)
-}
-
-func TestOnUnreadOtherContext(t *testing.T) {
-	OnUnread(t.Context(), func() { t.Error("f was called") })
+	OnUnread(t.Context(), func() { t.Error("f was called for another context") })
 }

@@ -2,28 +2,23 @@ package unixsock
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // The error has the full path, each fact once, and what to do.
 func TestReadOnly(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	dir := shortTempDir(t)
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
-		t.Skipf("a file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	check.Tmpfs(t, dir, "0755")
 	l, err := listenAt(Options{Path: filepath.Join(dir, "live")})
-	must(t, err)
+	check.Must(t, err)
 	leaveStaleSocket(t, filepath.Join(dir, "stale"))
-	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	check.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	listen := func(name string) error {
 		_, err := listenAt(Options{Path: filepath.Join(dir, name)})
 		return err

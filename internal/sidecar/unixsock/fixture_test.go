@@ -2,7 +2,6 @@ package unixsock
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -18,21 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // shortTempDir returns a new directory with a short path, because the path of a socket is limited.
 func shortTempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "unixsock")
-	must(t, err)
-	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, os.RemoveAll(dir)) })
 	return dir
 }
 
@@ -45,41 +38,40 @@ func listenAt(o Options) (net.Listener, error) {
 func listenOn(t *testing.T, o Options) net.Listener {
 	t.Helper()
 	l, err := listenAt(o)
-	must(t, err)
-	t.Cleanup(func() { must(t, l.Close()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, l.Close()) })
 	return l
+}
+
+// refused returns the error with which Listen refuses a path.
+func refused(t *testing.T, path string) error {
+	t.Helper()
+	l, err := listenAt(Options{Path: path})
+	if err == nil {
+		_ = l.Close()
+		t.Fatalf("Listen on %q succeeded", path)
+	}
+	return err
 }
 
 // wantReachable fails the test unless a connection to the path arrives at the listener.
 func wantReachable(t *testing.T, l net.Listener, path string) {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
-	must(t, err)
+	check.Must(t, err)
 	defer conn.Close()
 	got, err := l.Accept()
-	must(t, err)
-	must(t, got.Close())
-}
-
-// entries returns the names of the files in a directory.
-func entries(t *testing.T, dir string) []string {
-	t.Helper()
-	all, err := os.ReadDir(dir)
-	must(t, err)
-	var names []string
-	for _, e := range all {
-		names = append(names, e.Name())
-	}
-	return names
+	check.Must(t, err)
+	check.Must(t, got.Close())
 }
 
 // leaveStaleSocket creates a socket on which no process listens, as a killed process leaves it.
 func leaveStaleSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	must(t, err)
+	check.Must(t, err)
 	l.SetUnlinkOnClose(false)
-	must(t, l.Close())
+	check.Must(t, l.Close())
 }
 
 // serve runs Server on a real socket, with a handler that refuses others than callers and sends the
@@ -88,8 +80,8 @@ func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	t.Helper()
 	path = filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path, Mode: 0o666})
-	must(t, err)
-	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	check.Must(t, err)
+	check.Must(t, os.Chmod(filepath.Dir(path), 0o755))
 	reached = make(chan Peer, 10)
 	serveOn(t, Server(authorize(callers, reached), logging.Discard()), l)
 	return path, reached
@@ -112,7 +104,7 @@ func serveOn(t *testing.T, s *http.Server, l net.Listener) (stop func()) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	stop = sync.OnceFunc(func() {
-		must(t, s.Close())
+		check.Must(t, s.Close())
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
@@ -121,26 +113,12 @@ func serveOn(t *testing.T, s *http.Server, l net.Listener) (stop func()) {
 	return stop
 }
 
-// sendRequest sends a request on a connection of dial.
-func sendRequest(t *testing.T, dial func() (net.Conn, error), method, target string) *http.Response {
-	t.Helper()
-	conn, err := dial()
-	must(t, err)
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	}}
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://any.host.at.all"+target, nil)
-	must(t, err)
-	resp, err := client.Do(req)
-	must(t, err)
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp
-}
-
-// dialAs connects with the credentials of another user.
+// dialAs connects with the credentials of a user; groups are only for another one than our own.
 func dialAs(t *testing.T, path string, uid int, groups ...uint32) (conn net.Conn, err error) {
 	t.Helper()
+	if uid == os.Geteuid() {
+		return net.Dial("unix", path)
+	}
 	<-asUser(t, uid, groups, func() { conn, err = net.Dial("unix", path) })
 	return conn, err
 }
@@ -149,9 +127,7 @@ func dialAs(t *testing.T, path string, uid int, groups ...uint32) (conn net.Conn
 // belong to a thread, which terminates with its goroutine because it is never unlocked.
 func asUser(t *testing.T, uid int, groups []uint32, f func()) (done chan struct{}) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("acting as another user needs root")
-	}
+	check.Root(t)
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
@@ -174,12 +150,12 @@ func acceptFrom(t *testing.T, dial func(path string) (net.Conn, error)) net.Conn
 	t.Helper()
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l := listenOn(t, Options{Path: path, Mode: 0o666})
-	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	check.Must(t, os.Chmod(filepath.Dir(path), 0o755))
 	client, err := dial(path)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	server, err := l.Accept()
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	return server
 }

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // withoutCapChown runs f as root without capabilities and with one supplementary group, as in a
@@ -19,9 +20,9 @@ func withoutCapChown(t *testing.T, supplementary uint32, f func()) {
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&header, &none[0]); err != nil {
 			t.Error(err)
-			return
+		} else {
+			f()
 		}
-		f()
 	})
 }
 
@@ -43,8 +44,8 @@ func TestSocketGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := shortTempDir(t)
 			if tt.inherited != 0 {
-				must(t, os.Chown(dir, -1, tt.inherited))
-				must(t, os.Chmod(dir, 0o755|os.ModeSetgid))
+				check.Must(t, os.Chown(dir, -1, tt.inherited))
+				check.Must(t, os.Chmod(dir, 0o755|os.ModeSetgid))
 			}
 			path := filepath.Join(dir, "s.sock")
 			o := Options{Path: path, Group: tt.group}
@@ -54,39 +55,20 @@ func TestSocketGroup(t *testing.T) {
 				}
 				l, err := listenAt(o)
 				if tt.fails {
-					wantGroupError(t, err)
+					check.Error(t, err, "60915", "(it has 0, 60914)", "CAP_CHOWN", "supplementalGroups", "runAsGroup",
+						"SupplementaryGroups=", "--socket-group", "operation not permitted")
 					return
 				}
-				if err != nil {
-					t.Error(err)
+				if check.NoError(t, err); err != nil {
 					return
 				}
 				var stat unix.Stat_t
-				if err := unix.Lstat(path, &stat); err != nil || int(stat.Gid) != tt.want {
-					t.Errorf("group %d, %v; want %d", stat.Gid, err, tt.want)
-				}
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
+				check.NoError(t, unix.Lstat(path, &stat))
+				check.Equal(t, "group", int(stat.Gid), tt.want)
+				check.NoError(t, l.Close())
 			})
-			if left := entries(t, dir); len(left) > 0 {
-				t.Errorf("left %q", left)
-			}
+			check.Equal(t, "files in the directory", check.Names(t, dir), "")
 		})
-	}
-}
-
-// wantGroupError wants the group, the cause and the remedy.
-func wantGroupError(t *testing.T, err error) {
-	t.Helper()
-	if err == nil {
-		t.Error("Listen succeeded")
-		return
-	}
-	for _, want := range []string{"60915", "(it has 0, 60914)", "CAP_CHOWN", "supplementalGroups", "runAsGroup", "SupplementaryGroups=", "--socket-group", "operation not permitted"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q lacks %q", err, want)
-		}
 	}
 }
 
@@ -99,9 +81,7 @@ func TestCheckGroup(t *testing.T) {
 		"by name, of root": {Group: map[bool]string{true: "root"}[os.Getegid() == 0]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := o.CheckGroup(); err != nil {
-				t.Error(err)
-			}
+			check.NoError(t, o.CheckGroup())
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // acceptWithin accepts connections within limits and sends a byte on each. It returns the socket's
@@ -27,9 +28,9 @@ func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, ac
 	log.SetOutput(&out)
 	repeated := logging.NewRepeated(log, time.Hour)
 	limited, err := Listen(Options{Path: path, Mode: 0o666}, callers, repeated)
-	must(t, err)
+	check.Must(t, err)
 	limited.(*listener).limits = limits
-	must(t, os.Chmod(filepath.Dir(path), 0o755))
+	check.Must(t, os.Chmod(filepath.Dir(path), 0o755))
 	conns := make(chan net.Conn, 100)
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -38,14 +39,13 @@ func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, ac
 			if err != nil {
 				return
 			}
-			if _, err := conn.Write([]byte{1}); err != nil {
-				t.Error(err)
-			}
+			_, err = conn.Write([]byte{1})
+			check.NoError(t, err)
 			conns <- conn
 		}
 	})
 	stop = sync.OnceValue(func() string {
-		must(t, limited.Close())
+		check.Must(t, limited.Close())
 		running.Wait()
 		repeated.Stop()
 		return out.String()
@@ -58,7 +58,7 @@ func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, ac
 func admitted(t *testing.T, path string, uid int) bool {
 	t.Helper()
 	conn, err := dialAs(t, path, uid)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.ReadFull(conn, make([]byte, 1))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -75,33 +75,28 @@ func TestLimit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		limits limits
-		steps  []step
 		log    string
+		steps  []step
 	}{
 		"one user": {
-			limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9},
+			limits{9, 9, 2, 9, 9}, "2 of one user",
 			[]step{{first, true}, {first, true}, {first, false}, {second, true}, {0, true}},
-			"2 of one user",
 		},
 		"ordinary users": {
-			limits{total: 9, ordinary: 3, user: 2, refused: 9, refusedUser: 9},
+			limits{9, 3, 2, 9, 9}, "3 of users other than root",
 			[]step{{first, true}, {first, true}, {second, true}, {third, false}, {0, true}},
-			"3 of users other than root",
 		},
 		"total": {
-			limits{total: 3, ordinary: 9, user: 9, refused: 9, refusedUser: 9},
+			limits{3, 9, 9, 9, 9}, "3 in total",
 			[]step{{0, true}, {first, true}, {second, true}, {0, false}, {third, false}},
-			"3 in total",
 		},
 		"refused user": {
-			limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1},
+			limits{9, 9, 9, 9, 1}, "1 of a user who may not call",
 			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
-			"1 of a user who may not call",
 		},
 		"refused users": {
-			limits{total: 9, ordinary: 9, user: 9, refused: 2, refusedUser: 1},
+			limits{9, 9, 9, 2, 1}, "2 of users who may not call",
 			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
-			"2 of users who may not call",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,34 +106,27 @@ func TestLimit(t *testing.T) {
 					t.Errorf("connection %d, of user %d: accepted is %t; want %t", i, s.uid, got, s.want)
 				}
 			}
-			if log := stop(); !strings.Contains(log, c.log) {
-				t.Errorf("logged %q; want %q", log, c.log)
-			}
+			check.Contains(t, stop(), c.log)
 		})
 	}
 }
 
 func TestLimitClosedConnection(t *testing.T) {
-	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 1, refusedUser: 1})
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{9, 9, 1, 1, 1})
 	for _, uid := range []int{0, 70001} {
 		for range 3 {
-			if !admitted(t, path, uid) || admitted(t, path, uid) {
-				t.Errorf("user %d: want one connection accepted and the next one closed", uid)
-			}
+			check.True(t, admitted(t, path, uid), "user %d: the first connection was closed", uid)
+			check.True(t, !admitted(t, path, uid), "user %d: the second connection was accepted", uid)
 			conn := <-accepted
-			must(t, conn.Close())
+			check.Must(t, conn.Close())
 			_ = conn.Close() // must not count twice
 		}
 	}
 }
 
 func TestNewLimits(t *testing.T) {
-	if got, want := newLimits(maxConnections), (limits{total: 1024, ordinary: 768, user: 512, refused: 32, refusedUser: 8}); got != want {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
-	if got, want := newLimits(32), (limits{total: 32, ordinary: 24, user: 16, refused: 1, refusedUser: 1}); got != want {
-		t.Errorf("few descriptors: got %+v; want %+v", got, want)
-	}
+	check.Equal(t, "limits", newLimits(maxConnections), limits{1024, 768, 512, 32, 8})
+	check.Equal(t, "limits with few descriptors", newLimits(32), limits{32, 24, 16, 1, 1})
 }
 
 func TestHeaderLimits(t *testing.T) {
@@ -158,14 +146,12 @@ func TestHeaderLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, _ := serve(t, Callers{})
-			conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-			must(t, err)
+			conn, err := net.Dial("unix", path)
+			check.Must(t, err)
 			defer conn.Close()
 			for _, want := range c.want {
 				send(t, conn, c.request)
-				if got := readStatus(t, conn); got != want {
-					t.Errorf("status %d; want %d", got, want)
-				}
+				check.Equal(t, "status", readStatus(t, conn), want)
 			}
 		})
 	}

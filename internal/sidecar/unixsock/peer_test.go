@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestSupplementaryGroups(t *testing.T) {
@@ -31,22 +32,17 @@ func TestPeerOfOtherConnections(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	if peer, err := PeerOf(a); err == nil {
-		t.Errorf("peer of a net.Pipe: %+v", peer)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	check.Must(t, err)
 	defer l.Close()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
-	defer conn.Close()
-	if peer, err := PeerOf(conn); err == nil {
-		t.Errorf("peer of a TCP connection: %+v", peer)
-	}
+	tcp, err := net.Dial("tcp", l.Addr().String())
+	check.Must(t, err)
+	defer tcp.Close()
 	closed := acceptFrom(t, func(path string) (net.Conn, error) { return net.Dial("unix", path) })
-	must(t, closed.Close())
-	if peer, err := PeerOf(closed); err == nil {
-		t.Errorf("peer of a closed connection: %+v", peer)
+	check.Must(t, closed.Close())
+	for name, conn := range map[string]net.Conn{"net.Pipe": a, "TCP": tcp, "closed": closed} {
+		peer, err := PeerOf(conn)
+		check.True(t, err != nil, "peer of a connection, %s: %+v", name, peer)
 	}
 }
 
@@ -68,58 +64,48 @@ func TestCallersAllow(t *testing.T) {
 		"other IDs":                          {Callers{UIDs: []int{5}, GIDs: []int{6}}, foreign, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.callers.Allow(c.peer); got != c.want {
-				t.Errorf("got %t, want %t", got, c.want)
-			}
+			check.Equal(t, "allowed", c.callers.Allow(c.peer), c.want)
 		})
 	}
 }
 
-func TestOwnUser(t *testing.T) {
-	path, reached := serve(t, Callers{})
-	dial := func() (net.Conn, error) { return net.Dial("unix", path) }
-	resp := sendRequest(t, dial, http.MethodPost, "/v1/ipam")
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("status %s", resp.Status)
-	}
-	if got := <-reached; got.PID != os.Getpid() || got.UID != os.Geteuid() || got.GID != os.Getegid() {
-		t.Errorf("peer %+v, want PID %d, user %d, group %d", got, os.Getpid(), os.Geteuid(), os.Getegid())
-	}
-}
-
-func TestForeignUser(t *testing.T) {
-	path, reached := serve(t, Callers{UIDs: []int{70002}})
-	resp := sendRequest(t, func() (net.Conn, error) { return dialAs(t, path, 70001) }, http.MethodPost, "/v1/ipam")
-	if resp.StatusCode != http.StatusForbidden || len(reached) > 0 {
-		t.Errorf("status %s, %d requests were allowed; want 403 and none", resp.Status, len(reached))
-	}
-}
-
-func TestAllowedUser(t *testing.T) {
-	for name, callers := range map[string]Callers{
-		"user":                {UIDs: []int{70001}},
-		"primary group":       {GIDs: []int{70001}},
-		"supplementary group": {GIDs: []int{70100}},
+// Server adds the peer of each connection to the context of its requests.
+func TestPeerFrom(t *testing.T) {
+	for name, c := range map[string]struct {
+		callers Callers
+		uid     int
+		want    int
+	}{
+		"our own user":        {Callers{}, os.Geteuid(), http.StatusOK},
+		"another user":        {Callers{UIDs: []int{70002}}, 70001, http.StatusForbidden},
+		"allowed user":        {Callers{UIDs: []int{70001}}, 70001, http.StatusOK},
+		"primary group":       {Callers{GIDs: []int{70001}}, 70001, http.StatusOK},
+		"supplementary group": {Callers{GIDs: []int{70100}}, 70001, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, reached := serve(t, callers)
-			dial := func() (net.Conn, error) { return dialAs(t, path, 70001, 70099, 70100) }
-			if resp := sendRequest(t, dial, http.MethodPost, "/v1/ipam"); resp.StatusCode != http.StatusOK {
-				t.Fatalf("status %s", resp.Status)
+			path, reached := serve(t, c.callers)
+			conn, err := dialAs(t, path, c.uid, 70099, 70100)
+			check.Must(t, err)
+			defer conn.Close()
+			send(t, conn, other)
+			check.Equal(t, "status", readStatus(t, conn), c.want)
+			if len(reached) != map[int]int{http.StatusOK: 1}[c.want] {
+				t.Fatalf("%d requests were allowed", len(reached))
 			}
-			if got := <-reached; got.UID != 70001 {
-				t.Errorf("peer %+v", got)
+			if c.want == http.StatusOK {
+				got := <-reached
+				check.True(t, got.PID == os.Getpid() && got.UID == c.uid, "peer %+v", got)
 			}
 		})
 	}
-}
-
-func TestUnknownPeer(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	serveOn(t, Server(authorize(Callers{}, nil), logging.Discard()), l)
-	dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
-	if resp := sendRequest(t, dial, http.MethodGet, "/v1/ipam"); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("status %s", resp.Status)
-	}
+	t.Run("unknown", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		check.Must(t, err)
+		serveOn(t, Server(authorize(Callers{}, nil), logging.Discard()), l)
+		conn, err := net.Dial("tcp", l.Addr().String())
+		check.Must(t, err)
+		defer conn.Close()
+		send(t, conn, other)
+		check.Equal(t, "status", readStatus(t, conn), http.StatusForbidden)
+	})
 }

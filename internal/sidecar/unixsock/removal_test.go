@@ -1,11 +1,14 @@
 package unixsock
 
 import (
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestRemove(t *testing.T) {
@@ -13,17 +16,15 @@ func TestRemove(t *testing.T) {
 	path := filepath.Join(dir, "s.sock")
 	leaveStaleSocket(t, path)
 	staging, err := os.MkdirTemp(dir, stagingPrefix("s.sock"))
-	must(t, err)
+	check.Must(t, err)
 	leaveStaleSocket(t, filepath.Join(staging, stagedName))
 	other, err := os.MkdirTemp(dir, stagingPrefix("other.sock"))
-	must(t, err)
+	check.Must(t, err)
 	removed, err := Remove(path)
 	if want := []string{path, staging}; err != nil || !slices.Equal(removed, want) {
 		t.Errorf("removed %q, %v; want %q", removed, err, want)
 	}
-	if got := entries(t, dir); !slices.Equal(got, []string{filepath.Base(other)}) {
-		t.Errorf("the directory has %q; want the file of another socket", got)
-	}
+	check.Equal(t, "files in the directory", check.Names(t, dir), filepath.Base(other))
 	for _, path := range []string{path, filepath.Join(dir, "none", "s.sock")} {
 		if removed, err := Remove(path); err != nil || len(removed) > 0 {
 			t.Errorf("%s: removed %q, %v; want nothing", path, removed, err)
@@ -31,44 +32,59 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestRemoveRefused(t *testing.T) {
+// Listen and Remove refuse a path with what they must not replace, and leave it. A staging directory that is
+// not ours is a reason for Remove only.
+func TestRefused(t *testing.T) {
+	staging := func(path string) string { return filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"x") }
 	for name, tt := range map[string]struct {
-		plant func(t *testing.T, path string)
-		want  string
+		plant      func(t *testing.T, path string)
+		want       string
+		removeOnly bool
 	}{
-		"live socket": {func(t *testing.T, path string) { listenOn(t, Options{Path: path}) }, "already listens"},
-		"file":        {func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o600)) }, "not a socket"},
+		"live socket": {func(t *testing.T, path string) { listenOn(t, Options{Path: path}) }, "already listens", false},
+		"file":        {func(t *testing.T, path string) { check.Must(t, os.WriteFile(path, nil, 0o600)) }, "not a socket", false},
+		"directory":   {func(t *testing.T, path string) { check.Must(t, os.Mkdir(path, 0o700)) }, "not a socket", false},
 		"link to a stale socket": {func(t *testing.T, path string) {
 			leaveStaleSocket(t, path+".real")
-			must(t, os.Symlink(path+".real", path))
-		}, "not a socket"},
+			check.Must(t, os.Symlink(path+".real", path))
+		}, "not a socket", false},
+		"datagram socket": {func(t *testing.T, path string) {
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			check.Must(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+		}, "it is unknown whether", false},
 		"socket of another user": {func(t *testing.T, path string) {
-			if os.Geteuid() != 0 {
-				t.Skip("changing an owner needs root")
-			}
+			check.Root(t)
 			leaveStaleSocket(t, path)
-			must(t, os.Chown(path, 60914, -1))
-		}, "user 60914"},
+			check.Must(t, os.Chown(path, 60914, -1))
+		}, "user 60914", true},
 		"staging directory with a file": {func(t *testing.T, path string) {
-			staging, err := os.MkdirTemp(filepath.Dir(path), stagingPrefix("s.sock"))
-			must(t, err)
-			must(t, os.WriteFile(filepath.Join(staging, "x"), nil, 0o600))
-		}, "staging directory"},
+			check.Must(t, os.Mkdir(staging(path), 0o700))
+			check.Must(t, os.WriteFile(filepath.Join(staging(path), "x"), nil, 0o600))
+		}, "staging directory", true},
 		"staging directory is a link": {func(t *testing.T, path string) {
-			must(t, os.Symlink(t.TempDir(), filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"x")))
-		}, "staging directory"},
+			check.Must(t, os.Symlink(t.TempDir(), staging(path)))
+		}, "staging directory", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shortTempDir(t)
 			path := filepath.Join(dir, "s.sock")
 			tt.plant(t, path)
-			before := entries(t, dir)
-			if removed, err := Remove(path); err == nil || !strings.Contains(err.Error(), tt.want) || len(removed) > 0 {
-				t.Errorf("removed %q, %v; want an error with %q", removed, err, tt.want)
+			before, names := lstat(path), check.Names(t, dir)
+			if !tt.removeOnly {
+				check.Error(t, refused(t, path), path, tt.want)
 			}
-			if after := entries(t, dir); !slices.Equal(before, after) {
-				t.Errorf("the directory has %q; want %q", after, before)
-			}
+			removed, err := Remove(path)
+			check.Error(t, err, path[:len(path)-len("s.sock")], tt.want)
+			check.Equal(t, "removed files", len(removed), 0)
+			check.Equal(t, "files in the directory", check.Names(t, dir), names)
+			check.True(t, os.SameFile(before, lstat(path)) || before == nil, "the file was replaced")
 		})
 	}
+}
+
+// lstat returns the file at a path; nil if there is none.
+func lstat(path string) fs.FileInfo {
+	info, _ := os.Lstat(path)
+	return info
 }

@@ -1,9 +1,7 @@
 package unixsock
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,12 +13,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestBodyLimit(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path})
-	must(t, err)
+	check.Must(t, err)
 	reached := make(chan int64, 10)
 	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.ContentLength }), logging.Discard()), l)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -46,24 +45,19 @@ func TestBodyLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+c.path, io.LimitReader(zeros{}, c.length))
-			must(t, err)
+			check.Must(t, err)
 			if r.ContentLength = c.length; c.chunked {
 				r.ContentLength = -1
 			}
 			resp, err := client.Do(r)
-			must(t, err)
-			must(t, resp.Body.Close())
-			if resp.StatusCode != c.want {
-				t.Errorf("status %s, want %d", resp.Status, c.want)
-			}
+			check.Must(t, err)
+			check.Must(t, resp.Body.Close())
+			check.Equal(t, "status", resp.StatusCode, c.want)
 			if got, want := len(reached), map[int]int{http.StatusOK: 1}[c.want]; got != want {
 				t.Fatalf("%d requests reached the handler; want %d", got, want)
 			}
-			// By the length the router recognizes a body.
-			if c.want == http.StatusOK {
-				if got := <-reached; got != c.length {
-					t.Errorf("the handler got a length of %d, want %d", got, c.length)
-				}
+			if c.want == http.StatusOK { // by the length the router recognizes a body
+				check.Equal(t, "length", <-reached, c.length)
 			}
 		})
 	}
@@ -75,17 +69,12 @@ func TestUnreadableBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, reached := serve(t, Callers{})
 			conn, err := net.Dial("unix", path)
-			must(t, err)
+			check.Must(t, err)
 			defer conn.Close()
-			_, err = fmt.Fprintf(conn, "POST /v1/ipam HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n%s", body)
-			must(t, err)
-			must(t, conn.(*net.UnixConn).CloseWrite())
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			must(t, err)
-			must(t, resp.Body.Close())
-			if resp.StatusCode != http.StatusBadRequest || len(reached) > 0 {
-				t.Errorf("status %s, %d requests reached the handler; want 400 and none", resp.Status, len(reached))
-			}
+			send(t, conn, "POST /v1/ipam HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n"+body)
+			check.Must(t, conn.(*net.UnixConn).CloseWrite())
+			check.Equal(t, "status", readStatus(t, conn), http.StatusBadRequest)
+			check.Equal(t, "requests that reached the handler", len(reached), 0)
 		})
 	}
 }
@@ -97,16 +86,8 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 func TestTimeouts(t *testing.T) {
 	s := Server(http.NotFoundHandler(), logging.Discard())
 	const clientTimeout = 90
-	if s.WriteTimeout.Seconds() <= clientTimeout {
-		t.Errorf("the write timeout is %s; want more than the %d s of the clients", s.WriteTimeout, clientTimeout)
-	}
-	for name, d := range map[string]float64{
-		"header": s.ReadHeaderTimeout.Seconds(), "read": s.ReadTimeout.Seconds(), "idle": s.IdleTimeout.Seconds(),
-	} {
-		if d <= 0 {
-			t.Errorf("there is no %s timeout", name)
-		}
-	}
+	check.True(t, s.WriteTimeout.Seconds() > clientTimeout, "the write timeout is %s", s.WriteTimeout)
+	check.True(t, min(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout) > 0, "a timeout is missing in %+v", s)
 }
 
 func TestServerErrorLog(t *testing.T) {
@@ -114,7 +95,5 @@ func TestServerErrorLog(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(&out)
 	Server(http.NotFoundHandler(), log).ErrorLog.Print("http: something")
-	if !strings.Contains(out.String(), "level=warning") || !strings.Contains(out.String(), "http: something") {
-		t.Errorf("logged %q", out.String())
-	}
+	check.Contains(t, out.String(), "level=warning", "http: something")
 }

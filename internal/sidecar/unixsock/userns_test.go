@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // peerHelper makes the test binary print the peer of the connection that it inherits, and whether the
@@ -23,10 +25,10 @@ func TestPeerHelper(t *testing.T) {
 		t.Skip("run by TestUserNamespace")
 	}
 	conn, err := net.FileConn(os.NewFile(3, "connection"))
-	must(t, err)
+	check.Must(t, err)
 	peer, err := PeerOf(conn)
-	must(t, err)
-	must(t, json.NewEncoder(os.NewFile(4, "answer")).Encode(map[string]any{"peer": peer, "allowed": callersOfNobody().Allow(peer)}))
+	check.Must(t, err)
+	check.Must(t, json.NewEncoder(os.NewFile(4, "answer")).Encode(map[string]any{"peer": peer, "allowed": callersOfNobody().Allow(peer)}))
 }
 
 // In a user namespace each user without a mapping looks like nobody to the kernel's callers.
@@ -48,10 +50,10 @@ func TestUserNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, err := acceptFrom(t, func(path string) (net.Conn, error) { return dialAs(t, path, c.uid, group) }).(*conn).File()
-			must(t, err)
+			check.Must(t, err)
 			defer server.Close()
 			answer, stdout, err := os.Pipe()
-			must(t, err)
+			check.Must(t, err)
 			defer answer.Close()
 			cmd := exec.Command("/proc/self/exe", "-test.run=^TestPeerHelper$")
 			cmd.Env = append(os.Environ(), peerHelper+"=1")
@@ -60,7 +62,7 @@ func TestUserNamespace(t *testing.T) {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: c.maps, GidMappings: c.maps}
 			}
 			out, err := cmd.CombinedOutput()
-			must(t, stdout.Close())
+			check.Must(t, stdout.Close())
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -68,7 +70,7 @@ func TestUserNamespace(t *testing.T) {
 				Peer    Peer
 				Allowed bool
 			}
-			must(t, json.NewDecoder(answer).Decode(&got))
+			check.Must(t, json.NewDecoder(answer).Decode(&got))
 			if got.Allowed != c.want {
 				t.Errorf("peer %+v: allowed is %t, want %t", got.Peer, got.Allowed, c.want)
 			}
