@@ -2,15 +2,14 @@ package doctor
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// listed returns an attachment in the list.
 func listed(owner, state string, addresses ...string) *models.Attachment {
 	a := &models.Attachment{Owner: owner, Network: "pods", ContainerID: ownID(owner), Interface: "eth0", State: state}
 	for _, ip := range addresses {
@@ -19,8 +18,7 @@ func listed(owner, state string, addresses ...string) *models.Attachment {
 	return a
 }
 
-// observed returns the observations of a ready sidecar with an empty list and an empty
-// store, with changes.
+// observed returns the observations of a ready sidecar with an empty list and an empty store, with changes.
 func observed(changes ...func(*Observations)) *Observations {
 	o := &Observations{
 		Status: &models.DelegatedIPAMStatus{Ready: true},
@@ -41,11 +39,6 @@ func stored(all ...hostlocal.Lease) func(*Observations) {
 	return func(o *Observations) { o.pools[0].store.leases = all }
 }
 
-// compare returns the findings of the checks that compare the sidecar with the stores.
-func compare(o *Observations) []Finding {
-	return run(o, "sidecar", "store", "stale-lease-files", "leases", "attachments")
-}
-
 // problems returns state, check and address of each finding that is not OK.
 func problems(all []Finding) []string {
 	var out []string
@@ -58,11 +51,13 @@ func problems(all []Finding) []string {
 }
 
 func TestStoresAndList(t *testing.T) {
+	before := func(all ...*models.Attachment) func(*Observations) { return func(o *Observations) { o.Before = all } }
+	after := func(all ...*models.Attachment) func(*Observations) { return func(o *Observations) { o.After = all } }
 	const held, adding, releasing, cooldown = models.AttachmentStateHeld, models.AttachmentStateAdding, models.AttachmentStateReleasing, models.AttachmentStateCooldown
 	lease := leased("10.15.0.2", ownID("router"))
 	ofInterface, ofNetwork := listed("router", held, "10.15.0.2"), listed("router", held, "10.15.0.2")
 	ofInterface.Interface, ofNetwork.Network = "eth1", "others"
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		observed *Observations
 		want     []string
 	}{
@@ -80,10 +75,10 @@ func TestStoresAndList(t *testing.T) {
 		"lost lease":                          {observed(both(listed("router", held, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"lost lease in cooldown":              {observed(both(listed("router", cooldown, "10.15.0.2"))), []string{"error leases 10.15.0.2"}},
 		"lease of another ID":                 {observed(both(listed("router", held, "10.15.0.2")), stored(leased("10.15.0.2", "pod"))), []string{"error leases 10.15.0.2"}},
-		"allocated before the store was read": {observed(func(o *Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
-		"allocated after the store was read":  {observed(func(o *Observations) { o.After = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
-		"released after the store was read":   {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }, stored(lease)), nil},
-		"released before the store was read":  {observed(func(o *Observations) { o.Before = []*models.Attachment{listed("router", held, "10.15.0.2")} }), nil},
+		"allocated before the store was read": {observed(after(listed("router", held, "10.15.0.2")), stored(lease)), nil},
+		"allocated after the store was read":  {observed(after(listed("router", held, "10.15.0.2"))), nil},
+		"released after the store was read":   {observed(before(listed("router", held, "10.15.0.2")), stored(lease)), nil},
+		"released before the store was read":  {observed(before(listed("router", held, "10.15.0.2"))), nil},
 		"stale files":                         {observed(func(o *Observations) { o.pools[0].store.stale = ips("10.15.0.3", "fd00::3") }), []string{"warning stale-lease-files 10.15.0.3", "warning stale-lease-files fd00::3"}},
 		"removed stale files":                 {observed(func(o *Observations) { o.pools[0].store.removed = ips("10.15.0.3") }), nil},
 		"unreadable store":                    {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.pools[0].store.err = errors.New("no") }), []string{"error store "}},
@@ -95,41 +90,12 @@ func TestStoresAndList(t *testing.T) {
 		"no list":                 {observed(stored(lease), func(o *Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
 		"no response":             {&Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
 		"no response, stale file": {&Observations{StatusErr: errors.New("no"), pools: []pool{newPool(func(p *pool) { p.store.leases, p.store.stale = []hostlocal.Lease{lease}, ips("10.15.0.3") })}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
-		"not ready, two reasons":  {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"a", "b"}} }), []string{"error sidecar ", "error sidecar "}},
-		"not ready, no reason":    {observed(func(o *Observations) { o.Status = &models.DelegatedIPAMStatus{} }), []string{"error sidecar "}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
-			got := compare(tt.observed)
-			if !slices.Equal(problems(got), tt.want) {
-				t.Errorf("got %q, want %q", problems(got), tt.want)
-			}
+			got := run(tt.observed, "sidecar", "store", "stale-lease-files", "leases", "attachments")
+			check.Equal(t, "problems", problems(got), tt.want)
 			wantRemedies(t, got)
 		})
-	}
-}
-
-func TestMessages(t *testing.T) {
-	broken := compare(observed(func(o *Observations) {
-		o.ListErr = errors.New("list-reason")
-		o.Status = &models.DelegatedIPAMStatus{Reasons: []string{"ready-reason"}}
-		o.pools[0].store.err = errors.New("store-reason")
-		o.pools[0].store.stale = ips("10.15.0.3")
-	}))
-	silent := compare(&Observations{StatusErr: errors.New("status-reason")})
-	leaked := compare(observed(stored(leased("10.15.0.2", ownID("router")))))
-	lost := compare(observed(both(listed("health", models.AttachmentStateHeld, "10.15.0.7"))))
-	var text strings.Builder
-	for _, f := range slices.Concat(broken, silent, leaked, lost) {
-		text.WriteString(f.Message + "\n")
-	}
-	for _, want := range []string{
-		"list-reason", "ready-reason", "store-reason", "status-reason",
-		"/data/pods/10.15.0.3", "/data/pods/10.15.0.2", ownID("router"), "/data/pods/10.15.0.7", ownID("health"),
-	} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no message contains %q:\n%s", want, text.String())
-		}
 	}
 }
 
@@ -143,7 +109,26 @@ func TestOrder(t *testing.T) {
 		got = append(got, f.Check)
 	}
 	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-files plugin-state store stale-lease-files"
-	if strings.Join(got, " ") != want {
-		t.Errorf("found %v; want %s", got, want)
+	check.True(t, strings.Join(got, " ") == want, "found %v; want %s", got, want)
+}
+
+func TestWorst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		states []State
+		want   State
+	}{
+		"none":        {nil, OK},
+		"all ok":      {[]State{OK, OK}, OK},
+		"warning":     {[]State{OK, Warning, OK}, Warning},
+		"error first": {[]State{Error, Warning, OK}, Error},
+		"error last":  {[]State{OK, Warning, Error}, Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []Finding
+			for _, s := range tt.states {
+				all = append(all, Finding{State: s})
+			}
+			check.Equal(t, "worst", Worst(all), tt.want)
+		})
 	}
 }

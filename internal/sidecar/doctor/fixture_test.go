@@ -15,9 +15,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// node has a directory for a store of host-local.
 type node struct {
 	t *testing.T
 	// data is the dataDir, store the network's directory.
@@ -33,13 +33,12 @@ func newNode(t *testing.T) node {
 // put writes files into the store: pairs of name and content.
 func (n node) put(files ...string) {
 	n.t.Helper()
-	must(n.t, os.MkdirAll(n.store, 0o755))
+	check.Must(n.t, os.MkdirAll(n.store, 0o755))
 	for i := 0; i+1 < len(files); i += 2 {
-		must(n.t, os.WriteFile(filepath.Join(n.store, files[i]), []byte(files[i+1]), 0o600))
+		check.Must(n.t, os.WriteFile(filepath.Join(n.store, files[i]), []byte(files[i+1]), 0o600))
 	}
 }
 
-// has reports whether the store has a file.
 func (n node) has(name string) bool {
 	n.t.Helper()
 	_, err := os.Lstat(filepath.Join(n.store, name))
@@ -60,16 +59,9 @@ func (n node) collect(ctx context.Context, repair bool) store {
 func (n node) lock() func() {
 	n.t.Helper()
 	f, err := os.OpenFile(filepath.Join(n.store, "lock"), os.O_RDONLY|os.O_CREATE, 0o750)
-	must(n.t, err)
-	must(n.t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
-	return func() { must(n.t, f.Close()) }
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(n.t, err)
+	check.Must(n.t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	return func() { check.Must(n.t, f.Close()) }
 }
 
 func ips(texts ...string) []netip.Addr {
@@ -80,7 +72,6 @@ func ips(texts ...string) []netip.Addr {
 	return all
 }
 
-// wantStore compares the addresses of a store.
 func wantStore(t *testing.T, got store, held, stale, removed []netip.Addr) {
 	t.Helper()
 	if got.err != nil {
@@ -93,25 +84,20 @@ func wantStore(t *testing.T, got store, held, stale, removed []netip.Addr) {
 	for what, c := range map[string]struct{ got, want []netip.Addr }{
 		"held": {leased, held}, "stale": {got.stale, stale}, "removed": {got.removed, removed},
 	} {
-		if !slices.Equal(c.got, c.want) {
-			t.Errorf("%s are %v; want %v", what, c.got, c.want)
-		}
+		check.True(t, slices.Equal(c.got, c.want), "%s are %v; want %v", what, c.got, c.want)
 	}
 }
 
-// leased returns a lease in the store.
 func leased(ip, containerID string) hostlocal.Lease {
 	return hostlocal.Lease{IP: netip.MustParseAddr(ip), ContainerID: containerID, Interface: "eth0"}
 }
 
-// ownID returns a container ID of the sidecar.
 func ownID(owner string) string { return containerid.For(owner, "node", "pods") }
 
 const ok, warning, failed = OK, Warning, Error
 
 func states(all ...State) []State { return all }
 
-// testCase has findings, their expected states, and texts that they contain.
 type testCase struct {
 	found    []Finding
 	states   []State
@@ -131,11 +117,7 @@ func runCases(t *testing.T, cases map[string]testCase) {
 			if !slices.Equal(got, c.states) {
 				t.Errorf("states are %q; want %q\n%s", got, c.states, all.String())
 			}
-			for _, text := range c.contains {
-				if !strings.Contains(all.String(), text) {
-					t.Errorf("the findings do not contain %q:\n%s", text, all.String())
-				}
-			}
+			check.Contains(t, all.String(), c.contains...)
 			wantRemedies(t, c.found)
 		})
 	}
@@ -151,7 +133,6 @@ func wantRemedies(t *testing.T, found []Finding) {
 	}
 }
 
-// run returns the findings of the checks with these names.
 func run(o *Observations, names ...string) []Finding {
 	r := &report{}
 	for _, c := range checks {
@@ -164,7 +145,6 @@ func run(o *Observations, names ...string) []Finding {
 	return r.findings
 }
 
-// reported returns the findings that a function reports.
 func reported(check func(*report)) []Finding {
 	r := &report{}
 	check(r)

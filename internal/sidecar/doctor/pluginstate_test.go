@@ -9,6 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestPluginStateWritable(t *testing.T) {
@@ -62,7 +63,7 @@ func TestCompareWithHost(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "path"), filepath.Join(dir, "other")
 	for _, d := range []string{filepath.Join(dir, "self/ns"), filepath.Join(dir, "1"), path, filepath.Join(other, path)} {
-		must(t, os.MkdirAll(d, 0o755))
+		check.Must(t, os.MkdirAll(d, 0o755))
 	}
 	pidns, root := filepath.Join(dir, "self/ns/pid"), filepath.Join(dir, "1/root")
 	for name, c := range map[string]struct {
@@ -78,26 +79,22 @@ func TestCompareWithHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for link, target := range map[string]string{pidns: c.pidns, root: c.root} {
 				_ = os.Remove(link) // of the previous case
-				must(t, os.Symlink(target, link))
+				check.Must(t, os.Symlink(target, link))
 			}
-			if got := compareWithHost(dir, path); got != c.want {
-				t.Errorf("got %q; want %q", got, c.want)
-			}
+			check.Equal(t, "got", compareWithHost(dir, path), c.want)
 		})
 	}
 	t.Run("absolute link of the host", func(t *testing.T) {
 		host, mounted := filepath.Join(dir, "host"), filepath.Join(dir, "mounted")
-		must(t, os.MkdirAll(filepath.Join(host, dir), 0o755))
-		must(t, os.Mkdir(filepath.Join(host, "real"), 0o755))
-		must(t, os.Symlink("/real", filepath.Join(host, mounted)))
-		must(t, os.Symlink(filepath.Join(host, "real"), mounted))
+		check.Must(t, os.MkdirAll(filepath.Join(host, dir), 0o755))
+		check.Must(t, os.Mkdir(filepath.Join(host, "real"), 0o755))
+		check.Must(t, os.Symlink("/real", filepath.Join(host, mounted)))
+		check.Must(t, os.Symlink(filepath.Join(host, "real"), mounted))
 		for link, target := range map[string]string{pidns: initialPIDNamespace, root: host} {
 			_ = os.Remove(link)
-			must(t, os.Symlink(target, link))
+			check.Must(t, os.Symlink(target, link))
 		}
-		if got := compareWithHost(dir, mounted); got != hostSame {
-			t.Errorf("got %q; want %q", got, hostSame)
-		}
+		check.Equal(t, "got", compareWithHost(dir, mounted), hostSame)
 	})
 	if got := compareWithHost(filepath.Join(dir, "none"), path); got != hostUnknown {
 		t.Errorf("without /proc: %q; want none", got)

@@ -11,15 +11,15 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// newConfig returns options with a new directory that has a network for the default pool and no
-// plugin.
+// newConfig returns options with a new directory that has the default pool's network and no plugin.
 func newConfig(t *testing.T) sidecar.Config {
 	t.Helper()
 	dir := t.TempDir()
 	conf := `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + dir + `"}}]}`
-	must(t, os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600))
 	c := sidecar.Config{Sidecar: options.Sidecar{
 		NodeName: fmt.Sprintf("inspect-%d-%s", os.Getpid(), filepath.Base(dir)), StateDir: filepath.Join(dir, "state"),
 		CNIConfDir: dir, CNIBinDirs: []string{dir}, CNIIfName: "eth0", PluginTimeout: time.Minute,
@@ -43,9 +43,7 @@ func TestCollectPools(t *testing.T) {
 	if first.netNSErr == nil || !strings.Contains(first.netNSErr.Error(), "of this process") || first.plugin.NetNS == "" {
 		t.Errorf("got %+v; want the namespace rejected and the rest inspected", first)
 	}
-	if second.name != "blue" || second.confErr == nil {
-		t.Errorf("got %+v; want no network", second)
-	}
+	check.True(t, second.name == "blue" && second.confErr != nil, "got %+v; want no network", second)
 	if _, err := os.Lstat(c.StateDir); !os.IsNotExist(err) {
 		t.Errorf("the state directory: %v; want none", err)
 	}
@@ -56,9 +54,7 @@ func TestLockHolder(t *testing.T) {
 	holder := func() string {
 		t.Helper()
 		pools, err := collectPools(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return pools[0].lockHolder
 	}
 	if got := holder(); got != "" {
@@ -66,9 +62,7 @@ func TestLockHolder(t *testing.T) {
 	}
 	locks := nodelock.New(c.NodeName, "/state/one", "PID 1")
 	t.Cleanup(locks.Release)
-	if err := locks.Acquire("pods", 0); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, locks.Acquire("pods", 0))
 	if got := holder(); !nodelock.HolderHas(got, "/state/one") || nodelock.HolderHas(got, "/state/on") || nodelock.HolderHas(got, "one") {
 		t.Errorf("%q holds the lock; want the sidecar with its state directory", got)
 	}

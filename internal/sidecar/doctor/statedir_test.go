@@ -11,9 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// newDir returns a directory without faults.
 func newDir() directory {
 	return directory{
 		path: "/data", at: "/data", free: 1 << 30, inodes: 1 << 20, freeInodes: 1 << 19,
@@ -63,7 +63,7 @@ func TestStateDir(t *testing.T) {
 		return run(o, "state-dir")
 	}
 	link := filepath.Join(t.TempDir(), "link")
-	must(t, os.Symlink("/", link))
+	check.Must(t, os.Symlink("/", link))
 	at := func(path string) func(*Observations) {
 		return func(o *Observations) { o.stateDir.path, o.stateDir.at = path, path }
 	}
@@ -94,4 +94,31 @@ func TestStateDir(t *testing.T) {
 		"no permission":                         {found(func(o *Observations) { o.stateDir.notWritable = fs.ErrPermission }), states(failed), []string{"permission denied", "run doctor as that user"}},
 		"unreadable":                            {found(func(o *Observations) { o.stateDir.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
 	})
+}
+
+func TestCollectDirectory(t *testing.T) {
+	dir := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	t.Run("missing", func(t *testing.T) {
+		if f := collectDirectory(filepath.Join(dir, "a/b")); f.err != nil || f.at != dir || f.free == 0 || f.notWritable != nil {
+			t.Errorf("got %+v; want the description of %s", f, dir)
+		}
+	})
+	for _, path := range []string{"file", "file/x"} {
+		t.Run(path, func(t *testing.T) {
+			if f := collectDirectory(filepath.Join(dir, path)); f.err == nil {
+				t.Errorf("got %+v; want an error", f)
+			}
+		})
+	}
+}
+
+func TestInEmptyDir(t *testing.T) {
+	for root, want := range map[string]bool{
+		"/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/run": true, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~configmap/run": false, "": false,
+	} {
+		if got := inEmptyDir(files.Mount{Root: root}); got != want {
+			t.Errorf("%q: %t; want %t", root, got, want)
+		}
+	}
 }

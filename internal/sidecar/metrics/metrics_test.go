@@ -15,9 +15,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// fakeEngine is an Engine with given summaries.
 type fakeEngine struct{ pools map[string]engine.Summary }
 
 func (e fakeEngine) Summaries() map[string]engine.Summary { return e.pools }
@@ -26,10 +26,8 @@ func (fakeEngine) QueueLengths() map[engine.Queue]int {
 }
 func (fakeEngine) Counters() engine.Counters { return engine.Counters{Lost: 3} }
 
-// operations are the operations of an API.
 func operations() map[string][]int { return map[string][]int{"GET /known": {200, 404}} }
 
-// newRegistered returns metrics with everything that a sidecar registers.
 func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
 	m.Register(e, func() (bool, int) { return true, 4 })
@@ -86,9 +84,7 @@ func TestBoundedSeries(t *testing.T) {
 		return len(lines(t, m))
 	}
 	few := feed(0, 100)
-	if many := feed(100, 1000); many != few {
-		t.Errorf("%d lines after 1000 names, %d after 100; want no more", many, few)
-	}
+	check.Equal(t, "lines after 1000 names", feed(100, 1000), few)
 	wantLines(
 		t, m, `delegated_ipam_events_total{action="allocate",family="ipv4",outcome="rejected",pool="_other"} 1000`,
 		`delegated_ipam_plugin_calls_total{outcome="refused",plugin="_other",verb="ADD"} 984`,
@@ -134,7 +130,6 @@ func TestPlugin(t *testing.T) {
 	)
 }
 
-// lines returns the lines of a scrape, without comments.
 func lines(t *testing.T, m *Metrics) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -154,5 +149,24 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 			name, _, _ := strings.Cut(l, "{")
 			t.Errorf("the scrape lacks the line %s; it has %q", l, slices.DeleteFunc(slices.Clone(got), func(o string) bool { return !strings.HasPrefix(o, name) }))
 		}
+	}
+}
+
+// observations are made for each request of a client.
+func observations() map[string]func() {
+	m := New(Options{Pools: []string{"default"}})
+	e := engine.Event{Action: protocol.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
+	return map[string]func(){
+		"event":          func() { m.ActionDone(e) },
+		"queue wait":     func() { m.QueueWait(engine.QueueEntry, time.Millisecond) },
+		"plugin call":    func() { m.Called(call.VerbAdd, "host-local", "", time.Millisecond) },
+		"plugin process": func() { m.Running(1) },
+		"journal write":  func() { m.JournalChanged(JournalWrite, time.Now(), nil) },
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	for name, observe := range observations() {
+		check.Equal(t, "allocations of "+name, testing.AllocsPerRun(100, observe), 0)
 	}
 }

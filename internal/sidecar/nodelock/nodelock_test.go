@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func newLocks(t *testing.T, node, stateDir string) *Locks {
@@ -24,14 +26,11 @@ func newNode(t *testing.T) string {
 	return fmt.Sprintf("node-%d-%s", os.Getpid(), filepath.Base(t.TempDir())+t.Name())
 }
 
-// occupy holds the lock of a network as a process that is not a sidecar does. It calls serve
-// for each connection, concurrently.
+// occupy holds the lock of a network without being a sidecar, and calls serve for each connection.
 func occupy(t *testing.T, node, network string, serve func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("unix", socketName(node, network))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -52,29 +51,14 @@ func TestAcquire(t *testing.T) {
 	node := newNode(t)
 	first, second := newLocks(t, node, "/state/one"), newLocks(t, node, "/state/two")
 	for range 2 { // a second call is not a conflict
-		if err := first.Acquire("net", QueryTimeout); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, first.Acquire("net", QueryTimeout))
 	}
 	err := second.Acquire("net", time.Hour)
-	if err == nil {
-		t.Fatal("the second sidecar has the lock too")
-	}
-	for _, want := range []string{"net", node, "pod x since 2026", "/state/one", "--node-name"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not contain %q", err, want)
-		}
-	}
-	if err := second.Acquire("other", 0); err != nil {
-		t.Errorf("another network of the node: %v", err)
-	}
-	if err := newLocks(t, node+"-2", "").Acquire("net", 0); err != nil {
-		t.Errorf("the network on another node: %v", err)
-	}
+	check.Error(t, err, "net", node, "pod x since 2026", "/state/one", "--node-name")
+	check.NoError(t, second.Acquire("other", 0))
+	check.NoError(t, newLocks(t, node+"-2", "").Acquire("net", 0))
 	first.Release()
-	if err := second.Acquire("net", 0); err != nil {
-		t.Errorf("after Release: %v", err)
-	}
+	check.NoError(t, second.Acquire("net", 0))
 }
 
 func TestSocketName(t *testing.T) {
@@ -154,9 +138,7 @@ func TestHolderHas(t *testing.T) {
 	for _, dir := range []string{"/state/one", "/state, state directory /x", "/tab\there", long} {
 		node := newNode(t)
 		held := New(node, dir, strings.Repeat("p", 400))
-		if err := held.Acquire("net", 0); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, held.Acquire("net", 0))
 		who := Holder(node, "net")
 		if !strings.HasPrefix(who, strings.Repeat("p", 400)) {
 			t.Errorf("the description is %.100q; want the process first", who)

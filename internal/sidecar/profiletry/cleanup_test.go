@@ -10,10 +10,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// wantHeldReported fails the test unless each ID that the store holds is a leftover with its DEL,
-// and the error says so.
+// wantHeldReported wants each ID that the store holds as a leftover with its DEL, and in the error.
 func wantHeldReported(t *testing.T, f *fakePlugin, r Report, err error) {
 	t.Helper()
 	for id := range f.store {
@@ -23,6 +23,22 @@ func wantHeldReported(t *testing.T, f *fakePlugin, r Report, err error) {
 		}
 	}
 }
+
+// failing returns a fakePlugin.before by which the calls that match fail.
+func failing(match func(n int, verb string) bool, e call.Error, done bool) func(int, string) (*call.Error, bool) {
+	return func(n int, verb string) (*call.Error, bool) {
+		if !match(n, verb) {
+			return nil, true
+		}
+		return &e, done
+	}
+}
+
+func isVerb(want string) func(int, string) bool {
+	return func(_ int, verb string) bool { return verb == want }
+}
+
+func isCall(want int) func(int, string) bool { return func(n int, _ string) bool { return n == want } }
 
 // callsOf returns the number of calls of a run in which nothing fails.
 func callsOf(t *testing.T, w ways, p profile.Profile) int {
@@ -53,12 +69,8 @@ func TestOneFailure(t *testing.T) {
 					p := used(t, "host-local") // no ADD outlives its process
 					for at := range callsOf(t, w, p) {
 						f := newFake(t, w)
-						f.before = func(n int, _ string) (*call.Error, bool) {
-							if n != at+1 {
-								return nil, true
-							}
-							return &call.Error{Outcome: outcome, Code: 999, Msg: "failed", Err: errors.New("failed")}, done
-						}
+						e := call.Error{Outcome: outcome, Code: 999, Msg: "failed", Err: errors.New("failed")}
+						f.before = failing(isCall(at+1), e, done)
 						r, err := Run(t.Context(), f.options(p))
 						if len(f.store) != 0 || len(r.Leftovers) != 0 {
 							t.Errorf("call %d fails: the store holds %v, leftovers %v", at+1, f.store, r.Leftovers)
@@ -92,9 +104,7 @@ func TestLastingFailure(t *testing.T) {
 				wantHeldReported(t, f, r, err)
 				reported += len(r.Leftovers)
 			}
-			if reported == 0 {
-				t.Error("nothing was ever held when the failures began; nothing is compared")
-			}
+			check.True(t, reported != 0, "nothing was ever held when the failures began; nothing is compared")
 		})
 	}
 }
@@ -125,12 +135,8 @@ func TestInterrupted(t *testing.T) {
 // An ADD with an unknown outcome that allocates only after the end of Run.
 func TestLateAdd(t *testing.T) {
 	f := newFake(t, ways{})
-	f.before = func(n int, _ string) (*call.Error, bool) {
-		if n == 5 { // the ADD of the second ID
-			return &call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false
-		}
-		return nil, true
-	}
+	secondAdd := isCall(5) // the ADD of the second ID
+	f.before = failing(secondAdd, call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false)
 	p := used(t, "host-local")
 	p.AddOutlivesSeconds = 208
 	r, err := Run(t.Context(), f.options(p))
@@ -156,21 +162,13 @@ func TestLateAdd(t *testing.T) {
 
 func TestFirstAddFails(t *testing.T) {
 	f := newFake(t, ways{})
-	f.before = func(_ int, verb string) (*call.Error, bool) {
-		if verb == call.VerbAdd {
-			return &call.Error{Outcome: call.Refused, Code: 999, Msg: "no IP addresses available"}, false
-		}
-		return nil, true
-	}
+	e := call.Error{Outcome: call.Refused, Code: 999, Msg: "no IP addresses available"}
+	f.before = failing(isVerb(call.VerbAdd), e, false)
 	r, err := Run(t.Context(), f.options(used(t, "host-local")))
 	if err == nil || r.Proposal != nil {
 		t.Fatalf("got %v and proposal %v, want an error", err, r.Proposal)
 	}
-	for _, want := range []string{"no IP addresses available", "expected an address", `network "net"`, "10-net.conflist"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %q, want %q in it", err, want)
-		}
-	}
+	check.Error(t, err, "no IP addresses available", "expected an address", `network "net"`, "10-net.conflist")
 }
 
 // A DEL that fails once at the end is repeated.
@@ -196,12 +194,7 @@ func TestReleaseRepeated(t *testing.T) {
 // A plugin whose DEL hangs gets no ADD.
 func TestFirstDelHangs(t *testing.T) {
 	f := newFake(t, ways{})
-	f.before = func(_ int, verb string) (*call.Error, bool) {
-		if verb == call.VerbDel {
-			return &call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false
-		}
-		return nil, true
-	}
+	f.before = failing(isVerb(call.VerbDel), call.Error{Outcome: call.Unknown, Err: errors.New("timed out")}, false)
 	r, err := Run(t.Context(), f.options(used(t, "host-local")))
 	if err == nil || r.Proposal != nil || len(r.Leftovers) != 0 || f.calls != 2 {
 		t.Errorf("got %v, proposal %v, leftovers %v after %d calls; want an error after STATUS and DEL", err, r.Proposal, r.Leftovers, f.calls)

@@ -2,6 +2,7 @@ package profiletry
 
 import (
 	"encoding/json"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,16 +11,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// used returns the profile with which the fake is tried: the embedded one of another type under its
-// name, or "unknown" as it is.
+// used returns the profile for the fake: the embedded one of another type under its name, or "unknown".
 func used(t *testing.T, of string) profile.Profile {
 	t.Helper()
 	set, err := profile.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if of == profile.Unknown {
 		return ProfileFor(set, "fake")
 	}
@@ -42,9 +41,7 @@ type proposed struct {
 func proposedBy(t *testing.T, p profile.Profile) proposed {
 	t.Helper()
 	lost, err := json.Marshal(p.Lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var requests []string
 	for _, r := range p.Requests {
 		requests = append(requests, string(r))
@@ -96,9 +93,7 @@ func TestProposal(t *testing.T) {
 			if err != nil || r.Proposal == nil {
 				t.Fatalf("got %v and proposal %v, want a proposal", err, r.Proposal)
 			}
-			if got := proposedBy(t, *r.Proposal); got != c.want {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
+			check.Equal(t, "got", proposedBy(t, *r.Proposal), c.want)
 			if r.Proposal.Type != "fake" || len(f.store) != 0 || len(r.Leftovers) != 0 {
 				t.Errorf("got a proposal for %q, store %v, leftovers %v; want fake and none", r.Proposal.Type, f.store, r.Leftovers)
 			}
@@ -110,12 +105,8 @@ func TestReport(t *testing.T) {
 	f := newFake(t, ways{check: "address", requests: map[string]string{"CNI_ARGS address": "honour"}})
 	p := used(t, "host-local")
 	r, err := Run(t.Context(), f.options(p))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Facts) != reflect.TypeFor[profile.Profile]().NumField() {
-		t.Errorf("got %d facts, want one for each field", len(r.Facts))
-	}
+	check.Must(t, err)
+	check.Equal(t, "got", len(r.Facts), reflect.TypeFor[profile.Profile]().NumField())
 	for _, fact := range r.Facts {
 		if fact.Reason == "" || strings.HasSuffix(fact.Reason, ": ") {
 			t.Errorf("the field %s has the reason %q, want one", fact.Field, fact.Reason)
@@ -140,9 +131,7 @@ func TestReport(t *testing.T) {
 func TestUntriable(t *testing.T) {
 	f := newFake(t, ways{})
 	r, err := Run(t.Context(), f.options(used(t, "host-local")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	tried := map[string]bool{}
 	for _, fact := range r.Facts {
 		tried[fact.Field] = fact.From == FromStep
@@ -176,9 +165,7 @@ func TestNotes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, c.used)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			if !slices.ContainsFunc(r.Notes, func(note string) bool { return strings.Contains(note, c.want) }) {
 				t.Errorf("got %q, want %q in one", r.Notes, c.want)
 			}
@@ -191,7 +178,28 @@ func TestNewIDPrefix(t *testing.T) {
 	if a == b || !strings.HasPrefix(a, "delegated-ipam-try-") || len(a)+len("-r6") > 63 {
 		t.Errorf("got %q and %q, want two that begin alike and leave room in a DNS label", a, b)
 	}
-	if containerid.Match(a + "-1") {
-		t.Errorf("%s-1 has the form of the sidecar's IDs", a)
+	check.True(t, !containerid.Match(a+"-1"), "%s-1 has the form of the sidecar's IDs", a)
+}
+
+func TestNeighbours(t *testing.T) {
+	for name, c := range map[string]struct{ prefix, gateway, want string }{
+		"above":           {"10.1.0.5/24", "10.1.0.1", "10.1.0.6/24, 10.1.0.7/24"},
+		"not the gateway": {"10.1.0.5/24", "10.1.0.6", "10.1.0.7/24, 10.1.0.8/24"},
+		"last":            {"10.1.0.254/24", "10.1.0.1", "10.1.0.253/24, 10.1.0.252/24"},
+		"small subnet":    {"10.1.0.2/30", "10.1.0.1", ""},
+		"no subnet":       {"10.1.0.5/32", "", "10.1.0.6/32, 10.1.0.7/32"},
+		"IPv6":            {"fd00::5/120", "fd00::1", "fd00::6/120, fd00::7/120"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := call.Address{Prefix: netip.MustParsePrefix(c.prefix)}
+			if c.gateway != "" {
+				a.Gateway = netip.MustParseAddr(c.gateway)
+			}
+			var got []string
+			for _, p := range neighbours(a, 2) {
+				got = append(got, p.String())
+			}
+			check.True(t, strings.Join(got, ", ") == c.want, "got %q, want %q", got, c.want)
+		})
 	}
 }
