@@ -2,22 +2,19 @@ package journal
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// encoded returns the file of a sample record.
 func encoded(t *testing.T, containerID string) []byte {
 	t.Helper()
 	data, err := (&Journal{}).encode(sample(containerID))
-	must(t, err)
+	check.Must(t, err)
 	return data
 }
 
@@ -30,9 +27,8 @@ func sameRecord(a, b record.Record) bool {
 func TestDecodeTorn(t *testing.T) {
 	data := encoded(t, "a")
 	for n := range data {
-		if _, err := decode(data[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes are accepted", n, len(data))
-		}
+		_, err := decode(data[:n])
+		check.True(t, err != nil, "the first %d of %d bytes are accepted", n, len(data))
 	}
 }
 
@@ -42,21 +38,9 @@ func TestDecodeFlippedBit(t *testing.T) {
 		for bit := range 8 {
 			flipped := bytes.Clone(data)
 			flipped[i] ^= 1 << bit
-			if _, err := decode(flipped); err == nil {
-				t.Errorf("bit %d of byte %d (%q for %q) is accepted", bit, i, flipped[i], data[i])
-			}
+			_, err := decode(flipped)
+			check.True(t, err != nil, "bit %d of byte %d (%q for %q) is accepted", bit, i, flipped[i], data[i])
 		}
-	}
-}
-
-func TestSeal(t *testing.T) {
-	t.Parallel()
-	raw := []byte(`"a"`)
-	sum := sha256.Sum256(raw)
-	text, err := json.Marshal(envelope{Version: version, SHA256: hex.EncodeToString(sum[:]), Record: raw})
-	must(t, err)
-	if got, want := string(seal(raw)), string(text)+"\n"; got != want {
-		t.Errorf("the file is %q; want %q", got, want)
 	}
 }
 
@@ -67,10 +51,10 @@ func TestFormat(t *testing.T) {
 	path := fmt.Sprintf("testdata/format-%d.json", version)
 	data := encoded(t, "a")
 	if *update {
-		must(t, os.WriteFile(path, data, 0o644))
+		check.Must(t, os.WriteFile(path, data, 0o644))
 	}
 	want, err := os.ReadFile(path)
-	must(t, err)
+	check.Must(t, err)
 	if !bytes.Equal(data, want) {
 		t.Errorf("the record is written as\n%s\nwant as in %s; after an intended change run this test with -update and read the difference", data, path)
 	}
@@ -81,18 +65,14 @@ func TestFormat(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	data, err := (&Journal{}).encode(sample("a"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.Must(f, err)
 	f.Add(data)
 	f.Add([]byte(`{"version":3,"record":{"owner":1}}`))
 	f.Add([]byte(`{"version":2,"sha256":"","record":null}`))
 	f.Add([]byte(`{"containerID":"a","owner":"o","pool":"p","state":"adding","invocations":[{"config":{}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if r, err := decode(data); err == nil {
-			if err := r.Validate(); err != nil {
-				t.Errorf("an invalid record was decoded: %v", err)
-			}
+			check.NoError(t, r.Validate())
 		}
 		// The fuzzer cannot guess a checksum, so each input is tried as the record itself, too.
 		r, err := decode(seal(data))

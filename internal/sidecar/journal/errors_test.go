@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,82 +10,71 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // mountReadOnly mounts a file system with what prepare makes in it, and makes it read-only.
-func mountReadOnly(t *testing.T, mode string, prepare func(t *testing.T, dir string)) string {
+func mountReadOnly(t *testing.T, mode string, prepare func(dir string)) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting needs root")
-	}
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode="+mode); err != nil {
-		t.Skipf("a file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	prepare(t, dir)
-	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	check.Tmpfs(t, dir, mode)
+	prepare(dir)
+	check.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	return dir
 }
 
 // The error has the full path, each fact once, and what to do.
 func TestReadOnly(t *testing.T) {
 	const remedy = "read-only file system; mount its file system writable, or configure another directory (--state-dir)"
-	locked := func(t *testing.T, dir string) error {
-		t.Helper()
+	locked := func(dir string) error {
 		l, err := Lock(t.Context(), dir, Holder{}, nil)
 		if err == nil {
 			err = l.Unlock()
 		}
 		return err
 	}
-	opened := func(_ *testing.T, dir string) error {
+	opened := func(dir string) error {
 		j, err := Open(dir, Options{})
 		if err == nil {
 			err = j.Close()
 		}
 		return err
 	}
-	removed := func(t *testing.T, dir string) error {
-		t.Helper()
+	removed := func(dir string) error {
 		_, err := RemoveStateDir(t.Context(), dir, removalOptions())
 		return err
 	}
-	empty := func(*testing.T, string) {}
-	used := func(t *testing.T, dir string) {
-		t.Helper()
-		must(t, opened(t, dir))
+	empty := func(string) {}
+	used := func(dir string) { check.Must(t, opened(dir)) }
+	withMode := func(name string, mode os.FileMode) func(dir string) {
+		return func(dir string) {
+			used(dir)
+			check.Must(t, os.Chmod(filepath.Join(dir, name), mode))
+		}
 	}
 	for name, tt := range map[string]struct {
 		mode    string
-		prepare func(t *testing.T, dir string)
-		call    func(t *testing.T, dir string) error
+		prepare func(dir string)
+		call    func(dir string) error
 		want    string
 	}{
-		"mode":   {"0755", empty, locked, "state directory DIR: mode 0755 cannot be changed to 0700: " + remedy},
-		"parent": {"0755", empty, func(t *testing.T, dir string) error { t.Helper(); return locked(t, dir+"/a/b") }, "state directory DIR/a/b: mkdir DIR/a: " + remedy},
-		"lock":   {"0700", empty, locked, "lock DIR/lock: open: " + remedy},
-		"subdirectory": {"0700", func(t *testing.T, dir string) {
-			t.Helper()
-			used(t, dir)
-			must(t, os.Remove(filepath.Join(dir, attachmentsName)))
-		}, opened, "directory DIR/attachments: mkdir: " + remedy},
-		"mode of a subdirectory": {"0700", func(t *testing.T, dir string) {
-			t.Helper()
-			used(t, dir)
-			must(t, os.Chmod(filepath.Join(dir, attachmentsName), 0o750))
-		}, opened, "directory DIR/attachments: mode 0750 cannot be changed to 0700: " + remedy},
-		"removal": {"0755", func(t *testing.T, dir string) {
-			t.Helper()
-			used(t, dir)
-			must(t, os.Chmod(dir, 0o755))
-		}, removed, "state directory DIR: mode 0755 cannot be changed to 0700: " + remedy},
-		"removal, lock": {"0700", used, removed, "lock DIR/lock: open: " + remedy},
+		"mode":   {"0755", empty, locked, "state directory DIR: mode 0755 cannot be changed to 0700: "},
+		"parent": {"0755", empty, func(dir string) error { return locked(dir + "/a/b") }, "state directory DIR/a/b: mkdir DIR/a: "},
+		"lock":   {"0700", empty, locked, "lock DIR/lock: open: "},
+		"subdirectory": {"0700", func(dir string) {
+			used(dir)
+			check.Must(t, os.Remove(filepath.Join(dir, attachmentsName)))
+		}, opened, "directory DIR/attachments: mkdir: "},
+		"mode of a subdirectory": {"0700", withMode(attachmentsName, 0o750), opened, "directory DIR/attachments: mode 0750 cannot be changed to 0700: "},
+		"removal":                {"0755", withMode(".", 0o755), removed, "state directory DIR: mode 0755 cannot be changed to 0700: "},
+		"removal, lock":          {"0700", used, removed, "lock DIR/lock: open: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := mountReadOnly(t, tt.mode, tt.prepare)
-			want := strings.ReplaceAll(tt.want, "DIR", dir)
-			if err := tt.call(t, dir); err == nil || err.Error() != want || !errors.Is(err, syscall.EROFS) {
+			want := strings.ReplaceAll(tt.want, "DIR", dir) + remedy
+			if err := tt.call(dir); err == nil || err.Error() != want || !errors.Is(err, syscall.EROFS) {
 				t.Errorf("got\n%v; want\n%s", err, want)
 			}
 		})
@@ -94,11 +84,12 @@ func TestReadOnly(t *testing.T) {
 func TestReadOnlyJournal(t *testing.T) {
 	const remedy = "; mount its file system writable, or configure another directory (--state-dir)"
 	var j *Journal
-	dir := mountReadOnly(t, "0700", func(t *testing.T, dir string) {
-		t.Helper()
+	dir := mountReadOnly(t, "0700", func(dir string) {
 		j = open(t, dir)
 		write(t, j, sample("a"))
-		must(t, os.WriteFile(attachmentFile(dir, "b.json"), nil, 0o600))
+		check.Must(t, j.Writable())
+		check.Equal(t, "attachments/", check.Names(t, attachmentFile(dir, "")), "a.json")
+		check.Must(t, os.WriteFile(attachmentFile(dir, "b.json"), nil, 0o600))
 	})
 	for want, err := range map[string]error{
 		"state directory: DIR/attachments cannot be written: read-only file system" + remedy:                   j.Writable(),
@@ -109,17 +100,15 @@ func TestReadOnlyJournal(t *testing.T) {
 			t.Errorf("got\n%v; want\n%s", err, want)
 		}
 	}
-	if err := j.Write(sample("a")); err == nil || !strings.Contains(err.Error(), `"a": open `+attachmentFile(dir, ".new.json")) {
-		t.Errorf("got %v; want the path of the temporary file", err)
-	}
+	check.Error(t, j.Write(sample("a")), `"a": open `+attachmentFile(dir, ".new.json")) // and a number
+	check.Equal(t, "records", load(t, j).Records, []record.Record{sample("a")})
 }
 
 func TestRemoveWithoutDir(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	check.Must(t, os.WriteFile(file, nil, 0o600))
 	dir := filepath.Join(file, "state")
+	_, err := RemoveStateDir(t.Context(), dir, removalOptions())
 	want := "state directory " + dir + ": lstat: not a directory; configure another directory (--state-dir)"
-	if _, err := RemoveStateDir(t.Context(), dir, removalOptions()); err == nil || err.Error() != want {
-		t.Errorf("got %v; want %s", err, want)
-	}
+	check.Equal(t, "error", fmt.Sprint(err), want)
 }

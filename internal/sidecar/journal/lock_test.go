@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // holdLockEnv makes the test binary a process that locks the directory of that name, prints
@@ -38,7 +40,6 @@ func holdLock(dir string) int {
 	return 0
 }
 
-// holder is a process that holds a lock.
 type holder struct {
 	*exec.Cmd
 	out *bufio.Reader
@@ -51,10 +52,10 @@ func startHolder(t *testing.T, dir string) holder {
 	cmd.Env = append(os.Environ(), holdLockEnv+"="+dir)
 	cmd.Stderr = os.Stderr
 	_, err := cmd.StdinPipe()
-	must(t, err)
+	check.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	check.Must(t, err)
+	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -69,6 +70,13 @@ func (h holder) expect(t *testing.T, want string) {
 	if !strings.Contains(line, want) {
 		t.Fatalf("process %d prints %q, %v; want %q", h.Process.Pid, line, err, want)
 	}
+}
+
+func lockDir(t *testing.T, dir string) *DirLock {
+	t.Helper()
+	l, err := Lock(t.Context(), dir, Holder{}, nil)
+	check.Must(t, err)
+	return l
 }
 
 func TestLockOfKilledHolder(t *testing.T) {
@@ -93,86 +101,67 @@ func TestLockOfKilledHolder(t *testing.T) {
 		t.Fatalf("two processes have the lock: %v", err)
 	default:
 	}
-	must(t, first.Process.Kill())
-	if err := <-locked; err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, first.Process.Kill())
+	check.Must(t, <-locked)
 }
 
 func TestUnlock(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Lock(t.Context(), dir, Holder{}, nil)
-	must(t, err)
+	l := lockDir(t, dir)
 	second := startHolder(t, dir)
 	second.expect(t, fmt.Sprintf("waits for PID %d on host ", os.Getpid()))
-	must(t, l.Unlock())
+	check.Must(t, l.Unlock())
 	second.expect(t, "holds")
-}
-
-func TestLockContext(t *testing.T) {
-	dir := t.TempDir()
-	l, err := Lock(t.Context(), dir, Holder{}, nil)
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err = Lock(ctx, dir, Holder{}, func(string) { cancel() })
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), fmt.Sprintf("held by PID %d", os.Getpid())) {
-		t.Errorf("error %v", err)
-	}
-	must(t, l.Unlock())
-	again, err := Lock(t.Context(), dir, Holder{}, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
-	must(t, err)
-	must(t, again.Unlock())
 }
 
 func TestLockFileReplaced(t *testing.T) {
 	dir := t.TempDir()
 	state, err := openStateDir(dir)
-	must(t, err)
+	check.Must(t, err)
 	defer state.Close()
 	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE, fileMode)
-	must(t, err)
+	check.Must(t, err)
 	defer file.Close()
-	must(t, state.Remove(lockName))
-	if err := flock(state, file); !errors.Is(err, errLockReplaced) {
-		t.Errorf("locked a file that no other process opens: %v", err)
-	}
+	check.Must(t, state.Remove(lockName))
+	err = flock(state, file)
+	check.True(t, errors.Is(err, errLockReplaced), "locked a file that no other process opens: %v", err)
 }
 
 func TestLockFileLink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "target")
-	must(t, os.Symlink(target, filepath.Join(dir, lockName)))
-	if _, err := Lock(t.Context(), dir, Holder{}, nil); err == nil {
-		t.Error("locked through a symbolic link")
-	}
-	if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the target of the link was created (%v)", err)
-	}
+	check.Must(t, os.Symlink(target, filepath.Join(dir, lockName)))
+	_, err := Lock(t.Context(), dir, Holder{}, nil)
+	check.Error(t, err)
+	check.Absent(t, target)
 }
 
 func TestHolder(t *testing.T) {
 	host, err := os.Hostname()
-	must(t, err)
+	check.Must(t, err)
 	started := time.Date(2026, 11, 22, 16, 4, 5, 6, time.FixedZone("CET", 3600))
 	for want, h := range map[string]Holder{
 		fmt.Sprintf("PID %d on host %s since 2026-11-22T15:04:05Z", os.Getpid(), host):      {Started: started},
 		fmt.Sprintf("pod kube-system/x-1 since 2026-11-22T15:04:05Z (PID %d)", os.Getpid()): {Pod: "kube-system/x-1", Started: started},
 	} {
-		if got := h.String(); got != want {
-			t.Errorf("%+v is %q; want %q", h, got, want)
-		}
+		check.Equal(t, "holder", h.String(), want)
 	}
+
+	// It is shown to a process that waits, whose context ends.
 	dir := t.TempDir()
 	me := Holder{Pod: strings.Repeat("n", 63) + "/" + strings.Repeat("p", 253), Started: started}
 	l, err := Lock(t.Context(), dir, me, nil)
-	must(t, err)
+	check.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var got string
 	_, err = Lock(ctx, dir, Holder{}, func(holder string) { got = holder; cancel() })
-	if got != me.String() || err == nil || !strings.Contains(err.Error(), me.String()) {
-		t.Errorf("waits for %q, and ends with %v; want %q in both", got, err, me)
-	}
-	must(t, l.Unlock())
+	check.Equal(t, "holder for which it waits", got, me.String())
+	check.Error(t, err, "held by "+me.String())
+	check.True(t, errors.Is(err, context.Canceled), "got %v; want %v", err, context.Canceled)
+	check.Must(t, l.Unlock())
+	again, err := Lock(t.Context(), dir, Holder{}, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
+	check.Must(t, err)
+	check.Must(t, again.Unlock())
 }
 
 func TestReadHolder(t *testing.T) {
@@ -184,13 +173,11 @@ func TestReadHolder(t *testing.T) {
 		strings.Repeat("x", 1000):                      strings.Repeat("x", maxHolder),
 	} {
 		file, err := os.CreateTemp(t.TempDir(), "")
-		must(t, err)
+		check.Must(t, err)
 		_, err = file.WriteString(content)
-		must(t, err)
-		if got := readHolder(file); got != want {
-			t.Errorf("%q became %q, want %q", content, got, want)
-		}
-		must(t, file.Close())
+		check.Must(t, err)
+		check.Equal(t, "holder", readHolder(file), want)
+		check.Must(t, file.Close())
 	}
 }
 
@@ -200,18 +187,17 @@ func TestReadHolder(t *testing.T) {
 //evidence:design/reliability the sidecar is killed while a child hangs between fork and exec
 func TestLockOfChild(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Lock(t.Context(), dir, Holder{}, nil)
-	must(t, err)
+	l := lockDir(t, dir)
 	child := exec.Command("sleep", "3600")
 	child.ExtraFiles = []*os.File{l.file}
-	must(t, child.Start())
+	check.Must(t, child.Start())
 	t.Cleanup(func() {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	})
-	must(t, l.file.Close()) // as the end of this process does
+	check.Must(t, l.file.Close()) // as the end of this process does
 	second := startHolder(t, dir)
 	second.expect(t, fmt.Sprintf("(now held by the process IDs [%d])", child.Process.Pid))
-	must(t, child.Process.Kill())
+	check.Must(t, child.Process.Kill())
 	second.expect(t, "holds")
 }

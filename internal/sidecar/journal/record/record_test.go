@@ -1,19 +1,17 @@
 package record
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// dualStack returns a held record of both families.
 func dualStack() Record {
 	at := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
 	return Record{
@@ -70,108 +68,51 @@ func TestValidate(t *testing.T) {
 			r := dualStack()
 			c.change(&r)
 			err := r.Validate()
-			if c.want == "" && err != nil {
-				t.Errorf("refused: %v", err)
-			}
-			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v, want …%s…", err, c.want)
-			}
-			if err == nil && !ValidContainerID(r.ContainerID) {
-				t.Errorf("container ID %q is valid in a record only", r.ContainerID)
+			if c.want == "" {
+				check.NoError(t, err)
+				check.True(t, ValidContainerID(r.ContainerID), "container ID %q is valid in a record only", r.ContainerID)
+			} else {
+				check.Error(t, err, c.want)
 			}
 		})
-	}
-}
-
-func TestJSONRoundTrip(t *testing.T) {
-	r := dualStack()
-	data, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var back Record
-	if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(back, r) {
-		t.Errorf("%+v became %+v, %v", r, back, err)
-	}
-}
-
-func TestJSONKeys(t *testing.T) {
-	data, err := json.Marshal(dualStack())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(data, &keys); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{
-		"containerID", "owner", "pool", "node", "state", "network", "result", "claims", "expiration",
-		"invocations", "bootID", "machineID", "created", "changed",
-	} {
-		if _, ok := keys[key]; !ok {
-			t.Errorf("%q is missing in %s", key, data)
-		}
-	}
-	for _, key := range []string{"generation", "releaseAt"} {
-		if _, ok := keys[key]; ok {
-			t.Errorf("%q is present although it is zero", key)
-		}
 	}
 }
 
 func TestClone(t *testing.T) {
 	r := dualStack()
 	c := r.Clone()
-	if !reflect.DeepEqual(c, r) {
-		t.Fatalf("the clone is %+v, want %+v", c, r)
-	}
+	check.Equal(t, "clone", c, r)
 	c.Claims[0] = "changed"
 	c.Invocations[0].Network = "changed"
 	c.Result.Addresses[0] = call.Address{}
 	c.Expiration.UUID = "changed"
-	if !reflect.DeepEqual(r, dualStack()) {
-		t.Errorf("changing the clone made the record %+v", r)
-	}
-	var empty Record
-	if c := empty.Clone(); !reflect.DeepEqual(c, empty) {
-		t.Errorf("the clone of a zero record is %+v", c)
-	}
+	check.Equal(t, "record after the clone was changed", r, dualStack())
+	check.Equal(t, "clone of a zero record", Record{}.Clone(), Record{})
 }
 
 func TestFamilyOf(t *testing.T) {
 	for address, want := range map[string]Family{"10.0.0.1": IPv4, "::ffff:10.0.0.1": IPv4, "fd00::1": IPv6, "fe80::1%eth0": IPv6} {
-		if got := FamilyOf(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s is %s, want %s", address, got, want)
-		}
+		check.Equal(t, address, FamilyOf(netip.MustParseAddr(address)), want)
 	}
 }
 
 func TestAddresses(t *testing.T) {
 	r := dualStack()
 	r.Claims = []Family{IPv6}
-	if a, ok := r.Address(IPv4); !ok || a.Addr() != netip.MustParseAddr("10.1.0.8") {
-		t.Errorf("IPv4 address %v, %t; want the last one", a, ok)
-	}
-	if a, ok := r.Address(IPv6); !ok || a.Addr() != netip.MustParseAddr("fd00::7") {
-		t.Errorf("IPv6 address %v, %t; want the last one", a, ok)
-	}
-	if r.Claimed(IPv4) || !r.Claimed(IPv6) {
-		t.Errorf("claims %v: IPv4 %t, IPv6 %t", r.Claims, r.Claimed(IPv4), r.Claimed(IPv6))
+	for family, want := range map[Family]string{IPv4: "10.1.0.8", IPv6: "fd00::7"} {
+		a, ok := r.Address(family)
+		check.True(t, ok && a.Addr().String() == want, "%s address %v, %t; want the last one", family, a, ok)
+		check.Equal(t, "claimed "+string(family), r.Claimed(family), family == IPv6)
 	}
 	for ip, want := range map[string]bool{"10.1.0.7": true, "10.1.0.8": true, "fd00::7": true, "10.1.0.1": false, "10.1.0.0": false} {
-		if got := r.Holds(netip.MustParseAddr(ip)); got != want {
-			t.Errorf("holds %s: %t, want %t", ip, got, want)
-		}
+		check.Equal(t, "holds "+ip, r.Holds(netip.MustParseAddr(ip)), want)
 	}
 	if got := fmt.Sprint(r.Addrs()); got != "[10.1.0.7 fd00::7 10.1.0.8]" || len(r.Addresses()) != 3 {
 		t.Errorf("addresses %s, %v", got, r.Addresses())
 	}
 	var none *Record
-	if len(none.Addrs()) != 0 || len(none.Addresses()) != 0 {
-		t.Errorf("a nil record has %v", none.Addresses())
-	}
+	check.Equal(t, "addresses of a nil record", len(none.Addrs())+len(none.Addresses()), 0)
 	r.Result.Addresses = slices.Clone(r.Result.Addresses[:1])
-	if a, ok := r.Address(IPv6); ok {
-		t.Errorf("IPv6 address %v; want none", a)
-	}
+	_, ok := r.Address(IPv6)
+	check.True(t, !ok, "an IPv6 address was found")
 }
