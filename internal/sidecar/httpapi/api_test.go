@@ -13,13 +13,13 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestPanic(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	f.engine.panic = "something broke"
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health"), http.StatusInternalServerError)
 	var stack, line *logrus.Entry
@@ -48,7 +48,7 @@ func TestPanicAfterWrite(t *testing.T) {
 		"sent":     {strings.Repeat("x", 8<<10), "xxx", http.StatusCreated},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+			f := newDual(t)
 			server := httptest.NewServer(httpapi.WithServer(f.handler.Options, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if c.written != "" {
 					w.WriteHeader(http.StatusCreated)
@@ -58,14 +58,10 @@ func TestPanicAfterWrite(t *testing.T) {
 			})))
 			defer server.Close()
 			resp, err := server.Client().Post(server.URL, "", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			defer resp.Body.Close()
 			data, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			body := string(data)
 			if resp.StatusCode != c.code || !strings.HasPrefix(body, c.prefix) || c.code == http.StatusCreated && body != c.written {
 				t.Errorf("got code %d with %.100q", resp.StatusCode, body)
@@ -79,59 +75,46 @@ type closedWriter struct{ *httptest.ResponseRecorder }
 
 func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
+// The response cannot be written, because the client has closed the connection, before or meanwhile.
 func TestClientDisconnect(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, target string
+		code           int
+		before         bool
 		level          logrus.Level
+		reason         string
 	}{
-		"short": {http.MethodPost, "/v1/ipam?owner=health", logrus.InfoLevel},
-		"long":  {http.MethodGet, "/v1/ipam", logrus.DebugLevel},
+		"short":            {http.MethodPost, "/v1/ipam?owner=health", http.StatusCreated, true, logrus.InfoLevel, "client closed"},
+		"long":             {http.MethodGet, "/v1/ipam", http.StatusOK, true, logrus.DebugLevel, "client closed"},
+		"short, meanwhile": {http.MethodPost, "/v1/ipam?owner=health", http.StatusCreated, false, logrus.InfoLevel, "broken pipe"},
+		"long, meanwhile":  {http.MethodGet, "/v1/ipam", http.StatusOK, false, logrus.DebugLevel, "broken pipe"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+			f := newDual(t)
 			f.engine.got = held("health")
 			f.engine.all = slices.Repeat([]engine.Attachment{f.engine.got}, 100)
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			r := httptest.NewRequest(c.method, c.target, nil).WithContext(ctx)
-			f.handler.ServeHTTP(closedWriter{httptest.NewRecorder()}, r)
-			if n := len(f.log.AllEntries()); n != 1 {
-				t.Errorf("%d log lines; want one", n)
+			if c.before {
+				cancel()
 			}
-			line := f.logLine(t)
-			if text, _ := line.Data["error"].(string); !strings.Contains(text, "client closed") || line.Level != c.level {
-				t.Errorf("the log line of the request is %v %+v", line.Level, line.Data)
-			}
-		})
-	}
-}
-
-func TestPartlySentResponse(t *testing.T) {
-	for name, c := range map[string]struct {
-		method, target string
-		code           int
-	}{
-		"short": {http.MethodPost, "/v1/ipam?owner=health", http.StatusCreated},
-		"long":  {http.MethodGet, "/v1/ipam", http.StatusOK},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-			f.engine.got = held("health")
-			f.engine.all = slices.Repeat([]engine.Attachment{f.engine.got}, 100)
+			defer cancel()
 			rec := httptest.NewRecorder()
-			f.handler.ServeHTTP(closedWriter{rec}, httptest.NewRequest(c.method, c.target, nil))
-			if rec.Code != c.code {
-				t.Errorf("the status code became %d", rec.Code)
-			}
-			if line := f.logLine(t); line.Data["code"] != c.code || !strings.Contains(fmt.Sprint(line.Data["error"]), "broken pipe") {
-				t.Errorf("the log line of the request is %+v", line.Data)
+			f.handler.ServeHTTP(closedWriter{rec}, httptest.NewRequest(c.method, c.target, nil).WithContext(ctx))
+			line := f.logLine(t)
+			check.Contains(t, fmt.Sprint(line.Data["error"]), c.reason)
+			check.Equal(t, "level", line.Level, c.level)
+			if c.before {
+				check.Equal(t, "number of log lines", len(f.log.AllEntries()), 1)
+			} else {
+				check.Equal(t, "status", rec.Code, c.code)
+				check.Equal(t, "logged status", line.Data["code"], any(c.code))
 			}
 		})
 	}
 }
 
 func TestRequestContext(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for _, r := range requests() {
 		f := shared.reset()
 		f.engine.got = held("health")
@@ -148,7 +131,7 @@ func TestRequestContext(t *testing.T) {
 }
 
 func TestRequiredOptions(t *testing.T) {
-	full := newFixture(t, dualStack, &models.DelegatedIPAMStatus{}).handler.Options
+	full := newDual(t).handler.Options
 	for name, drop := range map[string]func(*httpapi.Options){
 		"engine":   func(o *httpapi.Options) { o.Engine = nil },
 		"reporter": func(o *httpapi.Options) { o.Reporter = nil },
@@ -158,9 +141,8 @@ func TestRequiredOptions(t *testing.T) {
 	} {
 		o := full
 		drop(&o)
-		if _, err := httpapi.New(o); err == nil {
-			t.Errorf("New succeeds without option %s", name)
-		}
+		_, err := httpapi.New(o)
+		check.True(t, err != nil, "New succeeds without option %s", name)
 	}
 }
 
@@ -171,41 +153,38 @@ func (unflushedWriter) FlushError() error { return errors.New("broken pipe") }
 
 func TestUndelivered(t *testing.T) {
 	allocate, restore := "/v1/ipam", "/v1/ipam/10.1.2.3"
-	sent := func(r *httptest.ResponseRecorder) http.ResponseWriter { return r }
+	type recorder = *httptest.ResponseRecorder
+	sent := func(r recorder) http.ResponseWriter { return r }
+	unflushed := func(r recorder) http.ResponseWriter { return unflushedWriter{r} }
+	closed := func(r recorder) http.ResponseWriter { return closedWriter{r} }
 	for name, c := range map[string]struct {
 		target string
-		to     func(*httptest.ResponseRecorder) http.ResponseWriter
+		to     func(recorder) http.ResponseWriter
 		change func(*fakeEngine)
 		unread bool
 		want   string
 	}{
 		"delivered":                      {target: allocate, to: sent},
 		"restore, delivered":             {target: restore, to: sent},
-		"not flushed":                    {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushedWriter{r} }, want: "default/anonymous/1"},
-		"restore, not flushed":           {target: restore, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushedWriter{r} }, want: "default/anonymous/1"},
-		"not written":                    {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return closedWriter{r} }, want: "default/anonymous/1"},
+		"not flushed":                    {target: allocate, to: unflushed, want: "default/anonymous/1"},
+		"restore, not flushed":           {target: restore, to: unflushed, want: "default/anonymous/1"},
+		"not written":                    {target: allocate, to: closed, want: "default/anonymous/1"},
 		"not read":                       {target: allocate, to: sent, unread: true, want: "default/anonymous/1"},
 		"restore, not read":              {target: restore, to: sent, unread: true, want: "default/anonymous/1"},
-		"named owner, not flushed":       {target: allocate + "?owner=health", to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushedWriter{r} }},
+		"named owner, not flushed":       {target: allocate + "?owner=health", to: unflushed},
 		"named owner, restore, not read": {target: restore + "?owner=health", to: sent, unread: true},
-		"error, not flushed":             {target: allocate, to: func(r *httptest.ResponseRecorder) http.ResponseWriter { return unflushedWriter{r} }, change: func(e *fakeEngine) { e.err = errors.New("no") }},
+		"error, not flushed":             {target: allocate, to: unflushed, change: func(e *fakeEngine) { e.err = errors.New("no") }},
 		"panic after the allocation":     {target: allocate, to: sent, change: func(e *fakeEngine) { e.lookupPanic = "broken" }, want: "default/anonymous/1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, httpapi.Addressing{EnableIPv4: true, EnableIPv6: true}, &models.DelegatedIPAMStatus{})
+			f := newFixture(t, httpapi.Addressing{EnableIPv4: true, EnableIPv6: true})
 			f.engine.got = held("anonymous/1")
 			if c.change != nil {
 				c.change(f.engine)
 			}
 			f.unread = c.unread
 			f.handler.ServeHTTP(c.to(httptest.NewRecorder()), httptest.NewRequest(http.MethodPost, c.target, nil))
-			want := []string{c.want}
-			if c.want == "" {
-				want = nil
-			}
-			if got := f.engine.abandoned; !slices.Equal(got, want) {
-				t.Errorf("abandoned %q; want %q", got, want)
-			}
+			check.Equal(t, "abandoned", strings.Join(f.engine.abandoned, " "), c.want)
 		})
 	}
 }

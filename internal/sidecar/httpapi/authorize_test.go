@@ -12,10 +12,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// newGuarded returns a fixture whose requests have a peer; nil for an unknown one. User 70002 may
-// call.
+// newGuarded returns a fixture whose requests have a peer; nil if unknown. User 70002 may call.
 func newGuarded(t *testing.T, peer *unixsock.Peer) *fixture {
 	t.Helper()
 	return newFixtureWith(t, httpapi.Options{
@@ -58,24 +58,17 @@ func TestAuthorize(t *testing.T) {
 			w := httptest.NewRecorder()
 			f.handler.ServeHTTP(w, httptest.NewRequest(c.method, c.target, nil))
 			refused := c.want == http.StatusForbidden
-			if w.Code != c.want {
-				t.Errorf("status %d with body %q, want %d", w.Code, w.Body, c.want)
-			}
-			if got := strings.Join(f.done, ","); got != c.done {
-				t.Errorf("counted as %q; want %q", got, c.done)
-			}
+			check.True(t, w.Code == c.want, "status %d with body %q, want %d", w.Code, w.Body, c.want)
+			check.Equal(t, "counted requests", strings.Join(f.done, ","), c.done)
 			if reason := w.Body.String(); refused && (!strings.HasPrefix(reason, `"`) || c.peer != nil && !strings.Contains(reason, "user ID 70001")) {
 				t.Errorf("the reason is %q", reason)
 			}
-			if refused && f.engine.calls() > 0 {
-				t.Error("reached the engine")
-			}
+			check.True(t, !refused || f.engine.calls() == 0, "reached the engine")
 		})
 	}
 }
 
-// A refused caller must not choose more of a health request than what health needs: the request log
-// has what callers choose.
+// A refused caller chooses only what health needs, because the request log has what callers choose.
 func TestRefusedHealth(t *testing.T) {
 	f := newGuarded(t, nil)
 	var got *http.Request
@@ -106,18 +99,14 @@ func TestRefusalLog(t *testing.T) {
 	size := 0
 	for _, line := range f.log.AllEntries() {
 		text, err := line.String()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		size += len(text)
 	}
 	last := f.logLine(t)
 	if request, _ := last.Data["request"].(string); last.Data["peerUID"] != 70001 || !strings.HasPrefix(request, "POST /v1/xxx") || last.Data["repeated"] != 199 {
 		t.Errorf("logged %+v", last.Data)
 	}
-	if size > 2000 {
-		t.Errorf("%d bytes were logged; want one line and one summary", size)
-	}
+	check.True(t, size <= 2000, "%d bytes were logged; want one line and one summary", size)
 }
 
 func TestHealthState(t *testing.T) {

@@ -8,14 +8,12 @@ import (
 	"go/parser"
 	"go/token"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // codes are the status codes of an error of the engine, by operation.
@@ -31,6 +29,7 @@ func codesByKind() map[protocol.Kind]codes {
 		protocol.Failed:         {502, 500, 500, 500},
 		protocol.Busy:           {502, 500, 500, 500},
 		protocol.Stopping:       {502, 500, 500, 500},
+		"unheard of":            {502, 500, 500, 500},
 	}
 }
 
@@ -50,33 +49,35 @@ func (c codes) of(operation string) int {
 }
 
 func TestErrorCodes(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	type result struct {
+		err  error
+		want codes
+	}
+	results := map[string]result{"error of another type": {errors.New("why"), codesByKind()[protocol.Failed]}}
 	for kind, want := range codesByKind() {
+		results[string(kind)] = result{fmt.Errorf("wrapped: %w", &protocol.Error{Kind: kind, Err: errors.New("why")}), want}
+	}
+	shared := newDual(t)
+	for name, c := range results {
 		for _, r := range requests() {
-			t.Run(r.name+" "+string(kind), func(t *testing.T) {
+			t.Run(r.name+" "+name, func(t *testing.T) {
 				f := shared.reset()
-				f.engine.err = fmt.Errorf("wrapped: %w", &protocol.Error{Kind: kind, Err: errors.New("why")})
+				f.engine.err = c.err
 				got := f.send(t, r.method, r.target)
-				wantCode(t, got, want.of(r.name))
-				if body := payload(t, got); body != "wrapped: why" {
-					t.Errorf("got %q; want the error of the engine", body)
-				}
-				if value, ok := got.header["Retry-After"]; ok {
-					t.Errorf("got Retry-After %q; want none", value)
-				}
+				wantCode(t, got, c.want.of(r.name))
+				check.Equal(t, "body", payload(t, got), c.err.Error())
+				check.Equal(t, "Retry-After", got.header.Get("Retry-After"), "")
 			})
 		}
 	}
 }
 
 func TestInvalidAddressReason(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	for _, method := range []string{http.MethodPost, http.MethodDelete} {
 		got := f.send(t, method, "/v1/ipam/10.0.0.1%25eth0%0d%0aX:%20%C3%A9")
 		wantCode(t, got, http.StatusBadRequest)
-		if reason, want := payload(t, got), "10.0.0.1%eth0"; !strings.Contains(reason, want) {
-			t.Errorf("%s: the reason is %q; want it to name %q", method, reason, want)
-		}
+		check.Contains(t, payload(t, got), "10.0.0.1%eth0")
 	}
 }
 
@@ -87,20 +88,16 @@ func TestErrorKinds(t *testing.T) {
 		t.Fatal("no constant of type Kind found in package protocol")
 	}
 	for _, kind := range kinds {
-		if _, ok := want[kind]; !ok {
-			t.Errorf("kind %q of package protocol is not in this test", kind)
-		}
+		_, ok := want[kind]
+		check.True(t, ok, "kind %q of package protocol is not in this test", kind)
 	}
 }
 
-// kindsInSource returns the constants of type Kind in the source of package protocol, so that
-// a new one cannot be missed.
+// kindsInSource returns each constant of type Kind in package protocol, so that no new one is missed.
 func kindsInSource(t *testing.T) []protocol.Kind {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../engine/protocol/errors.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var kinds []protocol.Kind
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -109,9 +106,7 @@ func kindsInSource(t *testing.T) []protocol.Kind {
 		}
 		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Kind" {
 			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			kinds = append(kinds, protocol.Kind(text))
 		}
 		return false
@@ -119,26 +114,8 @@ func kindsInSource(t *testing.T) []protocol.Kind {
 	return kinds
 }
 
-func TestUnknownErrors(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	for _, err := range []error{
-		errors.New("disk on fire"),
-		&protocol.Error{Kind: "unheard of", Err: errors.New("disk on fire")},
-	} {
-		for _, r := range requests() {
-			f := shared.reset()
-			f.engine.err = err
-			got := f.send(t, r.method, r.target)
-			wantCode(t, got, codesByKind()[protocol.Failed].of(r.name))
-			if body := payload(t, got); body != "disk on fire" {
-				t.Errorf("got %q; want the text of the error", body)
-			}
-		}
-	}
-}
-
 func TestRetryAfter(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for wait, want := range map[time.Duration]string{
 		time.Millisecond: "1", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60",
 	} {
@@ -146,9 +123,7 @@ func TestRetryAfter(t *testing.T) {
 			f := shared.reset()
 			f.engine.err = &protocol.Error{Kind: protocol.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
 			got := f.send(t, r.method, r.target)
-			if values := got.header["Retry-After"]; !slices.Equal(values, []string{want}) {
-				t.Errorf("%s, %s: Retry-After is %q; want %q", r.name, wait, values, want)
-			}
+			check.Equal(t, "Retry-After after "+wait.String(), got.header["Retry-After"], []string{want})
 		}
 	}
 }

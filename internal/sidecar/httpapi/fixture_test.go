@@ -24,6 +24,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -46,12 +47,8 @@ type fakeEngine struct {
 	left      []engine.Leftover
 	ctx       context.Context
 
-	containers []containerCall
-}
-
-type containerCall struct {
-	verb, network string
-	container     call.Container
+	// containers is the number of calls for containers.
+	containers int
 }
 
 func (e *fakeEngine) Allocate(ctx context.Context, r engine.AllocateRequest) (engine.Attachment, error) {
@@ -77,26 +74,27 @@ func (e *fakeEngine) Discard(ctx context.Context, pool, owner string) (engine.At
 	return e.got, e.left, e.err
 }
 
-func (e *fakeEngine) AddContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
-	return e.container(ctx, "add", network, c)
+func (e *fakeEngine) AddContainer(ctx context.Context, _ string, _ call.Container) (engine.Attachment, error) {
+	return e.container(ctx)
 }
 
-func (e *fakeEngine) DelContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
-	return e.container(ctx, "del", network, c)
+func (e *fakeEngine) DelContainer(ctx context.Context, _ string, _ call.Container) (engine.Attachment, error) {
+	return e.container(ctx)
 }
 
-func (e *fakeEngine) CheckContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error) {
-	return e.container(ctx, "check", network, c)
+func (e *fakeEngine) CheckContainer(ctx context.Context, _ string, _ call.Container) (engine.Attachment, error) {
+	return e.container(ctx)
 }
 
-func (e *fakeEngine) container(ctx context.Context, verb, network string, c call.Container) (engine.Attachment, error) {
-	e.ctx, e.containers = ctx, append(e.containers, containerCall{verb, network, c})
+func (e *fakeEngine) container(ctx context.Context) (engine.Attachment, error) {
+	e.ctx = ctx
+	e.containers++
 	return e.got, e.err
 }
 
-func (e *fakeEngine) GC(ctx context.Context, network string, valid []call.Attachment) error {
-	e.ctx, e.containers = ctx, append(e.containers, containerCall{verb: fmt.Sprint("gc ", valid), network: network})
-	return e.err
+func (e *fakeEngine) GC(ctx context.Context, _ string, _ []call.Attachment) error {
+	_, err := e.container(ctx)
+	return err
 }
 
 func (e *fakeEngine) Abandon(_ context.Context, pool, owner string) {
@@ -123,7 +121,7 @@ func (e *fakeEngine) Record(pool, owner string) (record.Record, bool) {
 
 // calls returns the number of calls that change attachments.
 func (e *fakeEngine) calls() int {
-	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded) + len(e.containers)
+	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded) + e.containers
 }
 
 // reporter returns copies of a report, with the lists that every report has.
@@ -135,7 +133,6 @@ func (r reporter) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &r.DelegatedIPAMStatus
 }
 
-// fixture is the API with a fake engine.
 type fixture struct {
 	engine   *fakeEngine
 	handler  *httpapi.API
@@ -152,12 +149,16 @@ type fixture struct {
 	refusals *logging.Repeated
 }
 
-func newFixture(t testing.TB, node httpapi.Addressing, report *models.DelegatedIPAMStatus) *fixture {
+func newDual(t testing.TB) *fixture {
 	t.Helper()
-	return newFixtureWith(t, httpapi.Options{Addressing: node, Reporter: reporter{*report}})
+	return newFixture(t, dualStack)
 }
 
-// newFixtureWith returns a fixture with these options and a fake engine.
+func newFixture(t testing.TB, node httpapi.Addressing) *fixture {
+	t.Helper()
+	return newFixtureWith(t, httpapi.Options{Addressing: node})
+}
+
 func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 	t.Helper()
 	log, hook := test.NewNullLogger()
@@ -194,7 +195,6 @@ func (f *fixture) reset() *fixture {
 	return f
 }
 
-// logLine returns the log line of the last request.
 func (f *fixture) logLine(t *testing.T) *logrus.Entry {
 	t.Helper()
 	line := f.log.LastEntry()
@@ -242,15 +242,9 @@ func golden(t *testing.T, name, body string) {
 	}
 	path := filepath.Join("testdata", name+".json")
 	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(path, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("got\n%s\nwant, as in %s,\n%s", got.String(), path, want)
-	}
+	check.Must(t, err)
+	check.True(t, got.String() == string(want), "got\n%s\nwant, as in %s,\n%s", got.String(), path, want)
 }

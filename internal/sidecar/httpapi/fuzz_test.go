@@ -8,8 +8,6 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
 // FuzzParameters checks for any path, query and headers that the response is documented in
@@ -24,7 +22,7 @@ func FuzzParameters(f *testing.F) {
 		f.Add(uint8(1), target, "true")
 	}
 	methods := []string{http.MethodPost, http.MethodDelete, http.MethodGet}
-	shared := newFixture(f, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(f)
 	f.Fuzz(func(t *testing.T, method uint8, target, expiration string) {
 		raw := methods[int(method)%len(methods)] + " " + target + " HTTP/1.1\r\nHost: localhost\r\nExpiration: " + expiration + "\r\n\r\n"
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))

@@ -1,22 +1,20 @@
 package httpapi_test
 
 import (
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestInvalidParameters(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	owners := map[string]string{
 		"owner over 512 bytes":              strings.Repeat("a", 513),
 		"owner of 257 two-byte characters":  strings.Repeat("é", 257),
@@ -42,38 +40,26 @@ func TestInvalidParameters(t *testing.T) {
 			f := shared.reset()
 			got := f.send(t, http.MethodPost, target)
 			wantCode(t, got, http.StatusUnprocessableEntity)
-			if f.engine.calls() != 0 {
-				t.Error("the engine was called")
-			}
+			check.True(t, f.engine.calls() == 0, "the engine was called")
 		})
 	}
 }
 
 func TestOwnerLimit(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for _, owner := range []string{strings.Repeat("a", 512), strings.Repeat("é", 256), "namespace/pod", "with space"} {
 		f := shared.reset()
 		f.engine.got = held("health")
 		wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner="+url.QueryEscape(owner)), http.StatusCreated)
-		if got := f.engine.allocated[0].Owner; got != owner {
-			t.Errorf("the engine was called for owner %q; want %q", got, owner)
-		}
+		check.Equal(t, "owner", f.engine.allocated[0].Owner, owner)
 	}
 	got := shared.reset().send(t, http.MethodPost, "/v1/ipam?owner="+url.QueryEscape(strings.Repeat("é", 257)))
-	var body struct {
-		Code    int
-		Message string
-	}
-	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
-		t.Fatal(err)
-	}
-	if body.Code != 603 || body.Message != "owner in query should be at most 512 bytes long" {
-		t.Errorf("got %s; want code 603 and the limit", got.body)
-	}
+	want := `{"code":603,"message":"owner in query should be at most 512 bytes long"}`
+	check.Equal(t, "body", strings.TrimSpace(got.body), want)
 }
 
 func TestInvalidAddresses(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for name, ip := range map[string]string{
 		"a word":             "health",
 		"a prefix length":    "10.0.0.1/24",
@@ -92,19 +78,15 @@ func TestInvalidAddresses(t *testing.T) {
 				f := shared.reset()
 				got := f.send(t, method, "/v1/ipam/"+url.PathEscape(ip))
 				wantCode(t, got, http.StatusBadRequest)
-				if f.engine.calls() != 0 {
-					t.Error("the engine was called")
-				}
-				if f.logLine(t).Data["error"] == nil {
-					t.Error("the log line has no error")
-				}
+				check.True(t, f.engine.calls() == 0, "the engine was called")
+				check.True(t, f.logLine(t).Data["error"] != nil, "the log line has no error")
 			})
 		}
 	}
 }
 
 func TestAlso(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for name, tt := range map[string]struct {
 		ip, also string
 		code     int
@@ -131,15 +113,13 @@ func TestAlso(t *testing.T) {
 				return
 			}
 			want, _ := netip.ParseAddr(tt.want)
-			if also := f.engine.restored[0].Also; also != want {
-				t.Errorf("the engine was called with %s; want %s", also, want)
-			}
+			check.Equal(t, "other address", f.engine.restored[0].Also, want)
 		})
 	}
 }
 
 func TestAddressParameter(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for in, want := range map[string]string{
 		"10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3", "FD00::0:1": "fd00::1", "fe80::1": "fe80::1",
 	} {
@@ -147,37 +127,26 @@ func TestAddressParameter(t *testing.T) {
 		wantCode(t, f.send(t, http.MethodPost, "/v1/ipam/"+in+"?owner=health&pool=blue"), http.StatusOK)
 		wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue"), http.StatusOK)
 		ip := netip.MustParseAddr(want)
-		if got := f.engine.restored[0]; got != (engine.RestoreRequest{IP: ip, Owner: "health", Pool: "blue"}) {
-			t.Errorf("restore of %s: the engine was called with %+v", in, got)
-		}
-		if got := f.engine.released[0]; got != (engine.ReleaseRequest{IP: ip, Pool: "blue", Containers: true}) {
-			t.Errorf("release of %s: the engine was called with %+v", in, got)
-		}
+		check.Equal(t, "restore", f.engine.restored[0], engine.RestoreRequest{IP: ip, Owner: "health", Pool: "blue"})
+		check.Equal(t, "release", f.engine.released[0], engine.ReleaseRequest{IP: ip, Pool: "blue", Containers: true})
 		wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue", "Skip-Release-Delay", "true"), http.StatusOK)
-		if got := f.engine.released[1]; !got.SkipDelay {
-			t.Errorf("release of %s without the delay: the engine was called with %+v", in, got)
-		}
+		check.True(t, f.engine.released[1].SkipDelay, "release of %s: with the delay", in)
 	}
 }
 
 func TestAllocateParameters(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	f.engine.got = held("health")
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health&pool=blue&family=ipv6", "Expiration", "true"), http.StatusCreated)
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam"), http.StatusCreated)
-	want := []engine.AllocateRequest{
+	check.Equal(t, "calls of the engine", f.engine.allocated, []engine.AllocateRequest{
 		{Owner: "health", Pool: "blue", Family: record.IPv6, Expire: true},
 		{Pool: "default"},
-	}
-	for i, got := range f.engine.allocated {
-		if got != want[i] {
-			t.Errorf("request %d: the engine was called with %+v; want %+v", i, got, want[i])
-		}
-	}
+	})
 }
 
 func TestRequestHeaders(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for name, headers := range map[string][]string{
 		"none":              nil,
 		"curl":              {"Accept", "*/*", "User-Agent", "curl/8"},
@@ -189,51 +158,32 @@ func TestRequestHeaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := shared.reset()
 			f.engine.got = held("health")
-			r := httptest.NewRequest(http.MethodPost, "/v1/ipam?owner=health", nil)
-			for i := 0; i+1 < len(headers); i += 2 {
-				r.Header.Set(headers[i], headers[i+1])
-			}
-			if host := r.Header.Get("Host"); host != "" {
-				r.Host = host
-			}
-			wantCode(t, f.do(t, r), http.StatusCreated)
+			wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health", headers...), http.StatusCreated)
 		})
 	}
 }
 
 func TestUnknownPaths(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	for target, want := range map[string]int{
-		"/v1/endpoint":       http.StatusNotFound,
-		"/v1/docs":           http.StatusNotFound,
-		"/v1/swagger.json":   http.StatusNotFound,
-		"/ipam":              http.StatusNotFound,
-		"/v1/ipam/10.0.0.1/": http.StatusMethodNotAllowed,
+	f := newDual(t)
+	for request, want := range map[string]int{
+		"GET /v1/endpoint":           http.StatusNotFound,
+		"GET /v1/docs":               http.StatusNotFound,
+		"GET /v1/swagger.json":       http.StatusNotFound,
+		"GET /ipam":                  http.StatusNotFound,
+		"get /v1/endpoint":           http.StatusNotFound,
+		"GET /v1/ipam/10.0.0.1/":     http.StatusMethodNotAllowed,
+		"PUT /v1/ipam":               http.StatusMethodNotAllowed,
+		"post /v1/ipam?owner=router": http.StatusMethodNotAllowed,
+		"pOST /v1/ipam?owner=router": http.StatusMethodNotAllowed,
 	} {
-		if got := f.send(t, http.MethodGet, target); got.code != want {
-			t.Errorf("GET %s: got code %d; want %d", target, got.code, want)
+		method, target, _ := strings.Cut(request, " ")
+		got := f.send(t, method, target)
+		check.Equal(t, "code of "+request, got.code, want)
+		if want == http.StatusMethodNotAllowed {
+			check.Contains(t, got.header.Get("Allow"), "POST")
 		}
 	}
-	got := f.send(t, http.MethodPut, "/v1/ipam")
-	wantCode(t, got, http.StatusMethodNotAllowed)
-	if allow := got.header.Get("Allow"); !strings.Contains(allow, "POST") {
-		t.Errorf("Allow is %q; want POST in it", allow)
-	}
-}
-
-func TestMethodInLowerCase(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	for _, method := range []string{"post", "Post", "pOST"} {
-		got := f.send(t, method, "/v1/ipam?owner=router")
-		wantCode(t, got, http.StatusMethodNotAllowed)
-		if allow := got.header.Get("Allow"); !strings.Contains(allow, "POST") {
-			t.Errorf("Allow is %q; want POST in it", allow)
-		}
-	}
-	wantCode(t, f.send(t, "get", "/v1/endpoint"), http.StatusNotFound)
-	if n := f.engine.calls(); n != 0 {
-		t.Errorf("the engine was called %d times", n)
-	}
+	check.Equal(t, "calls of the engine", f.engine.calls(), 0)
 }
 
 func TestDefaultPool(t *testing.T) {
@@ -252,13 +202,7 @@ func TestDefaultPool(t *testing.T) {
 	}
 	f.reset().engine.all = []engine.Attachment{held}
 	wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/10.1.2.3?pool=default"), http.StatusOK)
-	if got := f.engine.released[0].Pool; got != "blue" {
-		t.Errorf("released in pool %q; want blue", got)
-	}
-	if got := f.send(t, http.MethodGet, "/v1/healthz").body; !strings.Contains(got, `"10.1.2.3":"router"`) {
-		t.Errorf("the status has no address of the default pool without its name: %s", got)
-	}
-	if got := f.send(t, http.MethodGet, "/v1/config").body; !strings.Contains(got, `"ip":"10.1.2.3"`) {
-		t.Errorf("the node has another address than the router in the default pool: %s", got)
-	}
+	check.Equal(t, "pool of the release", f.engine.released[0].Pool, "blue")
+	check.Contains(t, f.send(t, http.MethodGet, "/v1/healthz").body, `"10.1.2.3":"router"`) // without the name of the pool
+	check.Contains(t, f.send(t, http.MethodGet, "/v1/config").body, `"ip":"10.1.2.3"`)
 }

@@ -5,19 +5,20 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestRequestLog(t *testing.T) {
-	shared := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	shared := newDual(t)
 	for _, tt := range []struct {
 		method, target string
 		level          logrus.Level
@@ -40,20 +41,14 @@ func TestRequestLog(t *testing.T) {
 				t.Fatalf("%d log lines; want one", n)
 			}
 			line := f.logLine(t)
-			if line.Level != tt.level {
-				t.Errorf("logged at %s; want %s", line.Level, tt.level)
-			}
-			for key, want := range tt.want {
-				if line.Data[key] != want {
-					t.Errorf("log field %s is %v; want %v", key, line.Data[key], want)
-				}
-			}
+			check.Equal(t, "level", line.Level, tt.level)
+			wantFields(t, line, tt.want)
 		})
 	}
 }
 
 func TestRequestIDLog(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	f.engine.panic = "out of cheese"
 	f.send(t, http.MethodPost, "/v1/ipam?owner=health", "X-Request-ID", "abc")
 	lines := f.log.AllEntries()
@@ -61,37 +56,35 @@ func TestRequestIDLog(t *testing.T) {
 		t.Fatalf("%d log lines; want one for the panic and one for the request", len(lines))
 	}
 	for _, line := range lines {
-		if got := line.Data["requestID"]; got != "abc" {
-			t.Errorf("line %q has the request ID %v; want abc", line.Message, got)
-		}
+		wantFields(t, line, logrus.Fields{"requestID": "abc"})
 	}
 }
 
 func TestLogLevel(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	f.logger.SetLevel(logrus.InfoLevel)
 	f.send(t, http.MethodGet, "/v1/healthz")
-	if n := len(f.log.AllEntries()); n != 0 {
-		t.Errorf("%d log lines of a successful GET at level info; want none", n)
-	}
+	check.Equal(t, "log lines of a successful GET", len(f.log.AllEntries()), 0)
 }
 
 func TestErrorLog(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	f.engine.err = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("--owners does not admit it")}
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
 	line := f.logLine(t)
-	for key, want := range map[string]any{
+	wantFields(t, line, logrus.Fields{
 		"owner": "health", "poolName": "blue", "family": "ipv4", "code": 403,
 		"error": "--owners does not admit it", "kind": "forbidden",
-	} {
-		if line.Data[key] != want {
-			t.Errorf("log field %s is %v; want %v", key, line.Data[key], want)
-		}
+	})
+}
+
+func wantFields(t *testing.T, line *logrus.Entry, fields logrus.Fields) {
+	t.Helper()
+	for key, want := range fields {
+		check.Equal(t, "log field "+key, line.Data[key], want)
 	}
 }
 
-// onLine is a hook that is called for each log line.
 type onLine func()
 
 func (onLine) Levels() []logrus.Level     { return logrus.AllLevels }
@@ -107,7 +100,7 @@ func TestResponseBeforeLog(t *testing.T) {
 		"error":   {http.MethodPost, "/v1/ipam?owner=%zz", http.StatusUnprocessableEntity},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+			f := newDual(t)
 			f.engine.got = held("health")
 			rec := httptest.NewRecorder()
 			lines := 0
@@ -118,15 +111,13 @@ func TestResponseBeforeLog(t *testing.T) {
 				}
 			}))
 			f.handler.ServeHTTP(rec, httptest.NewRequest(c.method, c.target, nil))
-			if lines != 1 {
-				t.Errorf("%d log lines; want one", lines)
-			}
+			check.Equal(t, "log lines", lines, 1)
 		})
 	}
 }
 
 func TestLongRequestLog(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	long := strings.Repeat("x", 8<<10)
 	for _, target := range []string{"/v1/" + long, "/v1/ipam/" + long, "/v1/none?owner=" + long + "&pool=" + long, "/v1/ipam?%zz" + long, "/v1/ipam/10.0.0.1?pool=" + long} {
 		f.reset()
@@ -135,9 +126,7 @@ func TestLongRequestLog(t *testing.T) {
 		for _, value := range f.logLine(t).Data {
 			size += len(fmt.Sprint(value))
 		}
-		if size > 6<<10 {
-			t.Errorf("%.30s: the fields of the log line have %d bytes", target, size)
-		}
+		check.True(t, size <= 6<<10, "%.30s: the fields of the log line have %d bytes", target, size)
 	}
 }
 
@@ -155,17 +144,13 @@ func (f *fixture) sendID(t *testing.T, ids ...string) (inContext, inResponse str
 	return logging.RequestID(f.engine.ctx), values[0]
 }
 
-func TestCallerID(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+// The ID of a caller is used if it is valid; otherwise the request gets a new random one.
+func TestRequestID(t *testing.T) {
+	f := newDual(t)
 	for _, id := range []string{"a", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "A_z.9", strings.Repeat("x", 64)} {
-		if inContext, inResponse := f.sendID(t, id); inContext != id || inResponse != id {
-			t.Errorf("the context has %q, the response %q; want %q", inContext, inResponse, id)
-		}
+		inContext, inResponse := f.sendID(t, id)
+		check.True(t, inContext == id && inResponse == id, "the context has %q, the response %q; want %q", inContext, inResponse, id)
 	}
-}
-
-func TestGeneratedID(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
 	seen := map[string]bool{}
 	for name, ids := range map[string][]string{
 		"none": nil, "empty": {""}, "too long": {strings.Repeat("x", 65)}, "space": {"a b"}, "control": {"a\x1b"},
@@ -177,4 +162,60 @@ func TestGeneratedID(t *testing.T) {
 		}
 		seen[inContext] = true
 	}
+}
+
+func TestOperation(t *testing.T) {
+	f := newDual(t)
+	f.handler.Metrics = http.NotFoundHandler()
+	for request, want := range map[string]string{
+		"POST /v1/ipam?owner=x":        "POST /v1/ipam 201",
+		"POST /v1/ipam/10.0.0.1":       "POST /v1/ipam/{ip} 200",
+		"DELETE /v1/ipam/fd00::1":      "DELETE /v1/ipam/{ip} 200",
+		"GET /v1/healthz":              "GET /v1/healthz 200",
+		"DELETE /v1/ipam?owner=x":      "DELETE /v1/ipam 200",
+		"GET /v1/ipam/10.0.0.1":        " 405",
+		"GET /v1/nothing":              " 404",
+		"GET /":                        " 404",
+		"BREW /v1/ipam":                " 405",
+		"post /v1/ipam":                " 405",
+		"Get /v1/healthz":              " 405",
+		"DELETE /v1/ipam/10.0.0.1/etc": " 404",
+		"GET /metrics":                 "",
+		"POST /metrics":                " 404",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		f.reset()
+		f.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, path, http.NoBody))
+		if got := strings.Join(f.done, ","); got != want {
+			t.Errorf("%s: counted as %q; want %q", request, got, want)
+		}
+		if operation, _, _ := strings.Cut(want, " 2"); strings.Contains(want, " 2") && f.handler.Operations()[operation] == nil {
+			t.Errorf("%s is not in Operations", operation)
+		}
+	}
+	if codes := f.handler.Operations()["POST /v1/ipam"]; !slices.Contains(codes, http.StatusCreated) || !slices.Contains(codes, http.StatusBadGateway) || !slices.IsSorted(codes) {
+		t.Errorf("the codes of POST /v1/ipam are %v", codes)
+	}
+}
+
+// sending calls a function before the header of a response is sent.
+type sending struct {
+	http.ResponseWriter
+	before func()
+}
+
+func (s sending) WriteHeader(code int) {
+	s.before()
+	s.ResponseWriter.WriteHeader(code)
+}
+
+func TestCountedBeforeResponse(t *testing.T) {
+	f := newDual(t)
+	sent := false
+	w := sending{httptest.NewRecorder(), func() {
+		sent = true
+		check.Equal(t, "counted", f.done, []string{"GET /v1/config 200"})
+	}}
+	f.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/config", http.NoBody))
+	check.True(t, sent, "there was no response")
 }

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// received is a response as the client got it.
 type received struct {
 	code     int
 	length   int64
@@ -23,24 +24,17 @@ func (r received) String() string {
 	return fmt.Sprintf("%d, length %d %s, %d bytes %.100q", r.code, r.length, r.encoding, len(r.body), r.body)
 }
 
-// sendTo sends a request to a server with a handler.
 func sendTo(t *testing.T, method string, handler http.Handler) received {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	r, err := http.NewRequestWithContext(t.Context(), method, server.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	resp, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return received{resp.StatusCode, resp.ContentLength, strings.Join(resp.TransferEncoding, ","), string(body)}
 }
 
@@ -95,9 +89,7 @@ func TestFraming(t *testing.T) {
 func TestFirstCode(t *testing.T) {
 	rec := httptest.NewRecorder()
 	w := newWriter(rec)
-	if got := w.code; got != 0 {
-		t.Errorf("the initial status is %d; want 0", got)
-	}
+	check.Equal(t, "initial status", w.code, 0)
 	w.WriteHeader(http.StatusNotFound)
 	w.WriteHeader(http.StatusOK)
 	if err := w.send(); err != nil || rec.Code != http.StatusNotFound || w.code != http.StatusNotFound {
@@ -117,9 +109,7 @@ func TestReset(t *testing.T) {
 			rec := httptest.NewRecorder()
 			w := newWriter(rec)
 			_, _ = io.WriteString(w, c.first)
-			if got := w.reset(); got == c.sent {
-				t.Errorf("reset returned %t", got)
-			}
+			check.Equal(t, "reset", w.reset(), !c.sent)
 			_, _ = io.WriteString(w, "second")
 			if err := w.send(); err != nil || rec.Body.String() != c.want {
 				t.Errorf("sent %.20q, %v; want %.20q", rec.Body, err, c.want)
@@ -135,14 +125,9 @@ func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pi
 
 func TestClosedConnection(t *testing.T) {
 	w := newWriter(closedWriter{httptest.NewRecorder()})
-	if _, err := w.Write([]byte("short")); err != nil {
-		t.Errorf("a write to the buffer returned %v", err)
-	}
-	if _, err := w.Write(make([]byte, 8<<10)); err == nil {
-		t.Error("a write to the connection returned no error")
-	}
-	w = newWriter(closedWriter{httptest.NewRecorder()})
-	if err := w.send(); err == nil {
-		t.Error("send returned no error")
-	}
+	_, err := w.Write([]byte("short")) // into the buffer
+	check.NoError(t, err)
+	_, err = w.Write(make([]byte, 8<<10))
+	check.Error(t, err, "broken pipe")
+	check.Error(t, newWriter(closedWriter{httptest.NewRecorder()}).send(), "broken pipe")
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // bothFamilies has neither router addresses nor ranges.
@@ -25,12 +25,8 @@ func TestAllocateResponse(t *testing.T) {
 		node              httpapi.Addressing
 		change            func(*fakeEngine)
 	}{
-		{
-			name: "both families", file: "allocate-both", node: dualStack,
-		},
-		{
-			name: "requested family", file: "allocate-ipv6", query: "&family=ipv6", node: dualStack,
-		},
+		{name: "both families", file: "allocate-both", node: dualStack},
+		{name: "requested family", file: "allocate-ipv6", query: "&family=ipv6", node: dualStack},
 		{
 			name: "claimed family", file: "allocate-claimed", node: dualStack,
 			change: func(e *fakeEngine) { e.got.Claims = []record.Family{record.IPv4} },
@@ -52,9 +48,7 @@ func TestAllocateResponse(t *testing.T) {
 				e.got.Claims = []record.Family{record.IPv4}
 			},
 		},
-		{
-			name: "no configuration, no router", file: "allocate-bare", node: bothFamilies,
-		},
+		{name: "no configuration, no router", file: "allocate-bare", node: bothFamilies},
 		{
 			name: "no configuration, a held router", file: "allocate-router", node: bothFamilies,
 			change: func(e *fakeEngine) { e.all = []engine.Attachment{held("health"), router()} },
@@ -66,7 +60,7 @@ func TestAllocateResponse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, tt.node, &models.DelegatedIPAMStatus{})
+			f := newFixture(t, tt.node)
 			f.engine.got = held("health")
 			if tt.change != nil {
 				tt.change(f.engine)
@@ -75,15 +69,12 @@ func TestAllocateResponse(t *testing.T) {
 			wantCode(t, got, http.StatusCreated)
 			golden(t, tt.file, got.body)
 			for _, never := range []string{"invalid", "<nil>", `"gateway":""`} {
-				if strings.Contains(got.body, never) {
-					t.Errorf("the response contains %s", never)
-				}
+				check.True(t, !strings.Contains(got.body, never), "the response contains %s", never)
 			}
 		})
 	}
 }
 
-// router returns an attachment with router addresses.
 func router() engine.Attachment {
 	a := held("router")
 	a.Result.Addresses[0].Prefix = netip.MustParsePrefix("10.1.2.200/24")
@@ -105,7 +96,7 @@ func TestConfigResponse(t *testing.T) {
 		{"a router that is released or in another pool", "config-bare", bothFamilies, []engine.Attachment{releasing, elsewhere}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, tt.node, &models.DelegatedIPAMStatus{})
+			f := newFixture(t, tt.node)
 			f.engine.all = tt.all
 			got := f.send(t, http.MethodGet, "/v1/config")
 			wantCode(t, got, http.StatusOK)
@@ -128,15 +119,19 @@ func TestListResponse(t *testing.T) {
 	excluded := held("excluded:10.1.2.3")
 	excluded.Claims = nil
 
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	f.engine.all = []engine.Attachment{blue, health, adding, cooldown, excluded}
+	f := newDual(t)
 	got := f.send(t, http.MethodGet, "/v1/ipam")
+	wantCode(t, got, http.StatusOK)
+	check.Equal(t, "empty list", strings.TrimSpace(got.body), "[]")
+
+	f.engine.all = []engine.Attachment{blue, health, adding, cooldown, excluded}
+	got = f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)
 }
 
 func TestDiscardResponse(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	got := f.send(t, http.MethodDelete, "/v1/ipam?owner=health&pool=blue")
 	wantCode(t, got, http.StatusOK)
 	if strings.TrimSpace(got.body) != "[]" || !slices.Equal(f.engine.discarded, []string{"blue/health"}) {
@@ -158,17 +153,8 @@ func TestDiscardResponse(t *testing.T) {
 	}
 }
 
-func TestEmptyListResponse(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
-	got := f.send(t, http.MethodGet, "/v1/ipam")
-	wantCode(t, got, http.StatusOK)
-	if strings.TrimSpace(got.body) != "[]" {
-		t.Errorf("got %q; want []", got.body)
-	}
-}
-
 func TestListLengths(t *testing.T) {
-	f := newFixture(t, dualStack, &models.DelegatedIPAMStatus{})
+	f := newDual(t)
 	for count := range 60 {
 		a := held("default/" + strings.Repeat("x", count))
 		f.engine.all = append(f.engine.all, engine.Attachment{Record: a.Record})

@@ -69,7 +69,7 @@ func TestStatusResponse(t *testing.T) {
 		{"broken configuration", "status-broken", "status-broken-brief", broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := newFixture(t, dualStack, tt.report)
+			f := newFixtureWith(t, httpapi.Options{Addressing: dualStack, Reporter: reporter{*tt.report}})
 			f.engine.all = mixedAttachments()
 			full := f.send(t, http.MethodGet, "/v1/healthz")
 			wantCode(t, full, http.StatusOK)
@@ -81,8 +81,7 @@ func TestStatusResponse(t *testing.T) {
 	}
 }
 
-// mixedAttachments returns two held attachments, one of them in another pool, and two pending
-// releases.
+// mixedAttachments returns two held attachments, one in another pool, and two pending releases.
 func mixedAttachments() []engine.Attachment {
 	health, blue, first, second := held("health"), held("ingress"), held("old"), held("older")
 	blue.Pool = "blue"
@@ -95,7 +94,7 @@ func mixedAttachments() []engine.Attachment {
 }
 
 func TestStatusFamilies(t *testing.T) {
-	f := newFixture(t, httpapi.Addressing{EnableIPv6: true}, readyReport())
+	f := newFixtureWith(t, httpapi.Options{Addressing: httpapi.Addressing{EnableIPv6: true}, Reporter: reporter{*readyReport()}})
 	got := f.send(t, http.MethodGet, "/v1/healthz")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "status-ipv6", got.body)
