@@ -22,8 +22,7 @@ const (
 	taken = ".taken"
 )
 
-// newVictim creates a file of ours outside of the socket's directory. changed returns an error if it has
-// another mode or group than at first.
+// newVictim creates a file outside of the socket's directory. changed reports another mode or group.
 func newVictim(t *testing.T) (path string, changed func() error) {
 	t.Helper()
 	path = filepath.Join(shortTempDir(t), "victim")
@@ -49,8 +48,7 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// replaceStaging puts a directory with a symbolic link in place of a staging directory. An error means
-// that a race was lost.
+// replaceStaging puts a directory with a link in place of a staging directory; an error is a lost race.
 func replaceStaging(staging, target string) error {
 	if err := os.Rename(staging, staging+taken); err != nil {
 		return err
@@ -115,8 +113,7 @@ func TestReplacedStaging(t *testing.T) {
 	}
 }
 
-// Listen removes the staging directory of a previous run, not that of another socket, and none with other
-// files.
+// Listen removes the staging directory of a previous run, but not of another socket, or with other files.
 func TestStagingCleanup(t *testing.T) {
 	dir := shortTempDir(t)
 	staging := func(socket string) string {

@@ -74,8 +74,7 @@ func leaveStaleSocket(t *testing.T, path string) {
 	check.Must(t, l.Close())
 }
 
-// serve runs Server on a real socket, with a handler that refuses others than callers and sends the
-// peer of each other request to reached.
+// serve runs Server with a handler that refuses others than callers and sends each peer to reached.
 func serve(t *testing.T, callers Callers) (path string, reached chan Peer) {
 	t.Helper()
 	path = filepath.Join(shortTempDir(t), "s.sock")

@@ -1,6 +1,7 @@
 package unixsock
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -142,4 +145,66 @@ func TestInstallRace(t *testing.T) {
 			wantReachable(t, theirs, path)
 		})
 	}
+}
+
+// The error has the full path, each fact once, and what to do.
+func TestReadOnly(t *testing.T) {
+	dir := shortTempDir(t)
+	check.Tmpfs(t, dir, "0755")
+	l, err := listenAt(Options{Path: filepath.Join(dir, "live")})
+	check.Must(t, err)
+	leaveStaleSocket(t, filepath.Join(dir, "stale"))
+	check.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	listen := func(name string) error {
+		_, err := listenAt(Options{Path: filepath.Join(dir, name)})
+		return err
+	}
+	_, removeErr := Remove(filepath.Join(dir, "stale"))
+	const remedy = "read-only file system; mount its file system writable, or configure another directory (--socket-path)"
+	for want, err := range map[string]error{
+		"socket DIR/s: a staging directory cannot be created in DIR: " + remedy: listen("s"),
+		"socket DIR/a/s: mkdir DIR/a: " + remedy:                                listen("a/s"),
+		"socket DIR/stale: unlink: " + remedy:                                   removeErr,
+		"unlink DIR/live: read-only file system":                                l.Close(),
+	} {
+		if want = strings.ReplaceAll(want, "DIR", dir); err == nil || err.Error() != want || !errors.Is(err, unix.EROFS) {
+			t.Errorf("got\n%v; want\n%s", err, want)
+		}
+	}
+}
+
+func TestForeignParent(t *testing.T) {
+	check.Root(t)
+	dir := shortTempDir(t)
+	check.Must(t, os.Chown(dir, 70001, -1))
+	path := filepath.Join(dir, "s.sock")
+	check.Error(t, refused(t, path), path, "70001", "--socket-path")
+	check.Equal(t, "files in the directory", check.Names(t, dir), "")
+}
+
+func TestCheckParentMode(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode fs.FileMode
+		want string
+	}{
+		"owner only":             {0o755, ""},
+		"group-writable":         {0o775, "is group-writable"},
+		"group-writable, sticky": {0o775 | fs.ModeSticky, ""},
+		"world-writable":         {0o777, "is world-writable"},
+		"world-writable, sticky": {0o777 | fs.ModeSticky, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := shortTempDir(t)
+			check.Must(t, os.Chmod(dir, c.mode))
+			path := filepath.Join(dir, "s.sock")
+			listenOn(t, Options{Path: path}) // Listen succeeds anyway
+			err := CheckParentMode(path)
+			if c.want == "" {
+				check.NoError(t, err)
+			} else {
+				check.Error(t, err, dir+" "+c.want)
+			}
+		})
+	}
+	check.Error(t, CheckParentMode(filepath.Join(shortTempDir(t), "missing", "s.sock")))
 }
