@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -25,27 +26,49 @@ const (
 	config    = "GET /v1/config HTTP/1.1\r\nHost: localhost\r\n\r\n"
 )
 
-// lastRequest is a request after which the connection ends.
 func lastRequest(request string) string {
 	return strings.Replace(request, "\r\n", "\r\nConnection: close\r\n", 1)
 }
 
-// awaitBytes returns when something can be read from a connection, and reads nothing.
-func awaitBytes(conn net.Conn) error {
+// A step of a client without an owner returns the address that it has read, which the client owns.
+type step func(net.Conn) (ip string, err error)
+
+func sends(text string) step {
+	return func(conn net.Conn) (string, error) {
+		_, err := io.WriteString(conn, text)
+		return "", err
+	}
+}
+
+// pauses ends at any moment until a time, all of which are right.
+func pauses(longest time.Duration) step {
+	return func(net.Conn) (string, error) {
+		time.Sleep(rand.N(longest))
+		return "", nil
+	}
+}
+
+// awaits returns when something can be read, and reads nothing.
+func awaits(conn net.Conn) (string, error) {
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return err
+		return "", err
 	}
 	var peekErr error
-	return errors.Join(raw.Read(func(fd uintptr) bool {
+	return "", errors.Join(raw.Read(func(fd uintptr) bool {
 		_, _, peekErr = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK)
 		return !errors.Is(peekErr, syscall.EAGAIN)
 	}), peekErr)
 }
 
-// readResponse reads one response and returns the address in it.
-func readResponse(r *bufio.Reader) (ip string, err error) {
-	res, err := http.ReadResponse(r, nil)
+func readsPart(conn net.Conn) (string, error) {
+	_, err := io.ReadFull(conn, make([]byte, 30))
+	return "", err
+}
+
+// reads reads one response, and nothing of the next.
+func reads(conn net.Conn) (string, error) {
+	res, err := http.ReadResponse(bufio.NewReaderSize(oneByte{conn}, 16), nil)
 	if err != nil {
 		return "", err
 	}
@@ -60,76 +83,33 @@ func readResponse(r *bufio.Reader) (ip string, err error) {
 	return got.Address.IPv4, nil
 }
 
-// anonymousClients are clients without an owner. Each returns the address that it has read,
-// which it owns from then on.
-var anonymousClients = map[string]func(net.Conn) (string, error){
-	"closes before the response": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		return "", err
-	},
-	"closes at a random time": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		time.Sleep(rand.N(30 * time.Millisecond)) // any moment is right
-		return "", err
-	},
-	"closes with the response unread": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		return "", errors.Join(err, awaitBytes(conn))
-	},
-	"closes with a part of the response unread": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		_, readErr := io.ReadFull(conn, make([]byte, 30))
-		return "", errors.Join(err, readErr)
-	},
-	"closes its last request's response unread": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, lastRequest(anonymous))
-		return "", errors.Join(err, awaitBytes(conn))
-	},
-	"closes after the server with the response unread": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, lastRequest(anonymous))
-		time.Sleep(rand.N(60 * time.Millisecond)) // any moment is right
-		return "", err
-	},
-	"requests one address and closes with the response unread": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, strings.Replace(anonymous, "ipam", fmt.Sprintf("ipam/10.15.0.%d", 200+rand.N(50)), 1))
-		return "", errors.Join(err, awaitBytes(conn))
-	},
-	"reads the response": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		ip, readErr := readResponse(bufio.NewReader(conn))
-		return ip, errors.Join(err, readErr)
-	},
-	"reads its last request's response": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, lastRequest(anonymous))
-		ip, readErr := readResponse(bufio.NewReader(conn))
-		return ip, errors.Join(err, readErr)
-	},
-	"reads the response and not the next": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous)
-		ip, readErr := readResponse(bufio.NewReader(conn))
-		_, nextErr := io.WriteString(conn, config)
-		return ip, errors.Join(err, readErr, nextErr, awaitBytes(conn))
-	},
-	"sends two requests and reads one response": func(conn net.Conn) (string, error) {
-		_, err := io.WriteString(conn, anonymous+config)
-		// One byte at a time, so that nothing of the second is read.
-		ip, readErr := readResponse(bufio.NewReaderSize(oneByte{conn}, 16))
-		return ip, errors.Join(err, readErr, awaitBytes(conn))
-	},
+func requestsOne(conn net.Conn) (string, error) {
+	return sends(strings.Replace(anonymous, "ipam", fmt.Sprintf("ipam/10.15.0.%d", 200+rand.N(50)), 1))(conn)
 }
 
-// oneByte reads one byte at a time.
+// anonymousClients are clients that close the connection after their steps.
+var anonymousClients = map[string][]step{
+	"closes before the response":                               {sends(anonymous)},
+	"closes at a random time":                                  {sends(anonymous), pauses(30 * time.Millisecond)},
+	"closes with the response unread":                          {sends(anonymous), awaits},
+	"closes with a part of the response unread":                {sends(anonymous), readsPart},
+	"closes its last request's response unread":                {sends(lastRequest(anonymous)), awaits},
+	"closes after the server with the response unread":         {sends(lastRequest(anonymous)), pauses(60 * time.Millisecond)},
+	"requests one address and closes with the response unread": {requestsOne, awaits},
+	"reads the response":                                       {sends(anonymous), reads},
+	"reads its last request's response":                        {sends(lastRequest(anonymous)), reads},
+	"reads the response and not the next":                      {sends(anonymous), reads, sends(config), awaits},
+	"sends two requests and reads one response":                {sends(anonymous + config), reads, awaits},
+}
+
 type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-// anonymousAddresses returns the addresses of attachments with a generated owner.
 func anonymousAddresses(t *testing.T, c Config) []string {
 	t.Helper()
 	var all []*models.Attachment
-	if err := json.Unmarshal(request(t, c, http.MethodGet, "/v1/ipam", http.StatusOK), &all); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.Unmarshal(request(t, c, http.MethodGet, "/v1/ipam", http.StatusOK), &all))
 	var ips []string
 	for _, a := range all {
 		if ip := a.State; strings.HasPrefix(a.Owner, "anonymous/") {
@@ -149,8 +129,7 @@ func TestAnonymous(t *testing.T) {
 	c := withSmallPlugin(t)
 	c.MaxQueuedRequests = each * len(anonymousClients)
 	c.ReleaseDelay = time.Hour // does not apply to anonymous attachments
-	log, ended, stop := run(t, c)
-	log.await(t, "msg=Serving", ended)
+	stop := serving(t, c)
 
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -163,18 +142,16 @@ func TestAnonymous(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				ip, err := client(conn)
-				if err != nil {
-					t.Errorf("client that %s: %v", name, err)
+				for _, step := range client {
+					ip, err := step(conn)
+					check.True(t, err == nil, "client that %s: %v", name, err)
+					if ip != "" {
+						mu.Lock()
+						read = append(read, ip)
+						mu.Unlock()
+					}
 				}
-				if err := conn.Close(); err != nil {
-					t.Error(err)
-				}
-				if ip != "" {
-					mu.Lock()
-					defer mu.Unlock()
-					read = append(read, ip)
-				}
+				check.NoError(t, conn.Close())
 			})
 		}
 	}
@@ -189,7 +166,5 @@ func TestAnonymous(t *testing.T) {
 	if want := 4 * each; len(read) != want {
 		t.Errorf("%d clients have read their response; want %d", len(read), want)
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,49 +12,37 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestRun(t *testing.T) {
 	t.Run("no CNI configuration", func(t *testing.T) {
 		c := valid(t)
-		log, ended, stop := run(t, c)
-		log.await(t, "msg=Serving", ended)
+		stop := serving(t, c)
 		status := health(t, c)
 		if status.DelegatedIpam.Ready || !strings.Contains(strings.Join(status.DelegatedIpam.Reasons, " "), c.CNIConfDir) {
 			t.Errorf("ready %v, reasons %q; want not ready because of %s", status.DelegatedIpam.Ready, status.DelegatedIpam.Reasons, c.CNIConfDir)
 		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Stat(c.SocketPath); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket after the end: %v; want none", err)
-		}
+		stop()
+		check.Absent(t, c.SocketPath)
 	})
 	t.Run("second instance takes over the state directory", func(t *testing.T) {
 		c := valid(t)
-		log, ended, stop := run(t, c)
-		log.await(t, "msg=Serving", ended)
+		stop := serving(t, c)
 		second, secondEnded, stopSecond := run(t, c)
 		second.await(t, fmt.Sprintf("PID %d", os.Getpid()), secondEnded)
-		if second.contains("msg=Serving") {
-			t.Error("both instances serve")
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
+		check.True(t, !second.contains("msg=Serving"), "both instances serve")
+		stop()
 		second.await(t, "msg=Serving", secondEnded)
-		if err := stopSecond(); err != nil {
-			t.Error(err)
-		}
+		check.NoError(t, stopSecond())
 	})
 	t.Run("cancelled while waiting for the state directory", func(t *testing.T) {
 		c := valid(t)
 		lock, err := journal.Lock(context.Background(), c.StateDir, journal.Holder{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		defer lock.Unlock() //nolint:errcheck // the directory is not used any more
 		log, ended, stop := run(t, c)
 		log.await(t, "waiting for the state directory", ended)
@@ -68,33 +55,19 @@ func TestRun(t *testing.T) {
 	t.Run("invalid option", func(t *testing.T) {
 		c := valid(t)
 		c.NodeName = ""
-		if err := Run(context.Background(), c, logrus.New()); err == nil || !strings.Contains(err.Error(), "--node-name") {
-			t.Errorf("error %v", err)
-		}
-		if _, err := os.Stat(c.StateDir); err == nil {
-			t.Error("the state directory was created")
-		}
+		check.Error(t, Run(context.Background(), c, logrus.New()), "--node-name")
+		check.Absent(t, c.StateDir)
 	})
 	t.Run("socket in use", func(t *testing.T) {
 		c := valid(t)
 		l, err := net.Listen("unix", c.SocketPath)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		defer l.Close()
 		free, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		c.MetricsAddress = free.Addr().String()
-		if err := free.Close(); err != nil {
-			t.Fatal(err)
-		}
-		log := logrus.New()
-		log.SetOutput(io.Discard)
-		if err := Run(context.Background(), c, log); err == nil || !strings.Contains(err.Error(), c.SocketPath) {
-			t.Errorf("error %v; want one that names the socket", err)
-		}
+		check.Must(t, free.Close())
+		check.Error(t, Run(context.Background(), c, logging.Discard()), c.SocketPath)
 		again, err := net.Listen("tcp", c.MetricsAddress)
 		if err != nil {
 			t.Fatalf("the listener of the metrics was not closed: %v", err)
@@ -107,8 +80,7 @@ func testUnusableRecords(t *testing.T) {
 	c := valid(t)
 	write(t, c, "state/attachments/torn-1.json", `{"version":1,"sha`)
 	write(t, c, "state/attachments/later-1.json", `{"version":99,"sha256":"","record":{"owner":"router","pool":"default"}}`)
-	log, ended, stop := run(t, c)
-	log.await(t, "msg=Serving", ended)
+	stop := serving(t, c)
 	// A disk may take longer to respond than a report waits.
 	harness.Eventually(t, "both records to be reported", func() error {
 		var files []string
@@ -123,12 +95,9 @@ func testUnusableRecords(t *testing.T) {
 		}
 		return nil
 	})
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(c.StateDir, "attachments/later-1.json")); err != nil {
-		t.Errorf("the record of the newer version was moved: %v", err)
-	}
+	stop()
+	_, err := os.Stat(filepath.Join(c.StateDir, "attachments/later-1.json"))
+	check.NoError(t, err)
 }
 
 func testSecondSidecar(t *testing.T) {
@@ -137,17 +106,8 @@ func testSecondSidecar(t *testing.T) {
 		write(t, x, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local"}}]}`)
 	}
 	other.NodeName = c.NodeName
-	log, ended, stop := run(t, c)
-	log.await(t, "msg=Serving", ended)
-	_, logger := newLog()
-	err := Run(context.Background(), other, logger)
-	if err == nil || !strings.Contains(err.Error(), c.StateDir) {
-		t.Errorf("error %v; want one that names the state directory of the first sidecar", err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
-	if err := runUntilServing(t, other); err != nil {
-		t.Errorf("after the end of the first sidecar: %v", err)
-	}
+	stop := serving(t, c)
+	check.Error(t, Run(context.Background(), other, logging.Discard()), c.StateDir)
+	stop()
+	serving(t, other)() // after the end of the first
 }

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// blocking returns a probe that counts its runs, each of which ends when it receives from
-// finish. Its result is the number of the run.
+// blocking returns a probe whose runs end when they receive from finish. The result is the run's number.
 func blocking() (p *cachedProbe[int], finish chan struct{}, runs *atomic.Int32) {
 	finish, runs = make(chan struct{}), new(atomic.Int32)
 	p = &cachedProbe[int]{
@@ -87,9 +88,7 @@ func TestProbeStuck(t *testing.T) {
 		if n, state := probeResult(p); state != probeStuck {
 			t.Errorf("30 s later: result %d, state %d; want probeStuck", n, state)
 		}
-		if runs.Load() != 2 {
-			t.Errorf("%d runs; want 2, one at a time", runs.Load())
-		}
+		check.Equal(t, "runs", runs.Load(), 2)
 		finish <- struct{}{}
 	})
 }

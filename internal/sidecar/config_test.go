@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,15 +9,16 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // valid returns a configuration that can work, in a separate directory.
 func valid(t *testing.T) Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "d") // t.TempDir is too long for a socket path
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return Config{Version: "test", Sidecar: options.Sidecar{
 		SocketPath: filepath.Join(dir, "s"), SocketMode: 0o660,
@@ -44,24 +46,12 @@ func TestValidate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := valid(t)
 			tc.change(&c)
-			err := c.Validate()
-			if err == nil {
-				t.Fatal("no error")
-			}
-			for _, want := range tc.words {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q lacks %q", err, want)
-				}
-			}
-			if _, err := os.Stat(c.StateDir); err == nil {
-				t.Error("the state directory was created")
-			}
+			check.Error(t, c.Validate(), tc.words...)
+			check.Absent(t, c.StateDir)
 		})
 	}
 	t.Run("valid", func(t *testing.T) {
-		if err := valid(t).Validate(); err != nil {
-			t.Error(err)
-		}
+		check.NoError(t, valid(t).Validate())
 	})
 }
 
@@ -69,5 +59,24 @@ func TestPoolOrder(t *testing.T) {
 	c := Config{Sidecar: options.Sidecar{IPAMDefaultIPPool: "blue", Pools: map[string]string{"default": "1", "blue": "", "a": "2"}}}
 	if got := strings.Join(c.poolNames(), " "); got != "blue a default" {
 		t.Errorf("order %q", got)
+	}
+}
+
+type disk struct{ err error }
+
+func (d disk) Write(record.Record) error { return d.err }
+func (d disk) Remove(string) error       { return d.err }
+func (d disk) RemoveSoon(string) error   { return d.err }
+func (d disk) Available() error          { return d.err }
+
+func TestJournalFailures(t *testing.T) {
+	full, failures := errors.New("disk full"), 0
+	j := engineJournal{disk{full}, metrics.New(metrics.Options{}), func() { failures++ }}
+	for name, err := range map[string]error{"Write": j.Write(record.Record{}), "Remove": j.Remove("id"), "RemoveSoon": j.RemoveSoon("id"), "Available": j.Available()} {
+		check.True(t, errors.Is(err, full), "%s returned %v; want %v", name, err, full)
+	}
+	j.Journal = disk{}
+	if err := errors.Join(j.Write(record.Record{}), j.Remove("id"), j.RemoveSoon("id"), j.Available()); err != nil || failures != 4 {
+		t.Errorf("got %v, and %d failures; want none, and 4 before", err, failures)
 	}
 }

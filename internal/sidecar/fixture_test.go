@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,27 +74,21 @@ func run(t *testing.T, c Config) (log *logBuffer, ended <-chan error, stop func(
 	return log, result, func() error { cancel(); return <-result }
 }
 
-// runUntilServing calls Run and ends it when it serves.
-func runUntilServing(t *testing.T, c Config) error {
+// serving calls Run in the background until it serves; the returned function ends it.
+func serving(t *testing.T, c Config) (stop func()) {
 	t.Helper()
-	log, ended, stop := run(t, c)
+	log, ended, end := run(t, c)
 	log.await(t, "msg=Serving", ended)
-	return stop()
+	return func() { check.NoError(t, end()) }
 }
 
-// write creates a file below the directory of the socket.
 func write(t *testing.T, c Config, name, content string) {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(c.SocketPath), name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	check.Must(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
-// transport returns a transport to the socket.
 func transport(c Config) *http.Transport {
 	return &http.Transport{
 		DisableKeepAlives: true,
@@ -103,17 +98,12 @@ func transport(c Config) *http.Transport {
 	}
 }
 
-// health returns the response of GET /v1/healthz.
 func health(t *testing.T, c Config) *models.StatusResponse {
 	t.Helper()
 	res, err := (&http.Client{Transport: transport(c)}).Get("http://localhost/v1/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer res.Body.Close()
 	var status models.StatusResponse
-	if err := json.NewDecoder(res.Body).Decode(&status); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.NewDecoder(res.Body).Decode(&status))
 	return &status
 }

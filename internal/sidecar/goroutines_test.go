@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // smallPlugin is a plugin with one directory for each address, because mkdir(2) is atomic. It
@@ -44,7 +45,6 @@ const smallProfile = `{"type":"small","repeatedAdd":"another-address","verifyBy"
 "addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none","requests":["CNI_ARGS"],"requestForm":"address","podIdentity":"none",
 "namespace":"any","unique":true,"sources":["smallPlugin"]}`
 
-// withSmallPlugin returns a configuration with smallPlugin.
 func withSmallPlugin(t *testing.T) Config {
 	t.Helper()
 	c := valid(t)
@@ -54,19 +54,15 @@ func withSmallPlugin(t *testing.T) Config {
 	write(t, c, "small.json", smallProfile)
 	dir := filepath.Dir(c.SocketPath)
 	c.CNIBinDirs, c.PluginProfiles = []string{filepath.Join(dir, "bin")}, []string{filepath.Join(dir, "small.json")}
-	if err := os.Chmod(filepath.Join(dir, "bin/small"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.Chmod(filepath.Join(dir, "bin/small"), 0o700))
 	return c
 }
 
-// goleak finds the goroutines that requests leave behind, completed and abandoned ones, at
-// the end of the package's tests.
+// At the end of the package's tests goleak finds the goroutines that requests leave behind.
 func TestGoroutines(t *testing.T) {
 	const clients = 64
 	c := withSmallPlugin(t)
-	log, ended, stop := run(t, c)
-	log.await(t, "msg=Serving", ended)
+	stop := serving(t, c)
 
 	var all sync.WaitGroup
 	for i := range clients {
@@ -89,12 +85,9 @@ func TestGoroutines(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	stop()
 }
 
-// allocate allocates an address and returns it.
 func allocate(t *testing.T, c Config, owner string) string {
 	t.Helper()
 	var got models.IPAMResponse

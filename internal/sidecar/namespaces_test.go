@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -17,9 +18,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// fakeLeases is an engine with attachments by owner.
 type fakeLeases map[string]engine.Attachment
 
 func (f fakeLeases) All() iter.Seq[engine.Attachment] { return maps.Values(f) }
@@ -27,6 +28,11 @@ func (f fakeLeases) All() iter.Seq[engine.Attachment] { return maps.Values(f) }
 func (f fakeLeases) ReleaseContainer(_ context.Context, k protocol.Key, _ time.Time) error {
 	delete(f, k.Owner)
 	return nil
+}
+
+// container returns a held container interface with a network namespace.
+func container(owner, netns string) record.Record {
+	return record.Record{Owner: owner, State: record.Held, Invocations: []call.Invocation{{NetNS: netns}}}
 }
 
 // Each container of a case is its name, and where its namespace is: "dir" is the runtime's directory.
@@ -51,25 +57,19 @@ func TestMissingNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, leases, start := t.TempDir(), fakeLeases{}, []record.Record(nil)
 			for _, dir := range []string{"dir", "other"} {
-				if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
 			}
 			for owner, path := range c.loaded {
-				r := record.Record{Owner: owner, State: record.Held, Invocations: []call.Invocation{{NetNS: filepath.Join(root, path)}}}
-				if c.state != "" {
-					r.State = c.state
-				}
+				r := container(owner, filepath.Join(root, path))
+				r.State = cmp.Or(c.state, r.State)
 				start = append(start, r)
 				leases[owner] = engine.Attachment{Record: r}
 			}
 			for owner, path := range c.added {
-				leases[owner] = engine.Attachment{Record: record.Record{Owner: owner, State: record.Held, Invocations: []call.Invocation{{NetNS: filepath.Join(root, path)}}}}
+				leases[owner] = engine.Attachment{Record: container(owner, filepath.Join(root, path))}
 			}
 			for _, path := range c.exist {
-				if err := os.WriteFile(filepath.Join(root, path), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.Must(t, os.WriteFile(filepath.Join(root, path), nil, 0o600))
 			}
 			all := slices.Collect(maps.Keys(leases))
 			n := &namespaces{engine: leases, grace: grace, log: logrus.New(), own: filepath.Join(root, "dir/own"), loaded: loadedContainers(start)}
@@ -81,9 +81,7 @@ func TestMissingNamespace(t *testing.T) {
 			}
 			n.sweep(t.Context(), now.Add(grace))
 			released := slices.DeleteFunc(all, func(owner string) bool { _, ok := leases[owner]; return ok })
-			if got := strings.Join(released, " "); got != c.released {
-				t.Errorf("released %q, want %q", got, c.released)
-			}
+			check.Equal(t, "released", strings.Join(released, " "), c.released)
 		})
 	}
 }
@@ -92,24 +90,20 @@ func TestMissingNamespace(t *testing.T) {
 func TestMissingNamespaceSeenAgain(t *testing.T) {
 	dir, leases := t.TempDir(), fakeLeases{}
 	for _, id := range []string{"a", "b"} {
-		leases["cni/"+id+"/eth0"] = engine.Attachment{Record: record.Record{Owner: "cni/" + id + "/eth0", State: record.Held, Invocations: []call.Invocation{{NetNS: filepath.Join(dir, id)}}}}
+		owner := "cni/" + id + "/eth0"
+		leases[owner] = engine.Attachment{Record: container(owner, filepath.Join(dir, id))}
 	}
 	n := &namespaces{engine: leases, grace: time.Minute, log: logrus.New()}
 	now := time.Now()
 	for i, exist := range [][]string{{"b"}, {"a", "b"}, {"b"}, {}, {"b"}} {
 		for _, id := range []string{"a", "b"} {
 			path := filepath.Join(dir, id)
+			check.Must(t, os.RemoveAll(path))
 			if slices.Contains(exist, id) {
-				if err := os.WriteFile(path, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := os.RemoveAll(path); err != nil {
-				t.Fatal(err)
+				check.Must(t, os.WriteFile(path, nil, 0o600))
 			}
 		}
 		n.sweep(t.Context(), now.Add(time.Duration(i)*time.Minute))
 	}
-	if len(leases) != 2 {
-		t.Errorf("%v are left, want both", slices.Collect(maps.Keys(leases)))
-	}
+	check.True(t, len(leases) == 2, "%v are left, want both", slices.Collect(maps.Keys(leases)))
 }

@@ -2,28 +2,21 @@ package sidecar
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// writeRecord writes a record to the state directory, as an earlier run left it.
 func writeRecord(t *testing.T, c Config, r record.Record) {
 	t.Helper()
 	j, err := journal.Open(c.StateDir, journal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Write(r); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
+	check.Must(t, j.Write(r))
+	check.Must(t, j.Close())
 }
 
 // newRecord returns the record of an attachment in pool blue, whose first invocation is of
@@ -49,9 +42,7 @@ func startError(t *testing.T, c Config) error {
 			return err
 		}
 	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	check.NoError(t, stop())
 	return nil
 }
 
@@ -64,25 +55,15 @@ func TestRecordedNetworks(t *testing.T) {
 			writeRecord(t, holder, newRecord("blue", "navy"))
 			write(t, other, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"`+network+`","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local"}}]}`)
 
-			log, ended, stop := run(t, holder)
-			log.await(t, "msg=Serving", ended)
+			stop := serving(t, holder)
 			err := startError(t, other)
-			if err == nil || !strings.Contains(err.Error(), holder.StateDir) || !strings.Contains(err.Error(), network) {
-				t.Errorf("while the sidecar with the record runs: %v; want an error that names the network and its state directory", err)
-			}
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, err, holder.StateDir, network)
+			stop()
 
-			log, ended, stop = run(t, other)
-			log.await(t, "msg=Serving", ended)
+			stop = serving(t, other)
 			err = startError(t, holder)
-			if err == nil || !strings.Contains(err.Error(), other.StateDir) || !strings.Contains(err.Error(), network) {
-				t.Errorf("with a record of a network that another sidecar serves: %v; want an error that names the network and the other state directory", err)
-			}
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
+			check.Error(t, err, other.StateDir, network)
+			stop()
 		})
 	}
 }

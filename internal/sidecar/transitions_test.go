@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestReadiness(t *testing.T) {
@@ -82,17 +86,43 @@ func TestLogReadiness(t *testing.T) {
 			log, ended, stop := run(t, c)
 			log.await(t, `msg="Not ready"`, ended)
 			write(t, c, "bin/plugin", "#!/bin/sh\n"+delay+"echo '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'\n")
-			if err := os.Chmod(filepath.Join(c.CNIBinDirs[0], "plugin"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, os.Chmod(filepath.Join(c.CNIBinDirs[0], "plugin"), 0o755))
 			write(t, c, "net.d/1.conflist", `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"cilium-cni","ipam":{"type":"plugin"}}]}`)
 			log.await(t, "msg=Ready", ended)
-			if err := stop(); err != nil {
-				t.Error(err)
-			}
+			check.NoError(t, stop())
 			if text := log.text.String(); strings.Count(text, `msg="Not ready"`) != 1 {
 				t.Errorf("the log has more than one line \"Not ready\":\n%s", text)
 			}
 		})
 	}
+}
+
+// A pool whose plugin is missing and its attachments have the same cause, which is reported once.
+func TestMissingPluginReason(t *testing.T) {
+	const cause = `failed to find plugin "host-local" in path [/bin]; put the plugin there`
+	p := movedPlugin{models.MovedPlugin{Pool: "default", Error: "/bin/host-local no longer exists: " + cause}, cause}
+	const alone = `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists: ` + cause
+	for name, tt := range map[string]struct {
+		others []string
+		want   string
+	}{
+		"alone":          {nil, alone},
+		"another plugin": {[]string{`pool "default": failed to find plugin "static" in path [/bin]; put the plugin there`}, alone},
+		"same plugin":    {[]string{`pool "blue": /x`, `pool "default": network "pods": ` + cause}, `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists`},
+	} {
+		check.Equal(t, "reason, "+name, p.reason(tt.others), tt.want)
+	}
+}
+
+// After a request has failed because of the state directory, the status is not an earlier one.
+func TestReplacedStateDirInStatus(t *testing.T) {
+	c := withSmallPlugin(t)
+	log, ended, stop := run(t, c)
+	log.await(t, "msg=Ready", ended)
+	check.Must(t, os.Rename(c.StateDir, c.StateDir+".old"))
+	request(t, c, http.MethodPost, "/v1/ipam?owner=router", http.StatusBadGateway)
+	if status := health(t, c); status.DelegatedIpam.Ready {
+		t.Error("ready without a state directory")
+	}
+	check.NoError(t, stop())
 }
