@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,563 +12,374 @@ import (
 type fixture struct {
 	Observed
 	Remembered
+	Settings
 }
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n + 1)}) }
 
-func newFixture() fixture {
-	return fixture{
-		Observed{Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{}},
-		Remembered{Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{}},
-	}
-}
-
 func ipv6(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00::%x", n)) }
 
-func (f *fixture) held(numbers ...int) {
-	for _, n := range numbers {
-		f.Slots = append(f.Slots, Slot{Number: n, Addresses: []netip.Addr{ip(n)}, Held: true})
+func newFixture() *fixture {
+	return &fixture{
+		Observed{Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{}},
+		Remembered{Drained: map[netip.Addr]bool{}, Refused: map[netip.Addr]bool{}, ReleaseFailed: map[netip.Addr]bool{}},
+		Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true},
 	}
 }
 
-func (f *fixture) published(numbers ...int) {
+func (f *fixture) each(numbers []int, do func(n int)) *fixture {
 	for _, n := range numbers {
-		f.Pool[ip(n)] = EntryOf(n, false)
+		do(n)
 	}
+	return f
 }
 
-func (f *fixture) used(numbers ...int) {
-	for _, n := range numbers {
-		f.Used[ip(n)] = Entry{Owner: "default/pod", Resource: EntryOf(n, false).Resource}
-	}
+func (f *fixture) with(change func(f *fixture)) *fixture {
+	change(f)
+	return f
 }
+
+func held(numbers ...int) *fixture { return newFixture().held(numbers...) }
 
 // atRest holds and publishes the slots 0 to n-1, of which the agent uses the first ones.
-func (f *fixture) atRest(n, used int) {
+func atRest(n, used int) *fixture {
+	f := newFixture()
 	for i := range n {
-		f.held(i)
-		f.published(i)
+		f.held(i).published(i)
 	}
 	for i := range used {
 		f.used(i)
 	}
+	return f
+}
+
+func (f *fixture) held(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) {
+		f.Slots = append(f.Slots, Slot{Number: n, Addresses: []netip.Addr{ip(n)}, Held: true})
+	})
+}
+
+// lost adds slots that the plugin denies.
+func (f *fixture) lost(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Slots = append(f.Slots, Slot{Number: n, Addresses: []netip.Addr{ip(n)}}) })
+}
+
+func (f *fixture) published(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Pool[ip(n)] = EntryOf(n, false) })
+}
+
+// publishedIPv6 publishes the IPv6 address of slots that may not hold it.
+func (f *fixture) publishedIPv6(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Pool[ipv6(n)] = EntryOf(n, false) })
+}
+
+func (f *fixture) suspended(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Pool[ip(n)] = EntryOf(n, true) })
+}
+
+func (f *fixture) used(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) {
+		f.Used[ip(n)] = Entry{Owner: "default/pod", Resource: EntryOf(n, false).Resource}
+	})
+}
+
+func (f *fixture) withdrawn(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { delete(f.Pool, ip(n)) })
+}
+
+func (f *fixture) handshake(h Handshake, numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Handshakes[ip(n)] = h })
+}
+
+func (f *fixture) ping(h Handshake) *fixture {
+	return f.with(func(f *fixture) { f.Handshakes[Ping] = h })
+}
+
+// releasing suspends slots with this state of their release.
+func (f *fixture) releasing(h Handshake, numbers ...int) *fixture {
+	return f.suspended(numbers...).handshake(h, numbers...)
+}
+
+func (f *fixture) drained(n int) *fixture {
+	return f.with(func(f *fixture) { f.Drained[ip(n)] = true })
+}
+
+func (f *fixture) refused(n int) *fixture {
+	return f.with(func(f *fixture) { f.Refused[ip(n)] = true })
+}
+
+func (f *fixture) releaseFailed(n int) *fixture {
+	return f.with(func(f *fixture) { f.ReleaseFailed[ip(n)] = true })
 }
 
 // outside moves held slots out of the ranges.
-func (f *fixture) outside(numbers ...int) {
-	for _, n := range numbers {
-		f.Slots[n].Outside = true
-	}
+func (f *fixture) outside(numbers ...int) *fixture {
+	return f.each(numbers, func(n int) { f.Slots[n].Outside = true })
 }
 
-func (f *fixture) plan(s Settings) Plan { return New(f.Observed, f.Remembered, s) }
+func (f *fixture) unconfigured() *fixture {
+	for i := range f.Slots {
+		f.Slots[i].Unconfigured = true
+	}
+	return f
+}
 
-func smallSettings() Settings { return Settings{MinAllocate: 4, PreAllocate: 2, ReleaseExcess: true} }
+// dual makes a slot hold an IPv6 address too.
+func (f *fixture) dual(n int) *fixture {
+	f.Slots[n].Addresses = append(f.Slots[n].Addresses, ipv6(n))
+	return f
+}
+
+func (f *fixture) podIPs(numbers ...int) *fixture {
+	f.PodIPs = map[netip.Addr]bool{}
+	return f.each(numbers, func(n int) { f.PodIPs[ip(n)] = true })
+}
+
+func (f *fixture) podsPending() *fixture { return f.with(func(f *fixture) { f.PodsPending = true }) }
+
+func (f *fixture) pods(n int) *fixture { return f.with(func(f *fixture) { f.Pods = n }) }
+
+func (f *fixture) excess(n int) *fixture { return f.with(func(f *fixture) { f.Excess = n }) }
+
+func (f *fixture) exhausted() *fixture { return f.with(func(f *fixture) { f.Exhausted = true }) }
+
+// ownRange has a range of the node's own, for this many pods and with this size; 0 if that is unknown.
+func (f *fixture) ownRange(pods, size int) *fixture {
+	return f.with(func(f *fixture) { f.MaxPods, f.RangeSize = pods, size })
+}
+
+func (f *fixture) plan() Plan { return New(f.Observed, f.Remembered, f.Settings) }
 
 func TestPlan(t *testing.T) {
-	for name, c := range map[string]struct {
-		view     func(*fixture)
-		settings func(*Settings)
-		want     []string
+	for name, tt := range map[string]struct {
+		*fixture
+		want string
 	}{
 		"held without an address": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Slots = append(f.Slots, Slot{Number: 6, Held: true}) },
+			atRest(6, 4).with(func(f *fixture) { f.Slots = append(f.Slots, Slot{Number: 6, Held: true}) }), "",
 		},
-		"up to date": {view: func(f *fixture) { f.atRest(6, 4) }},
-		"new node: as many as the agent needs": {
-			want: []string{"acquire slot 0", "acquire slot 1", "acquire slot 2"},
-		},
-		"too few to publish": {
-			view: func(f *fixture) { f.held(0, 1) }, want: []string{"acquire slot 2"},
-		},
+		"up to date":                           {atRest(6, 4), ""},
+		"new node: as many as the agent needs": {newFixture(), "acquire slot 0; acquire slot 1; acquire slot 2"},
+		"too few to publish":                   {held(0, 1), "acquire slot 2"},
 		"initial publication, then the others": {
-			view: func(f *fixture) { f.held(0, 1, 2) },
-			want: []string{
-				"publish [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "acquire slot 3", "acquire slot 4",
-			},
+			held(0, 1, 2), "publish [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2; " +
+				"acquire slot 3; acquire slot 4",
 		},
 		"max-above-watermark: acquire ahead": {
-			view: func(f *fixture) { f.atRest(6, 5) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
-			want: []string{"acquire slot 6", "acquire slot 7", "acquire slot 8"},
+			atRest(6, 5).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), "acquire slot 6; acquire slot 7; acquire slot 8",
 		},
-		"max-above-watermark: enough are free": {
-			view: func(f *fixture) { f.atRest(6, 4) }, settings: func(s *Settings) { s.MaxAboveWatermark = 2 },
-		},
-		"own range: all that its pods can use": {
-			view: func(f *fixture) { f.atRest(4, 3) }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"acquire slot 4", "acquire slot 5"},
-		},
-		"own range: its pods come and go": {view: func(f *fixture) { f.atRest(6, 6); f.Pods = 3 }, settings: func(s *Settings) { s.MaxPods = 3 }},
-		"own range: more pods than it can have": {
-			view: func(f *fixture) { f.atRest(6, 6); f.Pods = 4 }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"acquire slot 6"},
-		},
-		"own range: its end": {view: func(f *fixture) { f.atRest(6, 6); f.RangeSize = 6 }, settings: func(s *Settings) { s.MaxPods = 9 }},
+		"max-above-watermark: enough are free":  {atRest(6, 4).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), ""},
+		"own range: all that its pods can use":  {atRest(4, 3).ownRange(3, 0), "acquire slot 4; acquire slot 5"},
+		"own range: its pods come and go":       {atRest(6, 6).pods(3).ownRange(3, 0), ""},
+		"own range: more pods than it can have": {atRest(6, 6).pods(4).ownRange(3, 0), "acquire slot 6"},
+		"own range: its end":                    {atRest(6, 6).ownRange(9, 6), ""},
 		"own range: more pods than its end has addresses": {
-			view: func(f *fixture) { f.atRest(6, 6); f.RangeSize, f.Pods = 6, 5 }, settings: func(s *Settings) { s.MaxPods = 9 },
-			want: []string{"acquire slot 6", "acquire slot 7"},
+			atRest(6, 6).pods(5).ownRange(9, 6), "acquire slot 6; acquire slot 7",
 		},
-		"own range: its end, and one is lost": {
-			view:     func(f *fixture) { f.atRest(6, 3); f.RangeSize = 7 },
-			settings: func(s *Settings) { s.MaxPods = 9 }, want: []string{"acquire slot 6"},
-		},
-		"own range: an excess is released": {
-			view: func(f *fixture) { f.atRest(7, 3); f.Excess = 1 }, settings: func(s *Settings) { s.MaxPods = 3 }, want: []string{"suspend [10.0.0.7] of slot 6"},
-		},
-		"batch": {
-			view: func(f *fixture) { f.atRest(6, 6); f.Batch = 1 }, want: []string{"acquire slot 6"},
-		},
-		"held is published before more is acquired": {
-			view: func(f *fixture) { f.atRest(6, 6); f.held(6) }, want: []string{"publish [10.0.0.7] of slot 6", "acquire slot 7"},
-		},
+		"own range: its end, and one is lost":       {atRest(6, 3).ownRange(9, 7), "acquire slot 6"},
+		"own range: an excess is released":          {atRest(7, 3).excess(1).ownRange(3, 0), "suspend [10.0.0.7] of slot 6"},
+		"batch":                                     {atRest(6, 6).with(func(f *fixture) { f.Batch = 1 }), "acquire slot 6"},
+		"held is published before more is acquired": {atRest(6, 6).held(6), "publish [10.0.0.7] of slot 6; acquire slot 7"},
 		"exhausted, enough for the agent": {
-			view: func(f *fixture) { f.held(0, 1, 2); f.Exhausted = true },
-			want: []string{"publish [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2"},
+			held(0, 1, 2).exhausted(), "publish [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2",
 		},
-		"exhausted, too few for the agent": {
-			view: func(f *fixture) { f.held(0, 1); f.Exhausted = true },
-		},
-		"used plus pre-allocate": {
-			view: func(f *fixture) { f.atRest(6, 5) }, want: []string{"acquire slot 6"},
-		},
-		"max-allocate": {
-			view: func(f *fixture) { f.atRest(6, 5) }, settings: func(s *Settings) { s.MaxAllocate = 6 },
-		},
-		"pods without an address": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pods = 3 }, want: []string{"acquire slot 6", "acquire slot 7"},
-		},
-		"enough for pods without an address": {view: func(f *fixture) { f.atRest(7, 4); f.Pods = 2 }},
+		"exhausted, too few for the agent":   {held(0, 1).exhausted(), ""},
+		"used plus pre-allocate":             {atRest(6, 5), "acquire slot 6"},
+		"max-allocate":                       {atRest(6, 5).with(func(f *fixture) { f.MaxAllocate = 6 }), ""},
+		"pods without an address":            {atRest(6, 4).pods(3), "acquire slot 6; acquire slot 7"},
+		"enough for pods without an address": {atRest(7, 4).pods(2), ""},
 		"pods, and four addresses of the agent": {
-			view: func(f *fixture) {
-				f.atRest(7, 4)
-				f.Pods = 2
-				for n := range 4 {
-					f.Used[ip(n)] = Entry{Owner: "router"}
+			atRest(7, 4).pods(2).with(func(f *fixture) {
+				for ip := range f.Used {
+					f.Used[ip] = Entry{Owner: "router"}
 				}
-			},
-			want: []string{"acquire slot 7"},
+			}), "acquire slot 7",
 		},
-		"pods that ended and still use an address": {
-			view: func(f *fixture) { f.atRest(7, 5); f.Pods = 1 },
-		},
-		"headroom": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Headroom = 2 }, want: []string{"acquire slot 6", "acquire slot 7"},
-		},
+		"pods that ended and still use an address": {atRest(7, 5).pods(1), ""},
+		"headroom": {atRest(6, 4).with(func(f *fixture) { f.Headroom = 2 }), "acquire slot 6; acquire slot 7"},
 		"number reserved by the pool": {
-			view: func(f *fixture) {
-				f.atRest(6, 5)
-				f.published(6)
-				f.used(6)
-				f.Refused[ip(6)] = true
-			},
-			want: []string{"acquire slot 7", "report AddressNotHeld 10.0.0.7"},
+			atRest(6, 5).published(6).used(6).refused(6), "acquire slot 7; report AddressNotHeld 10.0.0.7",
 		},
-		"used, not published": {
-			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)) }, want: []string{"publish [10.0.0.2] of slot 1"},
-		},
+		"used, not published": {atRest(6, 4).withdrawn(1), "publish [10.0.0.2] of slot 1"},
 		"used, not published, in a handshake": {
-			view: func(f *fixture) { f.atRest(6, 4); delete(f.Pool, ip(1)); f.Handshakes[ip(1)] = ReadyForRelease },
-			want: []string{"publish [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1"},
+			atRest(6, 4).withdrawn(1).handshake(ReadyForRelease, 1), "publish [10.0.0.2] of slot 1; unmark [10.0.0.2] of slot 1",
 		},
-		"used, not held": {
-			view: func(f *fixture) { f.atRest(6, 4); f.used(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
-		},
-		"published, not held": {
-			view: func(f *fixture) { f.atRest(6, 4); f.published(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
-		},
+		"used, not held":      {atRest(6, 4).used(9), "restore [10.0.0.10] of slot 9"},
+		"published, not held": {atRest(6, 4).published(9), "restore [10.0.0.10] of slot 9"},
 		"published, not held, two families": {
-			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Pool[ipv6(9)] = EntryOf(9, false) },
-			want: []string{"restore [10.0.0.10] with fd00::9 of slot 9", "restore [fd00::9] with 10.0.0.10 of slot 9"},
+			atRest(6, 4).published(9).publishedIPv6(9),
+			"restore [10.0.0.10] with fd00::9 of slot 9; restore [fd00::9] with 10.0.0.10 of slot 9",
 		},
 		"used, not held, two families": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.used(9)
-				f.Pool[ipv6(9)] = EntryOf(9, false)
-			},
-			want: []string{"restore [10.0.0.10] with fd00::9 of slot 9", "restore [fd00::9] with 10.0.0.10 of slot 9"},
+			atRest(6, 4).used(9).publishedIPv6(9),
+			"restore [10.0.0.10] with fd00::9 of slot 9; restore [fd00::9] with 10.0.0.10 of slot 9",
 		},
 		"published, two families, one held": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.held(9)
-				f.published(9)
-				f.Pool[ipv6(9)] = EntryOf(9, false)
-			},
-			want: []string{"restore [fd00::9] of slot 9"},
+			atRest(6, 4).held(9).published(9).publishedIPv6(9), "restore [fd00::9] of slot 9",
 		},
 		"published and used, restore refused": {
-			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.used(9); f.Refused[ip(9)] = true },
-			want: []string{"report AddressNotHeld 10.0.0.10"},
+			atRest(6, 4).published(9).used(9).refused(9), "report AddressNotHeld 10.0.0.10",
 		},
-		"published, unused, restore refused": {
-			view: func(f *fixture) { f.atRest(6, 4); f.published(9); f.Refused[ip(9)] = true },
-			want: []string{"suspend [10.0.0.10] of slot 9"},
-		},
+		"published, unused, restore refused": {atRest(6, 4).published(9).refused(9), "suspend [10.0.0.10] of slot 9"},
 		"published, drains, restored again": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)], f.Handshakes[Ping] = EntryOf(9, true), DoNotRelease },
-			want: []string{"restore [10.0.0.10] of slot 9"},
+			atRest(6, 4).suspended(9).ping(DoNotRelease), "restore [10.0.0.10] of slot 9",
 		},
 		"foreign entry": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(9)] = Entry{Owner: "vip"} },
-			want: []string{"report ForeignPoolEntry 10.0.0.10"},
+			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(9)] = Entry{Owner: "vip"} }), "report ForeignPoolEntry 10.0.0.10",
 		},
 		"foreign entry of a held address": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(5)] = Entry{} }, want: []string{"publish [10.0.0.6] of slot 5"},
+			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(5)] = Entry{} }), "publish [10.0.0.6] of slot 5",
 		},
 		"address of a slot changed": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.Slots[0].Addresses = []netip.Addr{ip(20)}
-				f.Refused[ip(0)] = true
-			},
-			want: []string{"publish [10.0.0.21] of slot 0", "report AddressNotHeld 10.0.0.1"},
+			atRest(6, 4).refused(0).with(func(f *fixture) { f.Slots[0].Addresses = []netip.Addr{ip(20)} }),
+			"publish [10.0.0.21] of slot 0; report AddressNotHeld 10.0.0.1",
 		},
-		"excess that has not lasted": {view: func(f *fixture) { f.atRest(8, 4) }},
-		"excess": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2 }, want: []string{"suspend [10.0.0.7] of slot 6", "suspend [10.0.0.8] of slot 7"},
-		},
+		"excess that has not lasted": {atRest(8, 4), ""},
+		"excess":                     {atRest(8, 4).excess(2), "suspend [10.0.0.7] of slot 6; suspend [10.0.0.8] of slot 7"},
 		"excess while something else is to do": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Excess = 2; f.published(9) }, want: []string{"restore [10.0.0.10] of slot 9"},
+			atRest(8, 4).excess(2).published(9), "restore [10.0.0.10] of slot 9",
 		},
-		"excess while a release is in progress": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Excess, f.Pool[ip(7)], f.Handshakes[Ping] = 1, EntryOf(7, true), MarkedForRelease
-			},
-		},
-		"suspended: one ping": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(6)], f.Pool[ip(7)] = EntryOf(6, true), EntryOf(7, true) },
-			want: []string{"mark-for-release [0.0.0.0] of slot 0"},
-		},
-		"ping answered before the suspension": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Handshakes[Ping] = DoNotRelease },
-			want: []string{"unmark [0.0.0.0] of slot 0"},
-		},
-		"ping answered: drain": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.Handshakes[Ping] = DoNotRelease },
-		},
-		"drained before the answer": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), MarkedForRelease, true
-			},
-		},
+		"excess while a release is in progress": {atRest(8, 4).excess(1).suspended(7).ping(MarkedForRelease), ""},
+		"suspended: one ping":                   {atRest(8, 4).suspended(6, 7), "mark-for-release [0.0.0.0] of slot 0"},
+		"ping answered before the suspension":   {atRest(8, 4).ping(DoNotRelease), "unmark [0.0.0.0] of slot 0"},
+		"ping answered: drain":                  {atRest(8, 4).suspended(7).ping(DoNotRelease), ""},
+		"drained before the answer":             {atRest(8, 4).suspended(7).ping(MarkedForRelease).drained(7), ""},
 		"one of two families suspended": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				v6 := netip.MustParseAddr("fd00::8")
-				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Pool[v6], f.Handshakes[Ping] = EntryOf(7, true), EntryOf(7, false), DoNotRelease
-			},
-			want: []string{"unmark [0.0.0.0] of slot 0", "suspend [fd00::8] of slot 7"},
+			atRest(8, 4).dual(7).suspended(7).publishedIPv6(7).ping(DoNotRelease),
+			"unmark [0.0.0.0] of slot 0; suspend [fd00::7] of slot 7",
 		},
-		"suspended, then used": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)] = EntryOf(7, true); f.used(7) },
-			want: []string{"publish [10.0.0.8] of slot 7"},
-		},
+		"suspended, then used": {atRest(8, 4).suspended(7).used(7), "publish [10.0.0.8] of slot 7"},
 		"drained: mark": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(7, true), DoNotRelease, true
-			},
-			want: []string{"mark-for-release [10.0.0.8] of slot 7", "unmark [0.0.0.0] of slot 0"},
+			atRest(8, 4).suspended(7).ping(DoNotRelease).drained(7),
+			"mark-for-release [10.0.0.8] of slot 7; unmark [0.0.0.0] of slot 0",
 		},
 		"one of two drained: the ping stays": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Pool[ip(6)], f.Pool[ip(7)], f.Handshakes[Ping], f.Drained[ip(7)] = EntryOf(6, true), EntryOf(7, true), DoNotRelease, true
-			},
-			want: []string{"mark-for-release [10.0.0.8] of slot 7"},
+			atRest(8, 4).suspended(6, 7).ping(DoNotRelease).drained(7), "mark-for-release [10.0.0.8] of slot 7",
 		},
-		"marked: wait": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), MarkedForRelease
-			},
-		},
+		"marked: wait": {atRest(8, 4).releasing(MarkedForRelease, 7), ""},
 		"ready: withdraw and release": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
-			},
-			want: []string{"withdraw [10.0.0.8] of slot 7", "release [10.0.0.8] of slot 7", "mark-released [10.0.0.8] of slot 7"},
+			atRest(8, 4).releasing(ReadyForRelease, 7),
+			"withdraw [10.0.0.8] of slot 7; release [10.0.0.8] of slot 7; mark-released [10.0.0.8] of slot 7",
 		},
 		"two ready: two writes": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				for n := 6; n < 8; n++ {
-					f.Pool[ip(n)], f.Handshakes[ip(n)] = EntryOf(n, true), ReadyForRelease
-				}
-			},
-			want: []string{
-				"withdraw [10.0.0.7] of slot 6", "withdraw [10.0.0.8] of slot 7", "release [10.0.0.7] of slot 6", "release [10.0.0.8] of slot 7",
-				"mark-released [10.0.0.7] of slot 6", "mark-released [10.0.0.8] of slot 7",
-			},
+			atRest(8, 4).releasing(ReadyForRelease, 6, 7),
+			"withdraw [10.0.0.7] of slot 6; withdraw [10.0.0.8] of slot 7; release [10.0.0.7] of slot 6; release [10.0.0.8] of slot 7; " +
+				"mark-released [10.0.0.7] of slot 6; mark-released [10.0.0.8] of slot 7",
 		},
-		"release failed": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.held(6)
-				f.Handshakes[ip(6)] = ReadyForRelease
-				f.ReleaseFailed[ip(6)] = true
-			},
-		},
+		"release failed": {atRest(6, 4).held(6).handshake(ReadyForRelease, 6).releaseFailed(6), ""},
 		"release failed, another excess": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				f.held(9)
-				f.Handshakes[ip(9)], f.ReleaseFailed[ip(9)], f.Excess = ReadyForRelease, true, 1
-			},
-			want: []string{"suspend [10.0.0.8] of slot 7"},
+			atRest(8, 4).held(9).handshake(ReadyForRelease, 9).releaseFailed(9).excess(1), "suspend [10.0.0.8] of slot 7",
 		},
 		"do-not-release: cancel": {
-			view: func(f *fixture) { f.atRest(8, 4); f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), DoNotRelease },
-			want: []string{"publish [10.0.0.8] of slot 7", "unmark [10.0.0.8] of slot 7"},
+			atRest(8, 4).releasing(DoNotRelease, 7), "publish [10.0.0.8] of slot 7; unmark [10.0.0.8] of slot 7",
 		},
 		"needed: cancel before acquiring": {
-			view: func(f *fixture) {
-				f.atRest(7, 5)
-				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), ReadyForRelease
-			},
-			want: []string{"publish [10.0.0.7] of slot 6", "unmark [10.0.0.7] of slot 6"},
+			atRest(7, 5).releasing(ReadyForRelease, 6), "publish [10.0.0.7] of slot 6; unmark [10.0.0.7] of slot 6",
 		},
 		"withdrawn, needed: release": {
-			view: func(f *fixture) { f.atRest(6, 5); f.held(6); f.Handshakes[ip(6)] = ReadyForRelease },
-			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6", "acquire slot 7"},
+			atRest(6, 5).held(6).handshake(ReadyForRelease, 6),
+			"release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6; acquire slot 7",
 		},
 		"do-not-release, not held: stay suspended": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.Pool[ip(9)], f.Handshakes[ip(9)], f.Refused[ip(9)] = EntryOf(9, true), DoNotRelease, true
-			},
-			want: []string{"unmark [10.0.0.10] of slot 9"},
+			atRest(6, 4).releasing(DoNotRelease, 9).refused(9), "unmark [10.0.0.10] of slot 9",
 		},
-		"released, still published": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Handshakes[ip(5)] = Released },
-			want: []string{"unmark [10.0.0.6] of slot 5"},
-		},
+		"released, still published": {atRest(6, 4).handshake(Released, 5), "unmark [10.0.0.6] of slot 5"},
 		"ready, not held: withdraw": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), ReadyForRelease
-			},
-			want: []string{"withdraw [10.0.0.10] of slot 9", "mark-released [10.0.0.10] of slot 9"},
+			atRest(6, 4).releasing(ReadyForRelease, 9), "withdraw [10.0.0.10] of slot 9; mark-released [10.0.0.10] of slot 9",
 		},
 		"ready, not held, used: restore": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.Pool[ip(9)], f.Handshakes[ip(9)] = EntryOf(9, true), ReadyForRelease
-				f.used(9)
-			},
-			want: []string{"restore [10.0.0.10] of slot 9"},
+			atRest(6, 4).releasing(ReadyForRelease, 9).used(9), "restore [10.0.0.10] of slot 9",
 		},
 		"number reserved by the sidecar": {
-			view: func(f *fixture) {
-				f.atRest(6, 5)
-				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
-				f.Refused[ip(6)] = true
-			},
-			want: []string{"release [10.0.0.7] of slot 6", "acquire slot 7"},
+			atRest(6, 5).lost(6).refused(6), "release [10.0.0.7] of slot 6; acquire slot 7",
 		},
 		"killed after withdraw": {
-			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.Handshakes[ip(6)] = ReadyForRelease },
-			want: []string{"release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
+			atRest(6, 4).held(6).handshake(ReadyForRelease, 6), "release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6",
 		},
-		"killed after release": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Handshakes[ip(6)] = ReadyForRelease }, want: []string{"mark-released [10.0.0.7] of slot 0"},
-		},
-		"released, still held": {
-			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.Handshakes[ip(6)] = Released },
-		},
-		"lost slot": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
-			},
-			want: []string{"restore [10.0.0.7] of slot 6"},
-		},
-		"lost slot, restore refused": {
-			view: func(f *fixture) {
-				f.Refused[ip(6)] = true
-				f.atRest(6, 4)
-				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
-			},
-			want: []string{"release [10.0.0.7] of slot 6"},
-		},
-		"lost slot of a pod, restore refused": {
-			view: func(f *fixture) {
-				f.Refused[ip(6)], f.PodIPs = true, map[netip.Addr]bool{ip(6): true}
-				f.atRest(6, 4)
-				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
-			},
-			want: []string{"report AddressNotHeld 10.0.0.7"},
-		},
-		"lost slot, restore refused, pods not listed": {
-			view: func(f *fixture) {
-				f.Refused[ip(6)], f.PodsPending = true, true
-				f.atRest(6, 4)
-				f.Slots = append(f.Slots, Slot{Number: 6, Addresses: []netip.Addr{ip(6)}})
-			},
-		},
-		"outside the ranges, not published": {
-			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.outside(6) }, want: []string{"release [10.0.0.7] of slot 6"},
-		},
-		"outside the ranges, not published, release failed": {
-			view: func(f *fixture) { f.atRest(6, 4); f.held(6); f.outside(6); f.ReleaseFailed[ip(6)] = true },
-		},
+		"killed after release":                              {atRest(6, 4).handshake(ReadyForRelease, 6), "mark-released [10.0.0.7] of slot 0"},
+		"released, still held":                              {atRest(6, 4).held(6).handshake(Released, 6), ""},
+		"lost slot":                                         {atRest(6, 4).lost(6), "restore [10.0.0.7] of slot 6"},
+		"lost slot, restore refused":                        {atRest(6, 4).lost(6).refused(6), "release [10.0.0.7] of slot 6"},
+		"lost slot of a pod, refused":                       {atRest(6, 4).lost(6).refused(6).podIPs(6), "report AddressNotHeld 10.0.0.7"},
+		"lost slot, restore refused, pods not listed":       {atRest(6, 4).lost(6).refused(6).podsPending(), ""},
+		"outside the ranges, not published":                 {atRest(6, 4).held(6).outside(6), "release [10.0.0.7] of slot 6"},
+		"outside the ranges, not published, release failed": {atRest(6, 4).held(6).outside(6).releaseFailed(6), ""},
 		"outside the ranges, new CiliumNode": {
-			view: func(f *fixture) { f.held(0, 1, 2, 3); f.outside(0, 1, 2, 3) },
-			want: []string{
-				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.3] of slot 2", "release [10.0.0.4] of slot 3",
-				"acquire slot 4", "acquire slot 5", "acquire slot 6",
-			},
+			held(0, 1, 2, 3).outside(0, 1, 2, 3),
+			"release [10.0.0.1] of slot 0; release [10.0.0.2] of slot 1; release [10.0.0.3] of slot 2; release [10.0.0.4] of slot 3; " +
+				"acquire slot 4; acquire slot 5; acquire slot 6",
 		},
 		"outside the ranges, new CiliumNode, pods": {
-			view: func(f *fixture) {
-				f.held(0, 1, 2, 3)
-				f.outside(0, 1, 2, 3)
-				f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(2): true}
-			},
-			want: []string{
-				"release [10.0.0.1] of slot 0", "release [10.0.0.2] of slot 1", "release [10.0.0.4] of slot 3",
-				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange 10.0.0.3",
-			},
+			held(0, 1, 2, 3).outside(0, 1, 2, 3).pods(1).podIPs(2),
+			"release [10.0.0.1] of slot 0; release [10.0.0.2] of slot 1; release [10.0.0.4] of slot 3; " +
+				"acquire slot 4; acquire slot 5; acquire slot 6; report AddressOutsideRange 10.0.0.3",
 		},
 		"outside the ranges, new CiliumNode, pods, first publication": {
-			view: func(f *fixture) {
-				f.held(0, 1, 2, 3)
-				f.outside(0)
-				f.Slots[0].Addresses = append(f.Slots[0].Addresses, ipv6(0))
-				f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(0): true}
-			},
-			want: []string{
-				"suspend [10.0.0.1] of slot 0", "publish [10.0.0.2] of slot 1", "publish [10.0.0.3] of slot 2", "publish [10.0.0.4] of slot 3",
-				"acquire slot 4", "acquire slot 5", "report AddressOutsideRange 10.0.0.1",
-			},
+			held(0, 1, 2, 3).outside(0).dual(0).pods(1).podIPs(0),
+			"suspend [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2; publish [10.0.0.4] of slot 3; " +
+				"acquire slot 4; acquire slot 5; report AddressOutsideRange 10.0.0.1",
 		},
 		"outside the ranges, new CiliumNode, more slots of pods than needed": {
-			view: func(f *fixture) {
-				f.held(0, 1, 2, 3, 4, 5)
-				f.outside(0, 1, 2, 3)
-				f.PodIPs = map[netip.Addr]bool{ip(0): true, ip(1): true, ip(2): true, ip(3): true}
-			},
-			want: []string{
-				"acquire slot 6", "report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
-				"report AddressOutsideRange 10.0.0.3", "report AddressOutsideRange 10.0.0.4",
-			},
+			held(0, 1, 2, 3, 4, 5).outside(0, 1, 2, 3).podIPs(0, 1, 2, 3),
+			"acquire slot 6; report AddressOutsideRange 10.0.0.1; report AddressOutsideRange 10.0.0.2; " +
+				"report AddressOutsideRange 10.0.0.3; report AddressOutsideRange 10.0.0.4",
 		},
 		"outside the ranges, new CiliumNode, max-allocate slots of pods": {
-			view: func(f *fixture) {
-				f.held(0, 1, 2, 3)
-				f.outside(0, 1, 2, 3)
-				f.PodIPs = map[netip.Addr]bool{ip(0): true, ip(1): true, ip(2): true, ip(3): true}
-			},
-			settings: func(s *Settings) { s.MaxAllocate = 4 },
-			want: []string{
-				"acquire slot 4", "acquire slot 5", "acquire slot 6", "report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
-				"report AddressOutsideRange 10.0.0.3", "report AddressOutsideRange 10.0.0.4",
-			},
+			held(0, 1, 2, 3).outside(0, 1, 2, 3).podIPs(0, 1, 2, 3).with(func(f *fixture) { f.MaxAllocate = 4 }),
+			"acquire slot 4; acquire slot 5; acquire slot 6; report AddressOutsideRange 10.0.0.1; " +
+				"report AddressOutsideRange 10.0.0.2; report AddressOutsideRange 10.0.0.3; report AddressOutsideRange 10.0.0.4",
 		},
 		"outside the ranges, new CiliumNode, pods not listed": {
-			view: func(f *fixture) { f.held(0, 1); f.outside(0, 1); f.PodIPs, f.PodsPending = map[netip.Addr]bool{}, true },
-			want: []string{"acquire slot 2", "acquire slot 3", "acquire slot 4"},
+			held(0, 1).outside(0, 1).podIPs().podsPending(), "acquire slot 2; acquire slot 3; acquire slot 4",
 		},
 		"outside the ranges, published, of a pod": {
-			view: func(f *fixture) { f.atRest(7, 4); f.outside(6); f.Pods, f.PodIPs = 1, map[netip.Addr]bool{ip(6): true} },
-			want: []string{"suspend [10.0.0.7] of slot 6", "report AddressOutsideRange 10.0.0.7"},
+			atRest(7, 4).outside(6).pods(1).podIPs(6), "suspend [10.0.0.7] of slot 6; report AddressOutsideRange 10.0.0.7",
 		},
 		"outside the ranges, free": {
-			view: func(f *fixture) { f.atRest(7, 4); f.outside(6) }, settings: func(s *Settings) { s.ReleaseExcess = false },
-			want: []string{"suspend [10.0.0.7] of slot 6"},
+			atRest(7, 4).outside(6).with(func(f *fixture) { f.ReleaseExcess = false }), "suspend [10.0.0.7] of slot 6",
 		},
 		"outside the ranges, free, and needed": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(5); f.Pool[ip(5)] = EntryOf(5, true) },
-			want: []string{"mark-for-release [0.0.0.0] of slot 0", "acquire slot 6"},
+			atRest(6, 4).outside(5).suspended(5), "mark-for-release [0.0.0.0] of slot 0; acquire slot 6",
 		},
 		"outside the ranges, ready": {
-			view: func(f *fixture) {
-				f.atRest(7, 4)
-				f.outside(6)
-				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), ReadyForRelease
-			},
-			want: []string{"withdraw [10.0.0.7] of slot 6", "release [10.0.0.7] of slot 6", "mark-released [10.0.0.7] of slot 6"},
+			atRest(7, 4).outside(6).releasing(ReadyForRelease, 6),
+			"withdraw [10.0.0.7] of slot 6; release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6",
 		},
 		"outside the ranges, do-not-release": {
-			view: func(f *fixture) {
-				f.atRest(7, 4)
-				f.outside(6)
-				f.Pool[ip(6)], f.Handshakes[ip(6)] = EntryOf(6, true), DoNotRelease
-			},
-			want: []string{"unmark [10.0.0.7] of slot 6"},
+			atRest(7, 4).outside(6).releasing(DoNotRelease, 6), "unmark [10.0.0.7] of slot 6",
 		},
 		"outside the ranges, used": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(0, 1); f.Handshakes[ip(1)] = MarkedForRelease },
-			want: []string{
-				"suspend [10.0.0.1] of slot 0", "suspend [10.0.0.2] of slot 1", "unmark [10.0.0.2] of slot 1",
-				"report AddressOutsideRange 10.0.0.1", "report AddressOutsideRange 10.0.0.2",
-			},
+			atRest(6, 4).outside(0, 1).handshake(MarkedForRelease, 1),
+			"suspend [10.0.0.1] of slot 0; suspend [10.0.0.2] of slot 1; unmark [10.0.0.2] of slot 1; " +
+				"report AddressOutsideRange 10.0.0.1; report AddressOutsideRange 10.0.0.2",
 		},
 		"outside the ranges, used and suspended": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.Pool[ip(0)] = EntryOf(0, true) },
-			want: []string{"report AddressOutsideRange 10.0.0.1"},
+			atRest(6, 4).outside(0).suspended(0), "report AddressOutsideRange 10.0.0.1",
 		},
 		"outside the ranges, used, not published": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); delete(f.Pool, ip(0)) },
-			want: []string{"suspend [10.0.0.1] of slot 0", "report AddressOutsideRange 10.0.0.1"},
+			atRest(6, 4).outside(0).withdrawn(0), "suspend [10.0.0.1] of slot 0; report AddressOutsideRange 10.0.0.1",
 		},
 		"outside the ranges, another slot lost": {
-			view: func(f *fixture) { f.atRest(6, 4); f.outside(0); f.used(9) },
-			want: []string{"suspend [10.0.0.1] of slot 0", "restore [10.0.0.10] of slot 9", "report AddressOutsideRange 10.0.0.1"},
+			atRest(6, 4).outside(0).used(9),
+			"suspend [10.0.0.1] of slot 0; restore [10.0.0.10] of slot 9; report AddressOutsideRange 10.0.0.1",
 		},
-		"in the ranges again": {
-			view: func(f *fixture) { f.atRest(6, 4); f.Pool[ip(0)] = EntryOf(0, true) },
-			want: []string{"publish [10.0.0.1] of slot 0"},
-		},
-		"no configuration": {
-			view: func(f *fixture) {
-				f.atRest(6, 4)
-				f.held(6)
-				for i := range f.Slots {
-					f.Slots[i].Unconfigured = true
-				}
-			},
-		},
-		"no configuration, new CiliumNode": {
-			view: func(f *fixture) {
-				f.held(0, 1, 2, 3, 4)
-				for i := range f.Slots {
-					f.Slots[i].Unconfigured = true
-				}
-			},
-		},
+		"in the ranges again":              {atRest(6, 4).suspended(0), "publish [10.0.0.1] of slot 0"},
+		"no configuration":                 {atRest(6, 4).held(6).unconfigured(), ""},
+		"no configuration, new CiliumNode": {held(0, 1, 2, 3, 4).unconfigured(), ""},
 		"two families, one ready": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				v6 := netip.MustParseAddr("fd00::8")
-				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
-				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), MarkedForRelease
-			},
+			atRest(8, 4).dual(7).releasing(ReadyForRelease, 7).with(func(f *fixture) {
+				f.Pool[ipv6(7)], f.Handshakes[ipv6(7)] = EntryOf(7, true), MarkedForRelease
+			}), "",
 		},
 		"two families, one do-not-release": {
-			view: func(f *fixture) {
-				f.atRest(8, 4)
-				v6 := netip.MustParseAddr("fd00::8")
-				f.Slots[7].Addresses = append(f.Slots[7].Addresses, v6)
-				f.Pool[ip(7)], f.Handshakes[ip(7)] = EntryOf(7, true), ReadyForRelease
-				f.Pool[v6], f.Handshakes[v6] = EntryOf(7, true), DoNotRelease
-			},
-			want: []string{"publish [10.0.0.8] of slot 7", "publish [fd00::8] of slot 7", "unmark [10.0.0.8] of slot 7", "unmark [fd00::8] of slot 7"},
+			atRest(8, 4).dual(7).releasing(ReadyForRelease, 7).with(func(f *fixture) {
+				f.Pool[ipv6(7)], f.Handshakes[ipv6(7)] = EntryOf(7, true), DoNotRelease
+			}),
+			"publish [10.0.0.8] of slot 7; publish [fd00::7] of slot 7; unmark [10.0.0.8] of slot 7; unmark [fd00::7] of slot 7",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, settings := newFixture(), smallSettings()
-			if c.view != nil {
-				c.view(&f)
-			}
-			if c.settings != nil {
-				c.settings(&settings)
-			}
-			plan := f.plan(settings)
+			plan := tt.plan()
 			var got []string
 			for _, a := range plan.Actions() {
 				got = append(got, a.String())
@@ -576,8 +387,8 @@ func TestPlan(t *testing.T) {
 			for _, r := range plan.Reports {
 				got = append(got, fmt.Sprintf("report %s %s", r.Reason, r.IP))
 			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("got\n  %q\nwant\n  %q", got, c.want)
+			if got := strings.Join(got, "; "); got != tt.want {
+				t.Errorf("got\n  %s\nwant\n  %s", got, tt.want)
 			}
 		})
 	}
@@ -606,9 +417,8 @@ func TestUnknownUsedAddresses(t *testing.T) {
 		"no slots, no pod list": {pending: true, unknown: true, reported: 300},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, settings := newFixture(), smallSettings()
-			f.atRest(9, 4)
-			f.Pods, f.PodsPending, f.PodIPs = 4, c.pending, map[netip.Addr]bool{ip(3): true}
+			f := atRest(9, 4).pods(4).podIPs(3)
+			f.PodsPending, f.MaxAllocate = c.pending, c.most
 			if c.podIP.IsValid() {
 				f.PodIPs[c.podIP] = true
 			}
@@ -625,9 +435,8 @@ func TestUnknownUsedAddresses(t *testing.T) {
 				}
 				f.Used[ip] = e
 			}
-			settings.MaxAllocate = c.most
 			restored, reported := map[netip.Addr]bool{}, 0
-			plan := f.plan(settings)
+			plan := f.plan()
 			for _, a := range plan.Restore {
 				restored[a.IPs[0]] = true
 			}
@@ -640,11 +449,12 @@ func TestUnknownUsedAddresses(t *testing.T) {
 				t.Errorf("the plan has %v", plan)
 			}
 			if len(restored) != c.restored || reported != c.reported || c.podIP.IsValid() && !restored[c.podIP] {
-				t.Errorf("%d addresses are restored, %d reported; want %d and %d, with %s", len(restored), reported, c.restored, c.reported, c.podIP)
+				t.Errorf("%d addresses are restored, %d reported; want %d and %d, with %s",
+					len(restored), reported, c.restored, c.reported, c.podIP)
 			}
 			// The numbers of the others do not use up the limit.
-			settings.MaxAllocate, f.Pods = 12, 6
-			if c.restored == 0 && len(f.plan(settings).Acquire) == 0 {
+			f.MaxAllocate, f.Pods = 12, 6
+			if c.restored == 0 && len(f.plan().Acquire) == 0 {
 				t.Error("no slot is acquired")
 			}
 		})
@@ -657,32 +467,29 @@ func invented(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(
 // The address of a family that the sidecar has begun to serve is claimed.
 func TestUnclaimed(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*fixture)
-		want   []int
+		*fixture
+		want string
 	}{
-		"all":        {func(*fixture) {}, []int{0, 1, 3}},
-		"exhausted":  {func(f *fixture) { f.Exhausted = true }, []int{0, 1, 3}},
-		"refused":    {func(f *fixture) { f.Refused[ipv6(0)] = true }, []int{1, 3}},
-		"outside":    {func(f *fixture) { f.outside(0) }, []int{1, 3}},
-		"no ranges":  {func(f *fixture) { f.Slots[0].Unconfigured = true }, []int{1, 3}},
-		"in release": {func(f *fixture) { f.Pool[ip(1)] = EntryOf(1, true) }, []int{0, 3}},
+		"all":        {atRest(4, 1), "[0 1 3]"},
+		"exhausted":  {atRest(4, 1).exhausted(), "[0 1 3]"},
+		"refused":    {atRest(4, 1).with(func(f *fixture) { f.Refused[ipv6(0)] = true }), "[1 3]"},
+		"outside":    {atRest(4, 1).outside(0), "[1 3]"},
+		"no ranges":  {atRest(4, 1).with(func(f *fixture) { f.Slots[0].Unconfigured = true }), "[1 3]"},
+		"in release": {atRest(4, 1).suspended(1), "[0 3]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture()
-			f.atRest(4, 1)
 			for _, n := range []int{0, 1, 3} {
-				f.Slots[n].Unclaimed = []netip.Addr{ipv6(n)}
+				tt.Slots[n].Unclaimed = []netip.Addr{ipv6(n)}
 			}
-			tt.change(&f)
 			var got []int
-			for _, a := range New(f.Observed, f.Remembered, Settings{MinAllocate: 3}).Restore {
+			for _, a := range New(tt.Observed, tt.Remembered, Settings{MinAllocate: 3}).Restore {
 				if a.IPs[0] != ipv6(a.Slot) {
 					t.Errorf("restores %v", a)
 				}
 				got = append(got, a.Slot)
 			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("restores %v; want %v", got, tt.want)
+			if fmt.Sprint(got) != tt.want {
+				t.Errorf("restores %v; want %s", got, tt.want)
 			}
 		})
 	}
