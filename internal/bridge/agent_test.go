@@ -1,12 +1,10 @@
 package bridge
 
 import (
-	"errors"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // An agent that does not follow its CiliumNode, as after etcd was restored.
@@ -19,9 +17,7 @@ func TestSilentAgent(t *testing.T) {
 				f.agentSilent = true
 				f.node.Status.IPAM.ReleaseIPs["0.0.0.0"] = "marked-for-release"
 				f.hold(9) // an excess, so that the ping stays
-				entry := f.node.Spec.IPAM.Pool[ip(9).String()]
-				entry.Owner = "delegated-ipam:suspended"
-				f.node.Spec.IPAM.Pool[ip(9).String()] = entry
+				f.node.Spec.IPAM.Pool[ip(9).String()] = planner.EntryOf(8, true)
 			},
 			func(f *fixture) { f.agentSilent, f.node.Status.IPAM.ReleaseIPs["0.0.0.0"] = false, "do-not-release" },
 		},
@@ -37,17 +33,11 @@ func TestSilentAgent(t *testing.T) {
 					waitForPool(t, f)
 					f.update(func() { tt.begin(f) })
 					advance(length)
-					if got := m.silent.age(); got < length-time.Minute || got > length {
-						t.Errorf("the metric is %s; want about %s", got, length)
-					}
+					between(t, "seconds is the metric", m.silent.age().Seconds(), (length - time.Minute).Seconds(), length.Seconds())
 					f.update(func() { tt.end(f) })
 					advance(time.Minute)
-					if got := m.silent.age(); got > time.Minute {
-						t.Errorf("the metric is %s after the end", got)
-					}
-					if got := slices.Contains(f.eventReasons(), "AgentNotResponding"); got != (length > 6*time.Minute) {
-						t.Errorf("after %s the Events are %v", length, f.eventReasons())
-					}
+					between(t, "seconds is the metric after the end", m.silent.age().Seconds(), 0, 60)
+					f.wantEvent(t, "AgentNotResponding", length > 6*time.Minute)
 				})
 			})
 		}
@@ -63,21 +53,17 @@ func TestOverlookedMark(t *testing.T) {
 		f.update(func() {
 			f.agentSilent = true
 			f.hold(5)
-			entry := f.node.Spec.IPAM.Pool[ip(5).String()]
-			entry.Owner = "delegated-ipam:suspended"
-			f.node.Spec.IPAM.Pool[ip(5).String()], f.node.Status.IPAM.ReleaseIPs[ip(5).String()] = entry, "marked-for-release"
+			f.node.Spec.IPAM.Pool[ip(5).String()] = planner.EntryOf(4, true)
+			f.node.Status.IPAM.ReleaseIPs[ip(5).String()] = "marked-for-release"
 		})
 		advance(minAgentLimit - time.Second)
 		before := f.count(&f.patches)
 		for _, want := range []int{2, 4} {
 			advance(minAgentLimit)
-			if n := f.count(&f.patches) - before; n != want {
-				t.Errorf("%d writes; want %d", n, want)
-			}
+			between(t, "writes", f.count(&f.patches)-before, want, want)
 		}
-		if got := f.node.Status.IPAM.ReleaseIPs; len(got) != 1 || !slices.Contains(f.eventReasons(), "AgentNotResponding") {
-			t.Errorf("the handshakes are %v, the Events %v; want the mark and AgentNotResponding", got, f.eventReasons())
-		}
+		between(t, "handshakes", len(f.node.Status.IPAM.ReleaseIPs), 1, 1)
+		f.wantEvent(t, "AgentNotResponding", true)
 	})
 }
 
@@ -88,13 +74,11 @@ func TestSilentAgentOutage(t *testing.T) {
 		waitForPool(t, f)
 		f.update(func() { f.pods, f.podIPs[ip(2)] = 1, true })
 		advance(4 * time.Minute)
-		f.update(func() { f.apiErr, f.watchDown = errors.New("away"), true })
+		f.apiAway(true)
 		advance(10 * time.Minute)
-		f.update(func() { f.apiErr, f.watchDown = nil, false })
+		f.apiAway(false)
 		advance(4 * time.Minute)
-		if got := f.eventReasons(); slices.Contains(got, "AgentNotResponding") {
-			t.Errorf("the Events are %v", got)
-		}
+		f.wantEvent(t, "AgentNotResponding", false)
 	})
 }
 
@@ -103,15 +87,13 @@ func TestRestoredEtcd(t *testing.T) {
 	f := newFixture()
 	f.hold(4)
 	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
-		f.setUsed(ip(1), ip(2), ip(3), ip(4))
+		f.setUsed(firstIPs(4)...)
 		advance(time.Minute)
 		f.mu.Lock()
 		f.version = 0
 		f.mu.Unlock()
 		f.setUsed(ip(1))
 		advance(2 * resync)
-		if got := testutil.ToFloat64(m.used); got != 1 {
-			t.Errorf("%v addresses are used; want 1, as in the restored CiliumNode", got)
-		}
+		wantMetric(t, m.used, 1)
 	})
 }

@@ -122,9 +122,7 @@ func TestOnePass(t *testing.T) {
 		lists, patches := f.count(&f.lists), f.count(&f.patches)
 		f.update(func() { f.pods = 1 })
 		advance(time.Second)
-		if n := len(f.pool()); n != 12 {
-			t.Errorf("%d addresses are published; want 12", n)
-		}
+		f.wantPublished(t, 12)
 		if lists, patches = f.count(&f.lists)-lists, f.count(&f.patches)-patches; lists != 3 || patches != 1 {
 			t.Errorf("the sidecar was listed %d times, and %d patches were written; want 3 and 1", lists, patches)
 		}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
@@ -17,12 +15,8 @@ func TestNodeMissing(t *testing.T) {
 	f.node = nil
 	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 		advance(time.Hour)
-		if got := f.eventReasons(); !slices.Equal(got, []string{"CiliumNodeMissing"}) {
-			t.Errorf("the Events are %v; want CiliumNodeMissing once", got)
-		}
-		if n := f.count(&f.acquires); n > 0 {
-			t.Errorf("%d slots were acquired without a CiliumNode", n)
-		}
+		f.wantEvents(t, "CiliumNodeMissing")
+		between(t, "slots were acquired without a CiliumNode", f.count(&f.acquires), 0, 0)
 		f.update(func() { f.create("uid-1") })
 		advance(coalesce)
 		if len(f.pool()) == 0 {
@@ -31,17 +25,12 @@ func TestNodeMissing(t *testing.T) {
 		waitForPool(t, f)
 		f.update(func() { f.node = nil })
 		advance(time.Hour)
-		if len(f.held) != 4 {
-			t.Errorf("after its deletion the sidecar holds %v; want all four", f.held)
-		}
-		if pool, free := testutil.ToFloat64(m.pool), testutil.ToFloat64(m.free); pool != 0 || free != 0 {
-			t.Errorf("after its deletion %v addresses count as published, and %v as free", pool, free)
-		}
+		between(t, "slots are held after its deletion", len(f.held), 4, 4)
+		wantMetric(t, m.pool, 0)
+		wantMetric(t, m.free, 0)
 		f.update(func() { f.create("uid-2") })
 		advance(time.Second)
-		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
-			t.Errorf("the new one has %v; want %v", got, want)
-		}
+		f.wantSmallPool(t)
 	})
 }
 
@@ -53,9 +42,7 @@ func TestStaleCache(t *testing.T) {
 		waitForPool(t, f)
 		before := f.count(&f.patches)
 		advance(time.Hour)
-		if after := f.count(&f.patches); after != before {
-			t.Errorf("%d writes followed from a stale cache", after-before)
-		}
+		between(t, "writes follow from a stale cache", f.count(&f.patches)-before, 0, 0)
 	})
 }
 
@@ -65,14 +52,10 @@ func TestUpToDate(t *testing.T) {
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		waitForPool(t, f)
 		advance(time.Hour)
-		if n := f.count(&f.gets); n > 0 {
-			t.Errorf("%d reads although the watch works", n)
-		}
+		between(t, "reads although the watch works", f.count(&f.gets), 0, 0)
 		f.update(func() { f.watchDown = true })
 		advance(time.Hour)
-		if n := f.count(&f.gets); n < 100 || n > 120 {
-			t.Errorf("%d reads in an hour without a watch; want one in 30 s", n)
-		}
+		between(t, "reads in an hour without a watch", f.count(&f.gets), 100, 120)
 	})
 }
 
@@ -89,9 +72,7 @@ func TestForeignEntries(t *testing.T) {
 			}
 		}
 		// Both are due at the same time.
-		if got := slices.Sorted(slices.Values(f.eventReasons())); !slices.Equal(got, []string{"ForeignPoolEntry", "MalformedPoolEntry"}) {
-			t.Errorf("the Events are %v", got)
-		}
+		f.wantEvents(t, "ForeignPoolEntry", "MalformedPoolEntry")
 	})
 }
 
@@ -122,9 +103,7 @@ func TestWrongMode(t *testing.T) {
 				if f.count(&f.patches)+f.count(&f.acquires) > 0 || m.published.Load() {
 					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.published.Load())
 				}
-				if got := f.eventReasons(); !slices.Equal(got, []string{"WrongIPAMMode"}) {
-					t.Errorf("the Events are %v; want WrongIPAMMode once", got)
-				}
+				f.wantEvents(t, "WrongIPAMMode")
 			})
 		})
 	}
@@ -147,17 +126,13 @@ func TestOwnSettings(t *testing.T) {
 			tt.set(f.node)
 			runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
 				advance(time.Hour)
-				if got := len(f.pool()); got != tt.want {
-					t.Errorf("%d addresses are published; want %d", got, tt.want)
-				}
+				f.wantPublished(t, tt.want)
 				f.update(func() {
 					ipam := &f.node.Spec.IPAM
 					ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
 				})
 				advance(time.Hour)
-				if got := len(f.pool()); got != 11 {
-					t.Errorf("%d addresses are published without fields; want 11", got)
-				}
+				f.wantPublished(t, 11)
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -91,11 +94,47 @@ func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.events = append(f.events, reason)
 }
 
-// eventReasons returns the reasons of the Events so far.
+// eventReasons returns the sorted reasons of the Events so far.
 func (f *fixture) eventReasons() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.events)
+	return slices.Sorted(slices.Values(f.events))
+}
+
+// wantEvents checks the reasons of all Events, in alphabetical order.
+func (f *fixture) wantEvents(t *testing.T, want ...string) {
+	t.Helper()
+	if got := f.eventReasons(); !slices.Equal(got, want) {
+		t.Errorf("the Events are %v; want %v", got, want)
+	}
+}
+
+// wantEvent checks whether there is an Event, beside others.
+func (f *fixture) wantEvent(t *testing.T, reason string, want bool) {
+	t.Helper()
+	if got := f.eventReasons(); slices.Contains(got, reason) != want {
+		t.Errorf("the Events are %v; want %s among them: %t", got, reason, want)
+	}
+}
+
+// wantPublished checks the number of addresses in the pool.
+func (f *fixture) wantPublished(t *testing.T, want int) {
+	t.Helper()
+	if got := f.pool(); len(got) != want {
+		t.Errorf("%d addresses are published; want %d: %v", len(got), want, got)
+	}
+}
+
+func between[N int | float64](t *testing.T, what string, got, least, most N) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("%v %s; want %v to %v", got, what, least, most)
+	}
+}
+
+func wantMetric(t *testing.T, c prometheus.Collector, want float64) {
+	t.Helper()
+	between(t, "is the metric", testutil.ToFloat64(c), want, want)
 }
 
 // runController runs a controller on the fixture, in simulated time, while test runs.
@@ -138,21 +177,52 @@ func advance(d time.Duration) {
 func (f *fixture) hold(slots int) {
 	for n := range slots {
 		f.held[n] = ip(n + 1)
-		f.node.Spec.IPAM.Pool[ip(n+1).String()] = planner.Entry{Resource: planner.EntryOf(n, false).Resource}
+		f.node.Spec.IPAM.Pool[ip(n+1).String()] = planner.EntryOf(n, false)
 	}
+}
+
+// apiAway makes the API server unavailable, or available again.
+func (f *fixture) apiAway(is bool) {
+	f.update(func() {
+		f.apiErr, f.watchDown = nil, is
+		if is {
+			f.apiErr = errors.New("away")
+		}
+	})
+}
+
+// sidecarAway makes the sidecar unavailable, or available again.
+func (f *fixture) sidecarAway(is bool) {
+	f.update(func() {
+		f.sidecarErr = nil
+		if is {
+			f.sidecarErr = errAway()
+		}
+	})
+}
+
+// errAway is an error of a sidecar that does not respond.
+func errAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
+
+// firstIPs returns the first addresses.
+func firstIPs(n int) (ips []netip.Addr) {
+	for i := range n {
+		ips = append(ips, ip(i+1))
+	}
+	return ips
 }
 
 // waitForPool waits for the publication of all slots of smallSettings.
 func waitForPool(t *testing.T, f *fixture) {
 	t.Helper()
 	advance(time.Minute)
+	f.wantSmallPool(t)
+}
+
+// wantSmallPool checks that the slots of smallSettings are published, and no others.
+func (f *fixture) wantSmallPool(t *testing.T) {
+	t.Helper()
 	if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
 		t.Fatalf("the pool is %v; want %v", got, want)
 	}
-}
-
-// runSimulated runs test in simulated time.
-func runSimulated(t *testing.T, test func()) {
-	t.Helper()
-	synctest.Test(t, func(*testing.T) { test() })
 }

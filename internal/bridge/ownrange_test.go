@@ -2,11 +2,9 @@ package bridge
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -41,9 +39,8 @@ func TestOwnRange(t *testing.T) {
 				if len(a.started) != 100 || len(a.failures) > 0 || a.slowest() > time.Second {
 					t.Errorf("%d of 100 pods started, %d ADDs failed, the slowest pod waited %s; want none to wait", len(a.started), len(a.failures), a.slowest())
 				}
-				if n := f.count(&f.patches); n != 2 || len(f.pool()) != 113 {
-					t.Errorf("%d writes for the pods, %d addresses; want no write", n-2, len(f.pool()))
-				}
+				between(t, "writes", f.count(&f.patches), 2, 2)
+				f.wantPublished(t, 113)
 			})
 		})
 	}
@@ -61,24 +58,18 @@ func TestSmallOwnRange(t *testing.T) {
 			t.Fatalf("%d addresses are published after %d requests; want 50", got, requests)
 		}
 		advance(time.Hour)
-		if n := f.count(&f.acquires); n != requests || len(f.eventReasons()) > 0 || m.exhausted.age() > 0 {
-			t.Errorf("%d more requests, Events %v, exhausted for %s; want none", n-requests, f.eventReasons(), m.exhausted.age())
-		}
+		between(t, "more requests", f.count(&f.acquires)-requests, 0, 0)
+		between(t, "seconds of exhaustion", m.exhausted.age().Seconds(), 0, 0)
+		f.wantEvents(t)
 		f.update(func() { f.pods = 60 })
 		advance(2 * time.Minute)
-		if got := f.eventReasons(); !slices.Equal(got, []string{"PoolExhausted"}) {
-			t.Errorf("with more pods than addresses the Events are %v; want PoolExhausted", got)
-		}
+		f.wantEvents(t, "PoolExhausted")
 		f.update(func() { f.pods = 40 })
 		advance(2 * time.Minute)
-		if age := m.exhausted.age(); age > 0 {
-			t.Errorf("exhausted for %s after the pods have ended; want no more", age)
-		}
+		between(t, "seconds of exhaustion after the pods have ended", m.exhausted.age().Seconds(), 0, 0)
 		f.update(func() { f.pods, f.capacity = 48, 200 }) // another range
 		advance(2 * time.Minute)
-		if got := len(f.pool()); got != 113 {
-			t.Errorf("%d addresses are published of a range that was extended; want 113", got)
-		}
+		f.wantPublished(t, 113)
 	})
 }
 
@@ -91,9 +82,8 @@ func TestSmallOwnRangeAtStart(t *testing.T) {
 		advance(time.Minute)
 		requests := f.count(&f.acquires)
 		advance(time.Hour)
-		if n := f.count(&f.acquires); len(f.pool()) != 5 || n != requests {
-			t.Errorf("%d addresses are published, %d more requests in an hour; want 5, and none", len(f.pool()), n-requests)
-		}
+		between(t, "more requests in an hour", f.count(&f.acquires)-requests, 0, 0)
+		f.wantPublished(t, 5)
 	})
 }
 
@@ -122,20 +112,12 @@ func TestAuto(t *testing.T) {
 			tt.before(f)
 			runController(t, f, defaultSettings(), func(t *testing.T, m *metrics) {
 				advance(2 * time.Minute)
-				if got := len(f.pool()); got != tt.first {
-					t.Errorf("%d addresses are published; want %d", got, tt.first)
-				}
+				f.wantPublished(t, tt.first)
 				f.update(func() { tt.then(f) })
 				advance(time.Hour)
-				if got := len(f.pool()); got != tt.second {
-					t.Errorf("then %d addresses are published; want %d", got, tt.second)
-				}
-				if got := f.eventReasons(); !slices.Equal(got, tt.events) {
-					t.Errorf("the Events are %v; want %v", got, tt.events)
-				}
-				if n := testutil.ToFloat64(m.reconcileErrors.WithLabelValues(reasonNotPermitted)); n > 0 {
-					t.Errorf("%v reconciliations failed; want none", n)
-				}
+				f.wantPublished(t, tt.second)
+				f.wantEvents(t, tt.events...)
+				wantMetric(t, m.reconcileErrors.WithLabelValues(reasonNotPermitted), 0)
 			})
 		})
 	}
@@ -147,16 +129,11 @@ func TestSlowPluginOfOwnRange(t *testing.T) {
 	f.latency = 2 * time.Second
 	runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
 		advance(3 * time.Second)
-		if got := len(f.pool()); got != 3 {
-			t.Errorf("after 3 s %d addresses are published; want the agent's 3", got)
-		}
+		f.wantPublished(t, 3)
 		advance(maxBatch)
-		if got := len(f.pool()); got < 20 {
-			t.Errorf("%s later %d addresses are published; want those that were acquired", maxBatch, got)
-		}
+		between(t, "addresses are published a batch later", len(f.pool()), 20, 113)
 		advance(time.Minute)
-		if n := f.count(&f.patches); len(f.pool()) != 113 || n > 8 {
-			t.Errorf("%d addresses are published by %d writes; want 113 by at most 8", len(f.pool()), n)
-		}
+		f.wantPublished(t, 113)
+		between(t, "writes", f.count(&f.patches), 0, 8)
 	})
 }

@@ -1,19 +1,14 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
-
-// sidecarAway is an error of a sidecar that does not respond.
-func sidecarAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
 
 // An excess of 100 slots is released as one set: two delays, and less than one write for two slots.
 func TestExcess(t *testing.T) {
@@ -21,20 +16,13 @@ func TestExcess(t *testing.T) {
 	f.hold(104)
 	runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 		advance(drainDelay - time.Second)
-		if n := f.count(&f.patches); n > 0 {
-			t.Errorf("%d writes before the excess has lasted", n)
-		}
+		between(t, "writes before the excess has lasted", f.count(&f.patches), 0, 0)
 		advance(2*time.Second + drainDelay/2)
-		if len(f.pool()) != 4 || len(f.held) != 4 {
-			t.Errorf("after %s %d addresses are published and %d slots held; want 4", drainDelay*3/2, len(f.pool()), len(f.held))
-		}
+		f.wantPublished(t, 4)
+		between(t, "slots are held", len(f.held), 4, 4)
 		// Suspend, ping, marks, withdrawal, released.
-		if n := f.count(&f.patches); n > 5 {
-			t.Errorf("%d writes for 100 addresses; want 5", n)
-		}
-		if got := testutil.ToFloat64(m.handshakes.WithLabelValues(outcomeReleased)); got != 100 {
-			t.Errorf("%v handshakes ended with a release; want 100", got)
-		}
+		between(t, "writes for 100 addresses", f.count(&f.patches), 0, 5)
+		wantMetric(t, m.handshakes.WithLabelValues(outcomeReleased), 100)
 	})
 }
 
@@ -49,49 +37,26 @@ func TestSmallExcess(t *testing.T) {
 			f.hold(wanted + excess)
 			runController(t, f, settings, func(t *testing.T, _ *metrics) {
 				advance(after - time.Second)
-				if n := f.count(&f.patches); n > 0 {
-					t.Errorf("%d writes before the excess has lasted for %s", n, after)
-				}
+				between(t, "writes before the excess has lasted", f.count(&f.patches), 0, 0)
 				advance(2*time.Second + drainDelay)
-				if len(f.pool()) != wanted || len(f.held) != wanted {
-					t.Errorf("%d addresses are published and %d slots held; want %d", len(f.pool()), len(f.held), wanted)
-				}
+				f.wantPublished(t, wanted)
+				between(t, "slots are held", len(f.held), wanted, wanted)
 			})
 		})
 	}
-}
-
-// The smallest excess of the release delay is released.
-func TestExcessShrinks(t *testing.T) {
-	f := newFixture()
-	f.hold(20)
-	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
-		advance(drainDelay / 2)
-		f.setUsed(ip(1), ip(2), ip(3), ip(4), ip(5), ip(6), ip(7))
-		advance(time.Second)
-		f.setUsed(ip(1), ip(2), ip(3))
-		advance(drainDelay * 5 / 4)
-		if got := len(f.pool()); got != 8 {
-			t.Errorf("%d addresses are published; want the 8 that were needed within the delay", got)
-		}
-		advance(drainDelay)
-		if got := len(f.pool()); got != 4 {
-			t.Errorf("%d addresses are published; want 4", got)
-		}
-	})
 }
 
 // One pod ends and another one starts before the excess has lasted.
 func TestPodReplaced(t *testing.T) {
 	f := newFixture()
 	f.hold(10)
-	f.setUsed(ip(1), ip(2), ip(3), ip(4), ip(5), ip(6), ip(7), ip(8), ip(9))
+	f.setUsed(firstIPs(9)...)
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(time.Hour)
 		for range 10 {
-			f.setUsed(ip(1), ip(2), ip(3), ip(4), ip(5), ip(6), ip(7), ip(8))
+			f.setUsed(firstIPs(8)...)
 			advance(30 * time.Second)
-			f.setUsed(ip(1), ip(2), ip(3), ip(4), ip(5), ip(6), ip(7), ip(8), ip(10))
+			f.setUsed(append(firstIPs(8), ip(10))...)
 			advance(10 * time.Second)
 		}
 		if f.count(&f.patches)+f.count(&f.gets) > 0 {
@@ -102,67 +67,57 @@ func TestPodReplaced(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	const suspended, plain = "10.0.0.5*", "10.0.0.5"
-	withdrawn := func(f *fixture) bool {
-		return !slices.Contains(f.pool(), suspended) && !slices.Contains(f.pool(), plain)
+	wantWithdrawn := func(t *testing.T, f *fixture, want bool) {
+		t.Helper()
+		if got := !slices.Contains(f.pool(), suspended) && !slices.Contains(f.pool(), plain); got != want {
+			t.Errorf("withdrawn is %t; want %t: %v", got, want, f.pool())
+		}
+	}
+	// whole is the time of a drain that starts again.
+	whole := func(t *testing.T, f *fixture) {
+		t.Helper()
+		advance(drainDelay/2 - 2*time.Second)
+		wantWithdrawn(t, f, false)
+		advance(15 * time.Second)
+		wantWithdrawn(t, f, true)
 	}
 	for name, test := range map[string]func(t *testing.T, f *fixture, m *metrics){
 		"takes half the delay": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay/2 - 2*time.Second)
-			if withdrawn(f) {
-				t.Error("withdrawn before the delay")
-			}
+			wantWithdrawn(t, f, false)
 			advance(3 * time.Second)
-			if !withdrawn(f) {
-				t.Errorf("not withdrawn: %v", f.pool())
-			}
+			wantWithdrawn(t, f, true)
 		},
 		"restarts when the API server was away": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
-			f.update(func() { f.apiErr, f.watchDown = errors.New("away"), true })
+			f.apiAway(true)
 			advance(drainDelay)
-			f.update(func() { f.apiErr, f.watchDown = nil, false })
-			advance(drainDelay/2 - 2*time.Second)
-			if withdrawn(f) {
-				t.Error("time in which the agent could not write has counted")
-			}
-			advance(15 * time.Second)
-			if !withdrawn(f) {
-				t.Errorf("not withdrawn: %v", f.pool())
-			}
+			f.apiAway(false)
+			whole(t, f)
 		},
 		"restarts when sidecar and API server were away": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
-			f.update(func() { f.sidecarErr = sidecarAway() })
+			f.sidecarAway(true)
 			advance(time.Minute)
-			f.update(func() { f.apiErr, f.watchDown = errors.New("away"), true })
+			f.apiAway(true)
 			advance(drainDelay)
-			f.update(func() { f.apiErr, f.watchDown, f.sidecarErr = nil, false, nil })
-			advance(drainDelay/2 - 2*time.Second)
-			if withdrawn(f) {
-				t.Error("time in which the agent could not write has counted")
-			}
-			advance(15 * time.Second)
-			if !withdrawn(f) {
-				t.Errorf("not withdrawn: %v", f.pool())
-			}
+			f.sidecarErr = nil
+			f.apiAway(false)
+			whole(t, f)
 		},
 		"continues while the sidecar is away": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
-			f.update(func() { f.sidecarErr = sidecarAway() })
+			f.sidecarAway(true)
 			advance(drainDelay / 4)
-			f.update(func() { f.sidecarErr = nil })
+			f.sidecarAway(false)
 			advance(15 * time.Second)
-			if !withdrawn(f) {
-				t.Errorf("not withdrawn: %v", f.pool())
-			}
+			wantWithdrawn(t, f, true)
 		},
 		"restarts for another CiliumNode": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
 			f.update(func() { f.node.Metadata.UID = "uid-2" })
 			advance(drainDelay / 3)
-			if withdrawn(f) {
-				t.Error("the drain of an earlier CiliumNode has counted")
-			}
+			wantWithdrawn(t, f, false)
 		},
 		"ends when the address is used": func(t *testing.T, f *fixture, m *metrics) {
 			advance(drainDelay / 4)
@@ -171,9 +126,16 @@ func TestDrain(t *testing.T) {
 			if !slices.Contains(f.pool(), plain) {
 				t.Errorf("a used address was withdrawn: %v", f.pool())
 			}
-			if got := testutil.ToFloat64(m.used); got != 1 {
-				t.Errorf("%v addresses count as used; want 1", got)
-			}
+			wantMetric(t, m.used, 1)
+		},
+		"needs an answer of the agent": func(t *testing.T, f *fixture, m *metrics) {
+			f.update(func() {
+				f.agentSilent = true
+				clear(f.node.Status.IPAM.ReleaseIPs)
+			})
+			advance(100 * drainDelay)
+			wantWithdrawn(t, f, false)
+			wantMetric(t, m.releasing, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,51 +150,24 @@ func TestDrain(t *testing.T) {
 			})
 		})
 	}
-	t.Run("needs an answer of the agent", func(t *testing.T) {
-		f := newFixture()
-		f.hold(5)
-		f.agentSilent = true
-		runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
-			advance(100 * drainDelay)
-			if !slices.Contains(f.pool(), suspended) {
-				t.Errorf("withdrawn although the agent may not run: %v", f.pool())
-			}
-			if got := testutil.ToFloat64(m.releasing); got != 1 {
-				t.Errorf("%v addresses count as being released; want 1", got)
-			}
-		})
-	})
 }
 
 // Outages that are shorter than the delays do not keep the excess.
 func TestOutages(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, is bool){
-		"sidecar": func(f *fixture, is bool) {
-			f.sidecarErr = nil
-			if is {
-				f.sidecarErr = sidecarAway()
-			}
-		},
-		"API server": func(f *fixture, is bool) {
-			f.apiErr, f.watchDown = nil, is
-			if is {
-				f.apiErr = errors.New("away")
-			}
-		},
+		"sidecar": (*fixture).sidecarAway, "API server": (*fixture).apiAway,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			f.hold(8)
 			runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
-				for range 24 * 30 {
-					f.update(func() { away(f, true) })
+				for range 24 * 30 { // a day
+					away(f, true)
 					advance(5 * time.Second)
-					f.update(func() { away(f, false) })
+					away(f, false)
 					advance(2*time.Minute - 5*time.Second)
 				}
-				if got := len(f.pool()); got != 4 {
-					t.Errorf("after a day with an outage every two minutes %d addresses are published; want 4", got)
-				}
+				f.wantPublished(t, 4)
 			})
 		})
 	}
@@ -255,9 +190,7 @@ func TestConcurrentRelease(t *testing.T) {
 		if f.beforeGet != nil || len(f.publishedUnheld) > 0 {
 			t.Errorf("%v were published although they are not held", f.publishedUnheld)
 		}
-		if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
-			t.Errorf("the pool is %v; want %v", got, want)
-		}
+		f.wantSmallPool(t)
 	})
 }
 
@@ -277,7 +210,7 @@ func TestExcessWindow(t *testing.T) {
 		"a dip before":    {[]int{1, 5, 5, 5, 5}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runSimulated(t, func() {
+			synctest.Test(t, func(t *testing.T) {
 				var w excessWindow
 				for i, slots := range tt.slots {
 					if i > 0 {
