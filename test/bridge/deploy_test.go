@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // manifests is the directory of the bridge's manifests. test/external/deploy tests the others.
@@ -19,13 +20,9 @@ var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "base", "bridg
 
 func TestDaemonSet(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(manifests, "daemonset.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var d appsv1.DaemonSet
-	if err := yaml.UnmarshalStrict(data, &d); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.UnmarshalStrict(data, &d))
 	c := d.Spec.Template.Spec.Containers[0]
 	if want := []string{"delegated-ipam-bridge"}; !slices.Equal(c.Command, want) {
 		t.Errorf("the command is %v, want %v", c.Command, want)

@@ -14,49 +14,30 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
+// A refusal writes and acquires nothing.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
-	t.Run("another IPAM mode", func(t *testing.T) {
-		f := newFixture(t, false)
-		f.server.Delete(f.node.Name)
-		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{"podCIDRs": []any{"10.1.0.0/24"}}})
-		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "WrongIPAMMode")
-		f.wantUnchanged(t)
-	})
-	t.Run("another node's sidecar", func(t *testing.T) {
-		f := newFixture(t, false)
-		f.server.Create("other", apiserver.Object{})
-		p := startBridge(t, f.server, f.node, append(smallFlags(), "--node-name=other")...)
-		harness.Eventually(t, "the refusal in the log", func() error {
-			if !strings.Contains(p.out.String(), "SidecarNodeMismatch") {
-				return errors.New("not there")
-			}
-			return nil
-		})
-		f.wantUnchanged(t)
-	})
-	t.Run("no rights", func(t *testing.T) {
-		f := newFixture(t, false)
-		f.server.Allow(func(r apiserver.Permission) bool { return r.Resource == "events" })
-		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
-		f.wantUnchanged(t)
-	})
-	for _, missing := range []string{"ciliumnodes", "ciliumnodes/status"} {
-		t.Run("no patch of "+missing, func(t *testing.T) {
+	noPatchOf := func(resource string) func(r apiserver.Permission) bool {
+		return func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource != resource }
+	}
+	for name, tt := range map[string]struct {
+		allowed func(r apiserver.Permission) bool
+		flags   []string
+		reason  string
+	}{
+		"another node's sidecar": {func(apiserver.Permission) bool { return true }, []string{"--node-name=other"}, "SidecarNodeMismatch"},
+		"no rights":              {func(r apiserver.Permission) bool { return r.Resource == "events" }, nil, "NotPermitted"},
+		"no patch of the spec":   {noPatchOf("ciliumnodes"), nil, "NotPermitted"},
+		"no patch of the status": {noPatchOf("ciliumnodes/status"), nil, "NotPermitted"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false)
-			f.server.Allow(func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource != missing })
-			f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
+			f.server.Create("other", apiserver.Object{})
+			f.server.Allow(tt.allowed)
+			f.waitForCondition(t, startBridge(t, f.server, f.node, append(smallFlags(), tt.flags...)...), tt.reason)
 			f.wantUnchanged(t)
 		})
 	}
-	t.Run("read-only rights", func(t *testing.T) {
-		f := newFixture(t, false)
-		f.server.Allow(func(r apiserver.Permission) bool {
-			return r.Resource == "events" || slices.Contains([]string{"get", "list", "watch"}, r.Verb)
-		})
-		f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "NotPermitted")
-		f.wantUnchanged(t)
-	})
 }
 
 //evidence:design/reliability API server, sidecar or plugin fail
@@ -122,7 +103,7 @@ func TestRecovery(t *testing.T) {
 			f.agent.Check(t)
 			f.addPods(t, 3)
 			f.agent.Free(f.agent.Uses()...)
-			f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
+			f.converge(t, 4)
 		})
 	}
 }
@@ -203,16 +184,6 @@ func TestLostTogether(t *testing.T) {
 	})
 }
 
-func TestExhausted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, false)
-	f.writeRange(t, "10.15.0.0/29") // .2 to .6
-	p := startBridge(t, f.server, f.node, "--pre-allocate=8")
-	f.agent.Start(t)
-	f.waitForCondition(t, p, "PoolExhausted")
-	f.eventually(t, "the publication of all addresses", func() error { return f.poolHas(t, 5) })
-}
-
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, false)
@@ -254,24 +225,6 @@ func TestAddressTaken(t *testing.T) {
 	f.eventually(t, "the withdrawal after its use", func() error {
 		if n, _ := f.server.Node(t, f.node.Name); slices.Contains(slices.Collect(maps.Keys(n.Pool)), used) {
 			return fmt.Errorf("%s is still there", used)
-		}
-		return nil
-	})
-}
-
-func TestForeignEntries(t *testing.T) {
-	t.Parallel()
-	const foreign = "192.0.2.7"
-	f := newFixture(t, false)
-	f.agent = agent.New(f.server, f.node.Name, foreign)
-	f.server.SetPool(f.node.Name, apiserver.Object{foreign: apiserver.Object{"resource": "eni-1"}})
-	p := startBridge(t, f.server, f.node, smallFlags()...)
-	f.agent.Start(t)
-	f.waitForCondition(t, p, "ForeignPoolEntry")
-	f.eventually(t, "the first publication", func() error {
-		n, _ := f.server.Node(t, f.node.Name)
-		if n.Pool[foreign].Resource != "eni-1" || len(n.Pool) != 5 {
-			return fmt.Errorf("the pool is %v", n.Pool)
 		}
 		return nil
 	})

@@ -66,9 +66,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	}, flags...)...)
 	p.cmd.Env = []string{runAsBridgeEnv + "=1", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if p.cmd.ProcessState == nil {
 			p.end(t, syscall.SIGTERM)
@@ -86,9 +84,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 // signal sends a signal to the process.
 func (p *process) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.cmd.Process.Signal(sig))
 }
 
 // end sends a signal to the process and waits for its end. SIGTERM waits for the first line of the
@@ -98,9 +94,7 @@ func (p *process) end(t *testing.T, sig syscall.Signal) {
 	if sig == syscall.SIGTERM {
 		<-p.out.first
 	}
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	p.signal(t, sig)
 	err := p.cmd.Wait()
 	if sig == syscall.SIGTERM && err != nil {
 		t.Errorf("after SIGTERM the bridge ended with %v; want status 0; its output:\n%s", err, p.out)

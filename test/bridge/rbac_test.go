@@ -22,9 +22,7 @@ import (
 func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	rights := map[apiserver.Permission]bool{}
 	for _, document := range bytes.Split(data, []byte("\n---\n")) {
 		var role struct {
@@ -33,9 +31,7 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 				APIGroups, Resources, ResourceNames, NonResourceURLs, Verbs []string
 			}
 		}
-		if err := yaml.Unmarshal(document, &role); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, yaml.Unmarshal(document, &role))
 		for _, rule := range role.Rules {
 			if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
 				t.Errorf("%s has a rule that this test does not support: %+v", role.Kind, rule)
@@ -63,7 +59,7 @@ func TestRBAC(t *testing.T) {
 	p := f.serve(t, 4, "--min-allocate=4") // with auto it reads the Node, too
 	f.addPods(t, 5)
 	f.agent.Free(f.agent.Uses()...)
-	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 4) })
+	f.converge(t, 4)
 	f.server.Delete(f.node.Name)
 	f.waitForCondition(t, p, "CiliumNodeMissing")
 	time.Sleep(nodeevents.EventDelay)

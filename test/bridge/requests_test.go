@@ -43,7 +43,7 @@ func TestRequests(t *testing.T) {
 	})
 	f.agent.Free(f.agent.Uses()...)
 	f.server.DeletePods(names...)
-	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, 7) })
+	f.converge(t, 7)
 	// Suspend, ping, marks, withdrawal and "released"; reads before the withdrawal and what follows.
 	if r, w := requested(); w > pods/2 || r > 10 {
 		t.Errorf("%d reads and %d writes for the end of %d pods; want at most 10 and %d", r, w, pods, pods/2)

@@ -8,16 +8,6 @@ import (
 	"testing"
 )
 
-func TestScale(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f *fixture) {
-		f.serve(t, 6, "--pre-allocate=3", "--min-allocate=4")
-		f.addPods(t, 10)
-		f.eventually(t, "pods and pre-allocated slots", func() error { return f.atRest(t, f.slots(t)+3) })
-		f.agent.Free(f.agent.Uses()...)
-		f.converge(t, 6)
-	})
-}
-
 // The bridge is killed at random moments: no address is lost and none leaks.
 //
 //evidence:design/reliability the bridge is killed at any moment

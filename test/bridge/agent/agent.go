@@ -21,17 +21,11 @@ type Agent struct {
 	seen      apiserver.Node
 	allocated map[string]apiserver.Entry
 	endpoints map[string]string
-	foreign   map[string]bool
 }
 
-// New returns an agent of the node with this name, which does not run yet. It does not allocate the
-// foreign addresses.
-func New(server *apiserver.Server, name string, foreign ...string) *Agent {
-	a := &Agent{server: server, name: name, allocated: map[string]apiserver.Entry{}, endpoints: map[string]string{}, foreign: map[string]bool{}}
-	for _, ip := range foreign {
-		a.foreign[ip] = true
-	}
-	return a
+// New returns an agent of the node with this name, which does not run yet.
+func New(server *apiserver.Server, name string) *Agent {
+	return &Agent{server: server, name: name, allocated: map[string]apiserver.Entry{}, endpoints: map[string]string{}}
 }
 
 // Kill terminates the agent. Its endpoints stay.
@@ -83,7 +77,10 @@ func (a *Agent) Step(t testing.TB) {
 // were enough.
 func (a *Agent) Allocate(dual bool) bool {
 	var chosen []string
-	for _, is6 := range []bool{false, true}[:families(dual)] {
+	for _, is6 := range []bool{false, true} {
+		if is6 && !dual {
+			continue
+		}
 		ips := slices.DeleteFunc(a.available(), func(ip string) bool { return netip.MustParseAddr(ip).Is6() != is6 })
 		if !a.running || len(ips) == 0 {
 			return false
@@ -95,13 +92,6 @@ func (a *Agent) Allocate(dual bool) bool {
 		a.allocated[ip], a.endpoints[ip] = apiserver.Entry{Owner: owner, Resource: a.seen.Pool[ip].Resource}, owner
 	}
 	return true
-}
-
-func families(dual bool) int {
-	if dual {
-		return 2
-	}
-	return 1
 }
 
 // Free deletes the pods of these addresses.
@@ -119,7 +109,7 @@ func (a *Agent) Uses() []string { return slices.Sorted(maps.Keys(a.endpoints)) }
 func (a *Agent) available() []string {
 	var ips []string
 	for ip, e := range a.seen.Pool {
-		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && !a.foreign[ip] && crdagent.Allocatable(a.seen.Release[ip]) {
+		if _, allocated := a.allocated[ip]; !allocated && e.Owner == "" && crdagent.Allocatable(a.seen.Release[ip]) {
 			ips = append(ips, ip)
 		}
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -113,7 +114,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, name st
 		return
 	}
 	s.writes++
-	changed := clone(old)
+	changed := maps.Clone(old)
 	changed[part] = merge(old[part], body[part])
 	answer(w, http.StatusOK, s.put(name, changed, "MODIFIED"))
 }
@@ -124,8 +125,9 @@ func merge(target, patch any) any {
 	if !ok {
 		return patch
 	}
-	t, _ := target.(Object)
-	out := clone(t)
+	out := Object{}
+	old, _ := target.(Object)
+	maps.Copy(out, old)
 	for key, value := range p {
 		if value == nil {
 			delete(out, key)
@@ -145,9 +147,9 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "BadRequest", err.Error())
 		return
 	}
-	s.mu.Lock()
-	s.events = append(s.events, Event{e.Reason, e.Message, e.InvolvedObject.Kind, e.InvolvedObject.Name})
-	s.mu.Unlock()
+	s.set(func() {
+		s.events = append(s.events, Event{e.Reason, e.Message, e.InvolvedObject.Kind, e.InvolvedObject.Name})
+	})
 	answer(w, http.StatusCreated, Object{"apiVersion": "v1", "kind": "Event", "metadata": Object{"name": "e", "namespace": "default"}})
 }
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 	"testing"
 )
@@ -74,7 +75,7 @@ func (s *Server) UpdateStatus(name, version string, used map[string]Entry, relea
 	if !there || s.down || versionOf(old) != version {
 		return false
 	}
-	changed := clone(old)
+	changed := maps.Clone(old)
 	changed["status"] = Object{"ipam": Object{"used": objects(used), "release-ips": objects(release)}}
 	s.put(name, changed, "MODIFIED")
 	return true
@@ -84,7 +85,7 @@ func (s *Server) UpdateStatus(name, version string, used map[string]Entry, relea
 func (s *Server) SetPool(name string, entries Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed := clone(s.objects[name])
+	changed := maps.Clone(s.objects[name])
 	changed["spec"] = merge(changed["spec"], Object{"ipam": Object{"pool": entries}})
 	s.put(name, changed, "MODIFIED")
 }
@@ -112,9 +113,9 @@ func (s *Server) put(name string, object Object, how string) Object {
 // record records a change of an object, and returns it with a new version.
 func (s *Server) record(resource, name string, object Object, how string) Object {
 	s.version++
-	object = clone(object)
+	object = maps.Clone(object)
 	meta, _ := object["metadata"].(Object)
-	meta = clone(meta)
+	meta = maps.Clone(meta)
 	meta["resourceVersion"] = strconv.Itoa(s.version)
 	object["metadata"] = meta
 	s.changes = append(s.changes, change{s.version, resource, name, how, object})

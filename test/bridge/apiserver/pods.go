@@ -15,9 +15,6 @@ const (
 func (s *Server) AddPods(node string, count int) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.others == nil {
-		s.others = map[string][]Object{}
-	}
 	names := make([]string, count)
 	for i := range names {
 		name := "pod-" + strconv.Itoa(s.version+1)

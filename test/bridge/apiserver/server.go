@@ -5,11 +5,13 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,8 +42,6 @@ type Server struct {
 	others map[string][]Object
 	// expire is the number of further pages that are refused because their list has expired.
 	expire int
-	// noCRD reports whether the CRD of CiliumNodes is missing.
-	noCRD bool
 	// noStreams is set by NoStreams.
 	noStreams bool
 	// requests are the requests that were answered.
@@ -81,7 +81,10 @@ func Start(t testing.TB) *Server {
 // start runs a server that accepts the connections of a listener, nil for those of a TCP address.
 func start(t testing.TB, l net.Listener) *Server {
 	t.Helper()
-	s := &Server{objects: map[string]Object{}, changed: make(chan struct{}), requested: map[Permission]bool{}, allowed: func(Permission) bool { return true }}
+	s := &Server{
+		objects: map[string]Object{}, others: map[string][]Object{}, changed: make(chan struct{}),
+		requested: map[Permission]bool{}, allowed: func(Permission) bool { return true },
+	}
 	s.http = httptest.NewUnstartedServer(s)
 	if l != nil {
 		_ = s.http.Listener.Close()
@@ -107,48 +110,40 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Allow permits only requests for which the function returns true.
-func (s *Server) Allow(allowed func(Permission) bool) {
+func (s *Server) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.allowed = allowed
+	change()
 }
+
+// Allow permits only requests for which the function returns true.
+func (s *Server) Allow(allowed func(Permission) bool) { s.set(func() { s.allowed = allowed }) }
 
 // Down makes every request fail with 503, and ends every watch, until Up.
 func (s *Server) Down() {
-	s.mu.Lock()
-	s.down = true
-	s.mu.Unlock()
+	s.set(func() { s.down = true })
 	s.http.CloseClientConnections()
 }
 
 // Up ends Down.
-func (s *Server) Up() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = false
-}
+func (s *Server) Up() { s.set(func() { s.down = false }) }
 
 // BeforeWrites sets a function that is called before each patch of a CiliumNode, without a lock: it may
 // write as another client.
-func (s *Server) BeforeWrites(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.before = f
-}
+func (s *Server) BeforeWrites(f func()) { s.set(func() { s.before = f }) }
 
 // Requested returns the permissions that requests have needed since the start.
 func (s *Server) Requested() map[Permission]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return clone(s.requested)
+	return maps.Clone(s.requested)
 }
 
 // Events returns the Events that were created or patched so far.
 func (s *Server) Events() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Event(nil), s.events...)
+	return slices.Clone(s.events)
 }
 
 // Counts returns the number of reads of single CiliumNodes, and of patches.
@@ -162,15 +157,7 @@ func (s *Server) Counts() (reads, writes int) {
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Request(nil), s.requests...)
-}
-
-func clone[K comparable, V any](m map[K]V) map[K]V {
-	out := make(map[K]V, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
+	return slices.Clone(s.requests)
 }
 
 // ServeHTTP implements http.Handler.
