@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // resolve returns the options of the sidecar from flags, environment and a directory with these
@@ -22,9 +24,7 @@ func resolve(t *testing.T, env, files map[string]string, args ...string) (*Sidec
 	if files != nil {
 		args = append(args, "--config-dir="+writeDir(t, files))
 	}
-	if err := set.Flags().Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, set.Flags().Parse(args))
 	return s, set, set.Resolve(env)
 }
 
@@ -33,16 +33,14 @@ func writeDir(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
 
 func TestPrecedence(t *testing.T) {
 	const flagValue, envValue, fileValue = "1m", "2m", "3m"
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		flag, env, file bool
 		want            time.Duration
 		from            Source
@@ -55,8 +53,7 @@ func TestPrecedence(t *testing.T) {
 		"flag over file":                 {flag: true, file: true, want: time.Minute, from: FromFlag},
 		"flag over environment":          {flag: true, env: true, want: time.Minute, from: FromFlag},
 		"flag over environment and file": {flag: true, env: true, file: true, want: time.Minute, from: FromFlag},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			files, env, args := map[string]string{}, map[string]string{}, []string{}
 			if tt.file {
@@ -82,9 +79,7 @@ func TestPrecedence(t *testing.T) {
 func TestListReplaced(t *testing.T) {
 	dir := writeDir(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
 	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}, nil, "--cni-bin-dir=/z")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if want := []string{"c", "d"}; !slices.Equal(s.Owners, want) {
 		t.Errorf("owners are %q; want %q, from the environment", s.Owners, want)
 	}
@@ -100,9 +95,7 @@ func TestSettings(t *testing.T) {
 	files := map[string]string{"owners": "a, b", "release-delay": "3m"}
 	_, set, err := resolve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_PLUGIN_ENV": "NO_PROXY"}, files,
 		"--plugin-env=HTTP_PROXY", "--pool=blue=blue-net", "--node-name=n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	all := set.Settings()
 	for _, want := range []Setting{
 		{Name: "owners", Value: "a,b", Source: FromConfigDir},
@@ -148,7 +141,7 @@ func TestEmptyVariableAndFile(t *testing.T) {
 }
 
 func TestBadSources(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		env   map[string]string
 		files map[string]string
 		words []string
@@ -159,8 +152,7 @@ func TestBadSources(t *testing.T) {
 		"files that are unknown":  {files: map[string]string{"colour": "red", "size": "1"}, words: []string{"/colour", "/size", "not an option of serve"}},
 		"file config-dir":         {files: map[string]string{"config-dir": "/x"}, words: []string{"/config-dir", "not an option of serve"}},
 		"environment and unknown": {env: map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "soon"}, files: map[string]string{"colour": "red"}, words: []string{"DELEGATED_IPAM_RELEASE_DELAY", "/colour"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := resolve(t, tt.env, tt.files)
 			wantWords(t, err, tt.words...)
@@ -201,19 +193,12 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestBefore(t *testing.T) {
-	for _, tt := range []struct {
-		a, b Source
-		want bool
-	}{
-		{FromFlag, FromFlag, true},
-		{FromFlag, FromEnvironment, true},
-		{FromEnvironment, FromConfigDir, true},
-		{FromConfigDir, FromDefault, true},
-		{FromDefault, FromConfigDir, false},
-		{FromConfigDir, FromFlag, false},
-	} {
-		if got := tt.a.Before(tt.b); got != tt.want {
-			t.Errorf("%s before %s is %t; want %t", tt.a, tt.b, got, tt.want)
+	order := []Source{FromFlag, FromEnvironment, FromConfigDir, FromDefault}
+	for i, a := range order {
+		for j, b := range order {
+			if got := a.Before(b); got != (i <= j) {
+				t.Errorf("%s before %s is %t", a, b, got)
+			}
 		}
 	}
 }
@@ -233,17 +218,13 @@ func TestBadDefaultPanics(t *testing.T) {
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
-	for _, err := range []error{
+	harness.Must(t, errors.Join(
 		os.Mkdir(version, 0o755),
 		os.WriteFile(filepath.Join(version, "owners"), []byte("router\n"), 0o644),
 		os.Symlink(filepath.Base(version), filepath.Join(dir, "..data")),
 		os.Symlink(filepath.Join("..data", "owners"), filepath.Join(dir, "owners")),
 		os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o644),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	))
 	s, _, err := resolve(t, nil, nil, "--config-dir="+dir)
 	if want := []string{"router"}; err != nil || !slices.Equal(s.Owners, want) {
 		t.Errorf("owners are %q, %v; want %q", s.Owners, err, want)
@@ -271,9 +252,7 @@ func TestUnreadableConfigFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "owners")
-			if err := tt.create(path); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, tt.create(path))
 			_, _, err := resolve(t, nil, nil, "--config-dir="+filepath.Dir(path))
 			wantWords(t, err, path, tt.want)
 		})
@@ -297,16 +276,12 @@ func TestSkippedConfigFiles(t *testing.T) {
 	}
 	dir := writeDir(t, files)
 	want = append(want, "lost+found", "more")
-	for _, err := range []error{
+	harness.Must(t, errors.Join(
 		os.Mkdir(filepath.Join(dir, "lost+found"), 0o755),
 		os.Symlink("lost+found", filepath.Join(dir, "more")),
 		os.Mkdir(filepath.Join(dir, "..2026_03_01_12_00_00.1"), 0o755),
 		os.Symlink("..2026_03_01_12_00_00.1", filepath.Join(dir, "..data")),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	))
 	s, set, err := resolve(t, nil, nil, "--config-dir="+dir)
 	if err != nil || !slices.Equal(s.Owners, []string{"router"}) {
 		t.Errorf("owners are %q, %v; want those of the file", s.Owners, err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // validSidecar returns completed options that are valid.
@@ -18,7 +20,7 @@ func validSidecar() Sidecar {
 }
 
 func TestSidecarValidate(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(*Sidecar)
 		words  []string
@@ -55,35 +57,26 @@ func TestSidecarValidate(t *testing.T) {
 		{"no expiration", func(s *Sidecar) { s.IPAMExpiration = 0 }, []string{"--ipam-expiration", "0s"}},
 		{"metrics address without a port", func(s *Sidecar) { s.MetricsAddress = "host" }, []string{"--metrics-address", `"host"`, "host:port"}},
 		{"two options", func(s *Sidecar) { s.IPAMExpiration, s.StateDir = 0, "" }, []string{"--ipam-expiration", "--state-dir"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := validSidecar()
 			tt.change(&s)
 			wantWords(t, s.Validate(), tt.words...)
 		})
 	}
-	t.Run("valid", func(t *testing.T) {
-		if err := validSidecar().Validate(); err != nil {
-			t.Error(err)
-		}
-	})
+	if err := validSidecar().Validate(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCompletePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	s, _, err := resolve(t, nil, nil, "--socket-path=a.sock", "--state-dir=b", "--cni-conf-dir=./c", "--cni-conf-file=d", "--cni-bin-dir=e,/f", "--plugin-profile=p.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got, err := s.Complete()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for path, want := range map[string]string{
 		got.SocketPath: "a.sock", got.StateDir: "b", got.CNIConfDir: "c", got.CNIConfFile: "d", got.CNIBinDirs[0]: "e", got.PluginProfiles[0]: "p.json",
 	} {
@@ -121,9 +114,7 @@ func TestCompletePools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, err := resolve(t, nil, nil, tt.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			got, err := s.Complete()
 			if tt.want == nil {
 				wantWords(t, err, "--pool", `"default=x"`, "--cni-network", `"y"`)
@@ -149,42 +140,24 @@ func TestDefaultPoolName(t *testing.T) {
 	wantWords(t, err, `--ipam-default-ip-pool is "Blue"`, "lower case")
 }
 
-func TestNodeName(t *testing.T) {
+func TestNames(t *testing.T) {
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for name, tt := range map[string]struct {
-		env  map[string]string
-		want string
+		env       map[string]string
+		node, pod string
 	}{
-		"host name":           {nil, host},
-		"K8S_NODE_NAME":       {map[string]string{"K8S_NODE_NAME": "worker-1"}, "worker-1"},
-		"environment of ours": {map[string]string{"K8S_NODE_NAME": "worker-1", "DELEGATED_IPAM_NODE_NAME": "worker-2"}, "worker-2"},
+		"host name":           {nil, host, ""},
+		"of the downward API": {map[string]string{"K8S_NODE_NAME": "worker-1", "K8S_POD_NAME": "delegated-ipam-x7k2p"}, "worker-1", "delegated-ipam-x7k2p"},
+		"with a namespace":    {map[string]string{"K8S_POD_NAME": "kube-system/cilium-x7k2p"}, host, "kube-system/cilium-x7k2p"},
+		"environment of ours": {map[string]string{
+			"K8S_NODE_NAME": "worker-1", "DELEGATED_IPAM_NODE_NAME": "worker-2", "K8S_POD_NAME": "a", "DELEGATED_IPAM_POD_NAME": "b",
+		}, "worker-2", "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, err := resolve(t, tt.env, nil)
-			if err != nil || s.NodeName != tt.want {
-				t.Errorf("got %q, %v; want %q", s.NodeName, err, tt.want)
-			}
-		})
-	}
-}
-
-func TestPodName(t *testing.T) {
-	for name, tt := range map[string]struct {
-		env  map[string]string
-		want string
-	}{
-		"none":                {nil, ""},
-		"K8S_POD_NAME":        {map[string]string{"K8S_POD_NAME": "delegated-ipam-x7k2p"}, "delegated-ipam-x7k2p"},
-		"with its namespace":  {map[string]string{"K8S_POD_NAME": "kube-system/cilium-x7k2p"}, "kube-system/cilium-x7k2p"},
-		"environment of ours": {map[string]string{"K8S_POD_NAME": "a", "DELEGATED_IPAM_POD_NAME": "b"}, "b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _, err := resolve(t, tt.env, nil)
-			if err != nil || s.PodName != tt.want {
-				t.Fatalf("got %q, %v; want %q", s.PodName, err, tt.want)
+			if err != nil || s.NodeName != tt.node || s.PodName != tt.pod {
+				t.Fatalf("got %q and %q, %v; want %q and %q", s.NodeName, s.PodName, err, tt.node, tt.pod)
 			}
 			completed, err := s.Complete()
 			if err != nil || completed.Validate() != nil {

@@ -14,13 +14,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-var ip = netip.MustParseAddr("10.15.0.2")
+var ip, v6 = netip.MustParseAddr("10.15.0.2"), netip.MustParseAddr("fd00:15::2")
 
 // calls are the operations of the client, each with defaults.
 var calls = map[string]func(context.Context, *client.Client) error{
 	"allocate": func(ctx context.Context, c *client.Client) error {
-		_, err := c.Allocate(ctx, "router", client.AllocateOptions{})
-		return err
+		return second(c.Allocate(ctx, "router", client.AllocateOptions{}))
 	},
 	"restore": func(ctx context.Context, c *client.Client) error {
 		return c.Restore(ctx, ip, "router", client.RestoreOptions{})
@@ -29,23 +28,15 @@ var calls = map[string]func(context.Context, *client.Client) error{
 		return c.Release(ctx, ip, client.ReleaseOptions{})
 	},
 	"discard": func(ctx context.Context, c *client.Client) error {
-		_, err := c.Discard(ctx, "router", client.DiscardOptions{})
-		return err
+		return second(c.Discard(ctx, "router", client.DiscardOptions{}))
 	},
-	"list": func(ctx context.Context, c *client.Client) error {
-		_, err := c.List(ctx)
-		return err
-	},
-	"status": func(ctx context.Context, c *client.Client) error {
-		_, err := c.Status(ctx)
-		return err
-	},
-	"brief status": func(ctx context.Context, c *client.Client) error {
-		_, err := c.BriefStatus(ctx)
-		return err
-	},
-	"ping": func(ctx context.Context, c *client.Client) error { return c.Ping(ctx) },
+	"list":         func(ctx context.Context, c *client.Client) error { return second(c.List(ctx)) },
+	"status":       func(ctx context.Context, c *client.Client) error { return second(c.Status(ctx)) },
+	"brief status": func(ctx context.Context, c *client.Client) error { return second(c.BriefStatus(ctx)) },
+	"ping":         func(ctx context.Context, c *client.Client) error { return c.Ping(ctx) },
 }
+
+func second[T any](_ T, err error) error { return err }
 
 func TestNew(t *testing.T) {
 	for name, tt := range map[string]struct{ socket, want string }{
@@ -82,35 +73,26 @@ func TestRequests(t *testing.T) {
 	}{
 		"allocate": {
 			func(c *client.Client) error {
-				_, err := c.Allocate(ctx, "kube-system/a b", client.AllocateOptions{})
-				return err
+				return second(c.Allocate(ctx, "kube-system/a b", client.AllocateOptions{}))
 			}, allocated, "POST /v1/ipam?owner=kube-system%2Fa+b",
 		},
 		"allocate with all options": {
 			func(c *client.Client) error {
-				_, err := c.Allocate(ctx, "pod", client.AllocateOptions{Family: client.IPv6, Pool: "blue", Expiration: true})
-				return err
+				return second(c.Allocate(ctx, "pod", client.AllocateOptions{Family: client.IPv6, Pool: "blue", Expiration: true}))
 			}, allocated, "POST /v1/ipam?family=ipv6&owner=pod&pool=blue expiration=true",
 		},
 		"allocate without owner": {
-			func(c *client.Client) error {
-				_, err := c.Allocate(ctx, "", client.AllocateOptions{})
-				return err
-			}, allocated, "POST /v1/ipam",
+			func(c *client.Client) error { return second(c.Allocate(ctx, "", client.AllocateOptions{})) },
+			allocated, "POST /v1/ipam",
 		},
-		"restore": {
-			func(c *client.Client) error { return c.Restore(ctx, ip, "router", client.RestoreOptions{Pool: "blue"}) },
-			"", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue",
+		"restore with all options": {
+			func(c *client.Client) error {
+				return c.Restore(ctx, ip, "router", client.RestoreOptions{Pool: "blue", Also: v6})
+			}, "", "POST /v1/ipam/10.15.0.2?also=fd00%3A15%3A%3A2&owner=router&pool=blue",
 		},
 		"restore IPv6": {
-			func(c *client.Client) error {
-				return c.Restore(ctx, netip.MustParseAddr("fd00:15::2"), "router", client.RestoreOptions{})
-			}, "", "POST /v1/ipam/fd00:15::2?owner=router",
-		},
-		"restore with the other family": {
-			func(c *client.Client) error {
-				return c.Restore(ctx, ip, "router", client.RestoreOptions{Also: netip.MustParseAddr("fd00:15::2")})
-			}, "", "POST /v1/ipam/10.15.0.2?also=fd00%3A15%3A%3A2&owner=router",
+			func(c *client.Client) error { return c.Restore(ctx, v6, "router", client.RestoreOptions{}) },
+			"", "POST /v1/ipam/fd00:15::2?owner=router",
 		},
 		"release": {
 			func(c *client.Client) error { return c.Release(ctx, ip, client.ReleaseOptions{}) },
@@ -122,15 +104,11 @@ func TestRequests(t *testing.T) {
 			}, "", "DELETE /v1/ipam/10.15.0.2?pool=blue skip-release-delay=true",
 		},
 		"release with zone": {
-			func(c *client.Client) error {
-				return c.Release(ctx, netip.MustParseAddr("fe80::1%eth0"), client.ReleaseOptions{})
-			}, "", "DELETE /v1/ipam/fe80::1%25eth0",
+			func(c *client.Client) error { return c.Release(ctx, v6.WithZone("eth0"), client.ReleaseOptions{}) },
+			"", "DELETE /v1/ipam/fd00:15::2%25eth0",
 		},
 		"brief status": {
-			func(c *client.Client) error {
-				_, err := c.BriefStatus(ctx)
-				return err
-			}, "{}", "GET /v1/healthz brief=true",
+			func(c *client.Client) error { return second(c.BriefStatus(ctx)) }, "{}", "GET /v1/healthz brief=true",
 		},
 		"ping": {func(c *client.Client) error { return c.Ping(ctx) }, "", "GET /v1/config"},
 	} {

@@ -68,6 +68,8 @@ func TestNotSidecar(t *testing.T) {
 		"cilium-agent's status":          {"status", response{code: 200, body: `{"cilium":{"state":"Ok"}}`}},
 		"null status":                    {"status", response{code: 200, body: "null"}},
 		"null pool":                      {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[null]}}`}},
+		"null record":                    {"status", response{code: 200, body: `{"delegated-ipam":{"quarantined":[null]}}`}},
+		"null option":                    {"status", response{code: 200, body: `{"delegated-ipam":{"options":[null]}}`}},
 		"null leftover":                  {"discard", response{code: 200, body: "[null]"}},
 		"allocation without address":     {"allocate", response{code: 201, body: "{}"}},
 		"allocation of an empty address": {"allocate", response{code: 201, body: `{"address":{"ipv4":""}}`}},

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -18,25 +14,21 @@ import (
 // sidecar serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends
 // it.
 func sidecar(responses map[string]string) (socket string, stop func()) {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		panic(err)
-	}
-	socket = filepath.Join(dir, "ipam.sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		panic(err)
-	}
 	mux := http.NewServeMux()
 	for pattern, body := range responses {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
 	}
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
-	server.Start()
-	return socket, func() {
-		server.Close()
-		_ = os.RemoveAll(dir)
+	return listen(mux)
+}
+
+// connected returns a client of a sidecar with canned responses.
+func connected(responses map[string]string) (c *client.Client, stop func()) {
+	socket, stop := sidecar(responses)
+	c, err := client.New(socket)
+	if err != nil {
+		panic(err)
 	}
+	return c, stop
 }
 
 func Example() {
@@ -63,15 +55,10 @@ func Example() {
 }
 
 func ExampleClient_Allocate() {
-	socket, stop := sidecar(map[string]string{
+	c, stop := connected(map[string]string{
 		"POST /v1/ipam": `{"address":{"ipv4":"10.15.0.2"},"ipv4":{"gateway":"10.15.0.1","cidrs":["10.15.0.0/24"]},"host-addressing":{}}`,
 	})
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
 	got, err := c.Allocate(context.Background(), "kube-system/coredns-1", client.AllocateOptions{Family: client.IPv4})
 	if err != nil {
 		panic(err)
@@ -81,27 +68,17 @@ func ExampleClient_Allocate() {
 }
 
 func ExampleClient_Restore() {
-	socket, stop := sidecar(map[string]string{"POST /v1/ipam/10.15.0.2": ``})
+	c, stop := connected(map[string]string{"POST /v1/ipam/10.15.0.2": ``})
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
-	err = c.Restore(context.Background(), netip.MustParseAddr("10.15.0.2"), "router", client.RestoreOptions{})
+	err := c.Restore(context.Background(), netip.MustParseAddr("10.15.0.2"), "router", client.RestoreOptions{})
 	fmt.Println(err)
 	// Output: <nil>
 }
 
 func ExampleClient_Release() {
-	socket, stop := sidecar(nil)
+	c, stop := connected(nil)
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
-	err = c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{SkipReleaseDelay: true})
+	err := c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{SkipReleaseDelay: true})
 	if errors.Is(err, client.ErrNotFound) {
 		fmt.Println("was not allocated")
 	}
@@ -109,15 +86,10 @@ func ExampleClient_Release() {
 }
 
 func ExampleClient_List() {
-	socket, stop := sidecar(map[string]string{
+	c, stop := connected(map[string]string{
 		"GET /v1/ipam": `[{"owner":"router","pool":"default","state":"held","addresses":[{"family":"ipv4","ip":"10.15.0.2"}],"claims":["ipv4"]}]`,
 	})
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
 	all, err := c.List(context.Background())
 	if err != nil {
 		panic(err)
@@ -129,15 +101,10 @@ func ExampleClient_List() {
 }
 
 func ExampleClient_Status() {
-	socket, stop := sidecar(map[string]string{
+	c, stop := connected(map[string]string{
 		"GET /v1/healthz": `{"delegated-ipam":{"version":"v1.2.3","node-name":"worker","ready":false,"reasons":["no CNI configuration"]}}`,
 	})
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
 	s, err := c.Status(context.Background())
 	if err != nil {
 		panic(err)
@@ -147,14 +114,9 @@ func ExampleClient_Status() {
 }
 
 func ExampleError() {
-	socket, stop := sidecar(nil)
+	c, stop := connected(nil)
 	defer stop()
-	c, err := client.New(socket)
-	if err != nil {
-		panic(err)
-	}
-
-	err = c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{})
+	err := c.Release(context.Background(), netip.MustParseAddr("10.15.0.2"), client.ReleaseOptions{})
 	var refused *client.Error
 	if errors.As(err, &refused) {
 		fmt.Println(refused.StatusCode, refused.RetryAfter)

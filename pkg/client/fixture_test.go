@@ -46,23 +46,31 @@ func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.body)
 }
 
-// serve serves a handler on a new unix socket until the test ends.
-func serve(t *testing.T, h http.Handler) (socket string) {
-	t.Helper()
+// listen serves a handler on a new unix socket until stop is called.
+func listen(h http.Handler) (socket string, stop func()) {
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "client")
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "s")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	l, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
 	server.Start()
-	t.Cleanup(server.Close)
+	return socket, func() {
+		server.Close()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// serve serves a handler on a new unix socket until the test ends.
+func serve(t *testing.T, h http.Handler) (socket string) {
+	t.Helper()
+	socket, stop := listen(h)
+	t.Cleanup(stop)
 	return socket
 }
 

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,17 +35,5 @@ func TestLostNodesUsage(t *testing.T) {
 				t.Errorf("exit code %d, printed %q and %q; want %q", code, &stdout, &stderr, want)
 			}
 		})
-	}
-}
-
-// A report that cannot be read forgets no node, and no request is sent.
-func TestForgetBadReport(t *testing.T) {
-	report := filepath.Join(t.TempDir(), "report.json")
-	if err := os.WriteFile(report, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, _, stderr := runOn(t, serveCluster(t, false), "lost-nodes", "--forget="+report)
-	if code != cmdline.ExitFailed || !strings.Contains(stderr, report) {
-		t.Errorf("exit code %d, printed %q; want 1 and the file", code, stderr)
 	}
 }

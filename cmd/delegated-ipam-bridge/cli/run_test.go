@@ -35,7 +35,7 @@ func TestOptions(t *testing.T) {
 		MinAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		env  map[string]string
 		args []string
 		want func(o *options.Bridge)
@@ -51,8 +51,7 @@ func TestOptions(t *testing.T) {
 			o.Kubeconfig, o.Pool, o.ReleaseDelay, o.MetricsAddress = "/k", "blue", time.Minute, ":9966"
 			o.MinAllocate, o.PreAllocate, o.MaxAllocate, o.MaxAboveWatermark, o.ReleaseExcess = 5, 4, 30, 2, false
 		}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			want := base
 			tt.want(&want)

@@ -1,21 +1,11 @@
 package cli
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
-
-func TestUninstallUsage(t *testing.T) {
-	for args, want := range map[string]string{"uninstall": "STEP is missing", "uninstall all": "expected prepare or finish"} {
-		var stderr strings.Builder
-		if code := Run(t.Context(), strings.Fields(args), nil, &stderr, &stderr, "v1"); code != cmdline.ExitUsage || !strings.Contains(stderr.String(), want) {
-			t.Errorf("%s: exit code %d, %s; want %q", args, code, stderr.String(), want)
-		}
-	}
-}
 
 // internal/fleet tests the steps.
 func TestUninstallRefused(t *testing.T) {

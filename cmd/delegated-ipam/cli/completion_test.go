@@ -16,7 +16,7 @@ func TestCompletion(t *testing.T) {
 		"GET /v1/ipam":    lists(heldBoth + "," + heldOne + "," + cooldown),
 		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true,"pools":[{"pool":"default","network":"pods"},{"pool":"blue"}]}}`)},
 	})
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		line []string
 		want []string
 	}{
@@ -36,8 +36,7 @@ func TestCompletion(t *testing.T) {
 		"serve, pool":                {[]string{"serve", "--pool", ""}, nil},
 		"version, command":           {[]string{"vers"}, []string{"version\tPrint the version of this program"}},
 		"version, flag":              {[]string{"--vers"}, []string{"--version\tversion for delegated-ipam"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			if got := s.dependencies().complete(t, tt.line); !slices.Equal(got, tt.want) {
 				t.Errorf("got %q; want %q", got, tt.want)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +21,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -104,15 +105,11 @@ func startSidecar(t *testing.T, responses map[string][]response) *testSidecar {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "cli")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &testSidecar{socket: filepath.Join(dir, "s"), responses: responses}
 	l, err := net.Listen("unix", s.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	server := httptest.NewUnstartedServer(s)
 	_ = server.Listener.Close()
 	server.Listener = l
@@ -159,11 +156,14 @@ func (s *testSidecar) next(r *http.Request) *response {
 	return &all[0]
 }
 
-// requests returns the requests so far.
-func (s *testSidecar) requests() []string {
+// wantRequests checks the requests so far.
+func (s *testSidecar) wantRequests(t *testing.T, want ...string) {
+	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.log...)
+	if !slices.Equal(s.log, want) {
+		t.Errorf("the sidecar got the requests %q; want %q", s.log, want)
+	}
 }
 
 // dependencies returns dependencies whose environment names the sidecar.
@@ -171,13 +171,17 @@ func (s *testSidecar) dependencies() dependencies {
 	return testDependencies(map[string]string{options.SocketEnv: s.socket})
 }
 
+// put writes a file.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
 // read returns a file in testdata.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(text)
 }
 
@@ -185,25 +189,9 @@ func read(t *testing.T, name string) string {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(filepath.Join("testdata", name), []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join("testdata", name), got)
 	}
 	if want := read(t, name); got != want {
 		t.Errorf("got\n%s\nwant, from testdata/%s,\n%s", got, name, want)
 	}
-}
-
-// canonical returns JSON without spaces and with sorted keys.
-func canonical(t *testing.T, text string) string {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
@@ -14,26 +13,23 @@ func TestID(t *testing.T) {
 		"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))},
 	}
 	const list, health = "GET /v1/ipam", "GET /v1/healthz"
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		args  []string
 		want  string
-		note  string
+		notes []string
 		asked []string
 	}{
-		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", "", []string{list}},
-		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), `no attachment in pool "blue"`, []string{list, health}},
-		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), `no attachment in pool "default", and a new one may get a suffix (-gN or -u...) (node "worker-1", network "pods")`, []string{list, health}},
-		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), `may have a suffix (-gN or -u...), which list shows (node "worker-2"`, []string{health}},
-		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), "computed: the ID in use", []string{health}},
-		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), "computed: the ID in use", nil},
-	}
-	for name, tt := range tests {
+		"in use":                 {[]string{"router"}, "cilium-agent-router-1111111111111111", nil, []string{list}},
+		"in use in another pool": {[]string{"router", "--pool=blue"}, containerid.For("router", "worker-1", "blue-net"), []string{`no attachment in pool "blue"`}, []string{list, health}},
+		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), []string{`no attachment in pool "default", and a new one may get a suffix (-gN or -u...) (node "worker-1", network "pods")`}, []string{list, health}},
+		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), []string{`may have a suffix (-gN or -u...), which list shows (node "worker-2"`}, []string{health}},
+		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), []string{"computed: the ID in use"}, []string{health}},
+		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), []string{"computed: the ID in use"}, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := startSidecar(t, responses)
-			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, cmdline.ExitOK, tt.want+"\n", notes(tt.note)...)
-			if got := s.requests(); !slices.Equal(got, tt.asked) {
-				t.Errorf("the sidecar got the requests %q; want %q", got, tt.asked)
-			}
+			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, cmdline.ExitOK, tt.want+"\n", tt.notes...)
+			s.wantRequests(t, tt.asked...)
 		})
 	}
 }
@@ -49,14 +45,6 @@ func TestIDDefaultPool(t *testing.T) {
 	s.dependencies().exec(t, "id", "router", "--pool=default").wants(t, cmdline.ExitOK, "id-blue\n")
 	s.dependencies().exec(t, "id", "router", "--pool=red").wants(t, cmdline.ExitOK, "id-red\n")
 	s.dependencies().exec(t, "id", "health").wants(t, cmdline.ExitOK, containerid.For("health", "n", "pods")+"\n", `network "pods"`)
-}
-
-// notes returns the texts on standard error; none without a note.
-func notes(note string) []string {
-	if note == "" {
-		return nil
-	}
-	return []string{note}
 }
 
 func TestIDJSON(t *testing.T) {

@@ -19,16 +19,6 @@ func TestListEmpty(t *testing.T) {
 	s.dependencies().exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
 }
 
-func TestListJSON(t *testing.T) {
-	body := read(t, "attachments.json")
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
-	o := s.dependencies().exec(t, "list", "-o", "json")
-	o.wants(t, cmdline.ExitOK, o.stdout)
-	if got, want := canonical(t, o.stdout), canonical(t, body); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
 func TestListEscapes(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
 	o := s.dependencies().exec(t, "list")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,9 +19,7 @@ const ownProfile = `{"type": "my-ipam", "repeatedAdd": "refused", "verifyBy": "n
 func writeOwnProfile(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "my-ipam.json")
-	if err := os.WriteFile(file, []byte(ownProfile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, ownProfile)
 	return file
 }
 
@@ -92,9 +89,7 @@ func TestProfileFileMissing(t *testing.T) {
 func TestProfileTryEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	conf := `{"cniVersion":"1.0.0","name":"blue-network","plugins":[{"type":"cilium-cni","ipam":{"type":"my-ipam"}}]}`
-	if err := os.WriteFile(filepath.Join(dir, "20-blue.conflist"), []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(dir, "20-blue.conflist"), conf)
 	env := map[string]string{"DELEGATED_IPAM_CNI_CONF_DIR": dir, "DELEGATED_IPAM_CNI_BIN_DIR": dir, "DELEGATED_IPAM_POOL": "blue=blue-network", "DELEGATED_IPAM_CNI_NETWORK": "red"}
 	o := testDependencies(env).exec(t, "profile", "try", "my-ipam")
 	if o.code != cmdline.ExitFailed || !strings.Contains(o.stderr, `network "blue-network"`) || !strings.Contains(o.stderr, `failed to find plugin "my-ipam"`) {

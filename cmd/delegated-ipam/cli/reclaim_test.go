@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -70,9 +69,7 @@ func TestReclaimBadList(t *testing.T) {
 		"{": "unexpected EOF",
 		fmt.Sprintf(`{"time":%q,"names":[]}`, noon().Format(time.RFC3339)): "names",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, file, text)
 		if o := testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes"); o.code == cmdline.ExitOK || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: exit code %d, stderr %q; want %q", text, o.code, o.stderr, want)
 		}

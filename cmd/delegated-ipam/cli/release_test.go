@@ -2,15 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // Attachments of the tests of `release --all`.
@@ -53,23 +54,54 @@ func TestReleaseAll(t *testing.T) {
 		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
 		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz",
 	}
-	if got := s.requests(); !slices.Equal(got, want) {
-		t.Errorf("the sidecar got the requests %q; want %q", got, want)
-	}
+	s.wantRequests(t, want...)
 }
 
-func TestReleaseAllRemaining(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
-		"GET /v1/ipam":             lists(heldBoth + "," + releasing),
-		"GET /v1/healthz":          {jsonResponse(200, allRead)},
-		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
-		"DELETE /v1/ipam/fd00::1":  {jsonResponse(500, `"DEL failed"`)},
-		"DELETE /v1/ipam/10.0.0.3": {jsonResponse(500, `"DEL failed, too"`)},
-	})
-	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json", "--timeout=0s").wants(t, cmdline.ExitFailed,
-		"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
-		"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
-		"2 attachments remain:\n  router of pool default (held, container ID r)\n  ingress of pool default (releasing, container ID i): the plugin failed\n", "release --discard OWNER --yes")
+func TestReleaseAllResults(t *testing.T) {
+	const newer = `{"delegated-ipam":{"quarantined":[{"file":"x.json","reason":"cut off"},` +
+		`{"file":"y.json","reason":"owner \"router\" has\nversion 99","version":99}]}}`
+	const line = "1 records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:\n" +
+		"  y.json: owner \"router\" has version 99\n"
+	read := jsonResponse(200, allRead)
+	for name, tt := range map[string]struct {
+		list   []response
+		status response
+		args   []string
+		code   int
+		stdout string
+		words  []string
+	}{
+		"some remain": {
+			lists(heldBoth + "," + releasing), read, []string{"-o=json", "--timeout=0s"}, cmdline.ExitFailed,
+			"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n", []string{
+				"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
+				"2 attachments remain:\n  router of pool default (held, container ID r)\n" +
+					"  ingress of pool default (releasing, container ID i): the plugin failed\n", "release --discard OWNER --yes",
+			},
+		},
+		"empty":         {lists(""), read, []string{"-o=json"}, cmdline.ExitOK, "[]\n", nil},
+		"already gone":  {lists(cooldown, ""), read, nil, cmdline.ExitOK, "released 10.0.0.4 of pool default\n", nil},
+		"sidecar fails": {append(lists(adding), response{code: 500}), read, nil, cmdline.ExitFailed, "", []string{"release --all: ", "500"}},
+		// A record of a newer version is not in the list, and keeps its addresses.
+		"newer record": {lists(""), jsonResponse(200, newer), nil, cmdline.ExitFailed, "", []string{"Error: release --all: " + line}},
+		"newer record beside an attachment": {
+			lists(adding), jsonResponse(200, newer), []string{"--timeout=0s"}, cmdline.ExitFailed, "",
+			[]string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line},
+		},
+		"no status": {
+			lists(""), response{code: 500}, nil, cmdline.ExitFailed, "",
+			[]string{"it is unknown whether records of a newer version remain: "},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]response{
+				"GET /v1/ipam": tt.list, "GET /v1/healthz": {tt.status},
+				"DELETE /v1/ipam/10.0.0.1": {{code: 200}}, "DELETE /v1/ipam/fd00::1": {jsonResponse(500, `"DEL failed"`)},
+				"DELETE /v1/ipam/10.0.0.3": {jsonResponse(500, `"DEL failed, too"`)}, "DELETE /v1/ipam/10.0.0.4": {{code: 404}},
+			})
+			s.dependencies().exec(t, append([]string{"release", "--all", "--yes"}, tt.args...)...).wants(t, tt.code, tt.stdout, tt.words...)
+		})
+	}
 }
 
 func TestReleaseAllProgress(t *testing.T) {
@@ -78,19 +110,8 @@ func TestReleaseAllProgress(t *testing.T) {
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
-	d, clock := s.dependencies(), noon()
-	// Each call of now advances the clock by 2 s: two lists without a change take less than the
-	// timeout, all of them together much more.
-	d.now = func() time.Time {
-		clock = clock.Add(2 * time.Second)
-		return clock
-	}
-	d.exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, cmdline.ExitOK, "released 10.0.0.4 of pool default\n")
-}
-
-func TestReleaseAllEmpty(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(""), "GET /v1/healthz": {jsonResponse(200, allRead)}})
-	s.dependencies().exec(t, "release", "--all", "--yes", "-o=json").wants(t, cmdline.ExitOK, "[]\n")
+	// Two lists without a change take less than the timeout, all of them together much more.
+	advancing(s.dependencies(), 2*time.Second).exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, cmdline.ExitOK, "released 10.0.0.4 of pool default\n")
 }
 
 func TestReleaseAllInterrupted(t *testing.T) {
@@ -108,11 +129,6 @@ func TestReleaseAllInterrupted(t *testing.T) {
 	d.execContext(ctx, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "release --all: interrupted", "delegated-ipam list")
 }
 
-func TestReleaseAllSidecarFails(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "["+adding+"]"), {code: 500}}})
-	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "release --all: ", "500")
-}
-
 func TestReleaseAllHangingPlugin(t *testing.T) {
 	s := startSidecar(t, map[string][]response{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
@@ -120,52 +136,15 @@ func TestReleaseAllHangingPlugin(t *testing.T) {
 		"DELETE /v1/ipam/10.0.0.1": {jsonResponse(500, `"it did not end"`)},
 		"DELETE /v1/ipam/fd00::1":  {jsonResponse(500, `"it did not end"`)},
 	})
-	d, clock := s.dependencies(), noon()
-	// Each call of now advances the clock by 35 s, as a plugin that hangs.
-	d.now = func() time.Time {
-		clock = clock.Add(35 * time.Second)
-		return clock
-	}
-	o := d.exec(t, "release", "--all", "--yes")
+	o := advancing(s.dependencies(), 35*time.Second).exec(t, "release", "--all", "--yes")
 	o.wants(t, cmdline.ExitFailed, "", "2 of 4 addresses were not requested, because nothing was released for 1m45s\n", "3 attachments remain")
 }
 
-func TestReleaseAllGone(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
-		"GET /v1/ipam":             lists(releasing, ""),
-		"GET /v1/healthz":          {jsonResponse(200, allRead)},
-		"DELETE /v1/ipam/10.0.0.3": {{code: 404}},
-	})
-	s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.3 of pool default\n")
-}
-
-// A record of a newer version is not in the list, and keeps its addresses.
-func TestReleaseAllNewerRecord(t *testing.T) {
-	const newer = `{"delegated-ipam":{"quarantined":[{"file":"x.json","reason":"cut off"},{"file":"y.json","reason":"owner \"router\" has\nversion 99","version":99}]}}`
-	const line = "1 records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:\n  y.json: owner \"router\" has version 99\n"
-	for name, tt := range map[string]struct {
-		list  []response
-		words []string
-	}{
-		"alone":                {lists(""), []string{"Error: release --all: " + line}},
-		"beside an attachment": {lists(adding), []string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/ipam": tt.list, "GET /v1/healthz": {jsonResponse(200, newer)}})
-			s.dependencies().exec(t, "release", "--all", "--yes", "--timeout=0s").wants(t, cmdline.ExitFailed, "", tt.words...)
-		})
-	}
-	t.Run("unknown", func(t *testing.T) {
-		s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(""), "GET /v1/healthz": {{code: 500}}})
-		s.dependencies().exec(t, "release", "--all", "--yes").wants(t, cmdline.ExitFailed, "", "it is unknown whether records of a newer version remain: ")
-	})
-}
-
-// advancing returns the dependencies of a test whose clock advances by a second at each call.
-func advancing(d dependencies) dependencies {
+// advancing returns the dependencies of a test whose clock advances by a step at each call.
+func advancing(d dependencies, step time.Duration) dependencies {
 	clock := noon()
 	d.now = func() time.Time {
-		clock = clock.Add(time.Second)
+		clock = clock.Add(step)
 		return clock
 	}
 	return d
@@ -177,15 +156,15 @@ func TestReleaseAllWaits(t *testing.T) {
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
-	advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=1m").wants(t, cmdline.ExitOK,
+	advancing(s.dependencies(), time.Second).exec(t, "release", "--all", "--yes", "--wait=1m").wants(t, cmdline.ExitOK,
 		"released 10.0.0.4 of pool default\n", "waiting for the sidecar, at most 1m", "503")
 }
 
 func TestReleaseAllWaitsNoLonger(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {{code: http.StatusServiceUnavailable}}})
-	o := advancing(s.dependencies()).exec(t, "release", "--all", "--yes", "--wait=10s", "--state-dir="+t.TempDir())
+	o := advancing(s.dependencies(), time.Second).exec(t, "release", "--all", "--yes", "--wait=10s", "--state-dir="+t.TempDir())
 	o.wants(t, cmdline.ExitFailed, "", "waiting for the sidecar, at most 10s", "release --all: ", "503")
-	if got := len(s.requests()); got < 2 || got > 10 {
+	if got := len(s.log); got < 2 || got > 10 {
 		t.Errorf("%d requests; want several within 10s", got)
 	}
 }
@@ -194,38 +173,22 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, "")
 	for name, socket := range map[string]string{"no socket": filepath.Join(dir, "none"), "stale socket": stale, "not a socket": file} {
 		t.Run(name, func(t *testing.T) {
-			d, state := advancing(testDependencies(nil)), t.TempDir()
+			d, state := advancing(testDependencies(nil), time.Second), t.TempDir()
 			release := []string{"release", "--all", "--yes", "--wait=3s", "--state-dir=" + state, "-H=" + socket}
 			d.exec(t, release...).wants(t, cmdline.ExitOK, "", "no process listens on "+socket, state+" has no record")
 			records := filepath.Join(state, "attachments")
-			for _, err := range []error{
+			harness.Must(t, errors.Join(
 				os.Mkdir(records, 0o700), os.WriteFile(filepath.Join(records, ".new.json1"), nil, 0o600), os.WriteFile(filepath.Join(records, "a.json"), nil, 0o600),
-			} {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
+			))
 			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records to release", "start the sidecar")
 			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
 		})
-	}
-}
-
-func TestReleaseWaitUsage(t *testing.T) {
-	for _, args := range [][]string{
-		{"--wait=1m", "10.0.0.1"}, {"--state-dir=/x", "10.0.0.1"}, {"--all", "--yes", "--wait=-1s"},
-	} {
-		testDependencies(nil).exec(t, append([]string{"release"}, args...)...).wants(t, cmdline.ExitUsage, "", "expected")
 	}
 }

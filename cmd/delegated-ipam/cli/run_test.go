@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"runtime"
 	"strings"
 	"testing"
 
@@ -9,7 +8,7 @@ import (
 )
 
 func TestUsage(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		args  []string
 		words []string
 	}{
@@ -48,11 +47,20 @@ func TestUsage(t *testing.T) {
 		"profile try, no type":         {[]string{"profile", "try"}, []string{"TYPE is missing"}},
 		"profile try, bad timeout":     {[]string{"profile", "try", "dhcp", "--plugin-timeout=soon"}, []string{"--plugin-timeout", `"soon"`, "a duration"}},
 		"id, no owner":                 {[]string{"id"}, []string{"OWNER is missing"}},
+		"gc, --yes, no condition":      {[]string{"gc", "--yes"}, []string{"release --all --yes"}},
+		"gc, negative age":             {[]string{"gc", "--older-than=-1h"}, []string{"--older-than is -1h"}},
+		"probe, unknown kind":          {[]string{"probe", "healthy"}, []string{`"healthy"`}},
+		"probe, no kind":               {[]string{"probe"}, []string{"expected one of startup, ready, live"}},
+		"probe, two kinds":             {[]string{"probe", "live", "ready"}, []string{"2 arguments"}},
+		"probe, zero timeout":          {[]string{"probe", "live", "--timeout=0s"}, []string{"--timeout is 0s"}},
+		"probe, timeout without unit":  {[]string{"probe", "live", "--timeout=1"}, []string{`--timeout is "1"`}},
+		"release, address and --wait":  {[]string{"release", "--wait=1m", "10.0.0.1"}, []string{"expected"}},
+		"release, address, state":      {[]string{"release", "--state-dir=/x", "10.0.0.1"}, []string{"expected"}},
+		"release, negative wait":       {[]string{"release", "--all", "--yes", "--wait=-1s"}, []string{"expected"}},
 		"unknown output format":        {[]string{"list", "-o", "xml"}, []string{"--output", `"xml"`, "one of table, json"}},
 		"host that is not a socket":    {[]string{"list", "-H", "gopher://x"}, []string{"--host", `"gopher://x"`, "unix socket"}},
 		"host without a path":          {[]string{"list", "-H", "unix://"}, []string{"--host", "unix socket"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			testDependencies(nil).exec(t, tt.args...).wants(t, cmdline.ExitUsage, "", tt.words...)
 		})
@@ -81,12 +89,6 @@ func TestHelp(t *testing.T) {
 
 func TestRootHelp(t *testing.T) {
 	golden(t, "help.txt", testDependencies(nil).exec(t, "--help").stdout)
-}
-
-func TestVersion(t *testing.T) {
-	for _, argument := range []string{"version", "--version"} {
-		testDependencies(nil).exec(t, argument).wants(t, cmdline.ExitOK, "delegated-ipam version v1.2.3 ("+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+")\n")
-	}
 }
 
 func TestRun(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // serve runs `serve` with an app that ends immediately, and returns the configuration of the app.
@@ -42,26 +43,14 @@ func TestServeDefaults(t *testing.T) {
 		t.Errorf("at most %d plugin processes; want 4 or more", got.MaxPluginProcesses)
 	}
 	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
-		SocketPath:        "/var/run/cilium/delegated-ipam.sock",
-		SocketMode:        0o660,
-		StateDir:          "/var/lib/delegated-ipam",
-		CNIConfDir:        "/etc/cni/net.d",
-		CNIBinDirs:        []string{"/opt/cni/bin"},
-		IPAMDefaultIPPool: "default",
-		Pools:             map[string]string{"default": ""},
-		NodeName:          "worker-1",
-		EnableIPv4:        true,
-		EnableIPv6:        true,
-		Owners:            []string{"*"},
-		PluginTimeout:     30 * time.Second,
-		// It depends on the machine.
-		MaxPluginProcesses: got.MaxPluginProcesses,
-		MaxQueuedRequests:  1024,
-		VerifyInterval:     10 * time.Second,
-		CNIIfName:          "eth0",
-		HealthDetails:      options.HealthAll,
-		IPAMExpiration:     10 * time.Minute,
-		Log:                options.Log{LogLevel: "info", LogFormat: "text"},
+		SocketPath: "/var/run/cilium/delegated-ipam.sock", SocketMode: 0o660, StateDir: "/var/lib/delegated-ipam",
+		CNIConfDir: "/etc/cni/net.d", CNIBinDirs: []string{"/opt/cni/bin"}, IPAMDefaultIPPool: "default",
+		Pools: map[string]string{"default": ""}, NodeName: "worker-1", EnableIPv4: true, EnableIPv6: true,
+		Owners: []string{"*"}, PluginTimeout: 30 * time.Second,
+		MaxPluginProcesses: got.MaxPluginProcesses, // it depends on the machine
+		MaxQueuedRequests:  1024, VerifyInterval: 10 * time.Second, CNIIfName: "eth0",
+		HealthDetails: options.HealthAll, IPAMExpiration: 10 * time.Minute,
+		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}}
 	got.Settings, got.Hangups, got.Reread = nil, nil, nil
 	if !reflect.DeepEqual(got, want) {
@@ -69,22 +58,9 @@ func TestServeDefaults(t *testing.T) {
 	}
 }
 
-// profileFile returns a file that --plugin-profile accepts.
-func profileFile(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../../internal/plugin/profile/profiles/host-local.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "p.json")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestServeAllOptions(t *testing.T) {
-	profile := profileFile(t)
+	profile := filepath.Join(t.TempDir(), "p.json")
+	put(t, profile, ownProfile)
 	got, o := serve(t, nil,
 		"--socket-path=/s/x.sock", "--socket-mode=0600", "--socket-group=root", "--allow-uids=1,2", "--allow-uids=3", "--allow-gids=4",
 		"--state-dir=/s/state", "--cni-conf-dir=/s/conf", "--cni-conf-file=/s/conf/a.conflist", "--cni-bin-dir=/s/a,/s/b",
@@ -122,9 +98,7 @@ func TestServeAllOptions(t *testing.T) {
 
 func TestServeSources(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "owners"), []byte("a,b\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(dir, "owners"), "a,b\n")
 	got, o := serve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_CONFIG_DIR": dir}, "--state-dir=/s")
 	o.wants(t, cmdline.ExitOK, "")
 	if strings.Join(got.Owners, " ") != "a b" || got.ReleaseDelay != 2*time.Minute || got.StateDir != "/s" {
@@ -132,45 +106,22 @@ func TestServeSources(t *testing.T) {
 	}
 }
 
-func TestServeBadSources(t *testing.T) {
-	for name, tt := range map[string]struct {
-		env   map[string]string
-		args  []string
-		words []string
-	}{
-		"environment":   {map[string]string{"DELEGATED_IPAM_ENABLE_IPV6": "perhaps"}, nil, []string{"DELEGATED_IPAM_ENABLE_IPV6", `"perhaps"`, "true or false"}},
-		"no config-dir": {nil, []string{"--config-dir=/nowhere"}, []string{"--config-dir", "/nowhere"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, o := serve(t, tt.env, tt.args...)
-			o.wants(t, cmdline.ExitUsage, "", tt.words...)
-		})
-	}
-}
-
 func TestServeUsage(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		args  []string
 		words []string
 	}{
 		"release delay without a unit":   {[]string{"--release-delay=banana"}, []string{"--release-delay", `"banana"`, "a duration with its unit"}},
 		"negative release delay":         {[]string{"--release-delay=-1s"}, []string{"--release-delay", "-1s", "0s or more"}},
-		"zero expiration":                {[]string{"--ipam-expiration=0s"}, []string{"--ipam-expiration", "0s", "more than 0s"}},
-		"no plugin process":              {[]string{"--max-plugin-processes=0"}, []string{"--max-plugin-processes", "0", "1 to 1024"}},
 		"count in words":                 {[]string{"--max-queued-requests=many"}, []string{"--max-queued-requests", `"many"`, "a whole number"}},
 		"mode not octal":                 {[]string{"--socket-mode=rw"}, []string{"--socket-mode", `"rw"`, "such as 0660"}},
 		"mode with other bits":           {[]string{"--socket-mode=4660"}, []string{"--socket-mode", `"4660"`, "0777"}},
 		"router address malformed":       {[]string{"--local-router-ipv4=banana"}, []string{"--local-router-ipv4", `"banana"`, "an IPv4 address"}},
 		"router address of other family": {[]string{"--local-router-ipv4=fd00::1"}, []string{"--local-router-ipv4", `"fd00::1"`, "an IPv4 address"}},
 		"range malformed":                {[]string{"--ipv6-range=fd00::/200"}, []string{"--ipv6-range", `"fd00::/200"`, "an IPv6 prefix"}},
-		"both families off":              {[]string{"--enable-ipv4=false", "--enable-ipv6=false"}, []string{"--enable-ipv4", "--enable-ipv6", "true"}},
 		"bool malformed":                 {[]string{"--enable-ipv6=perhaps"}, []string{"--enable-ipv6", `"perhaps"`, "true or false"}},
 		"pool without network":           {[]string{"--pool=blue"}, []string{"--pool", `"blue"`, "name=network"}},
-		"pool with empty network":        {[]string{"--pool=blue="}, []string{"--pool", `"blue="`, "name=network"}},
 		"pool twice":                     {[]string{"--pool=a=x", "--pool=a=y"}, []string{"--pool", `"a=y"`, "each pool once"}},
-		"two pools on one network":       {[]string{"--pool=a=pods,b=pods"}, []string{"--pool", `"pods"`, "a separate network"}},
-		"two networks for default pool":  {[]string{"--pool=default=x", "--cni-network=y"}, []string{"--pool", `"default=x"`, "--cni-network", `"y"`, "one of them"}},
-		"metrics address without port":   {[]string{"--metrics-address=0.0.0.0"}, []string{"--metrics-address", `"0.0.0.0"`, "host:port"}},
 		"unknown log level":              {[]string{"--log-level=loud"}, []string{"--log-level", `"loud"`, "one of error, warning, info, debug, trace"}},
 		"log level panic":                {[]string{"--log-level=panic"}, []string{"--log-level", `"panic"`}},
 		"unknown log format":             {[]string{"--log-format=xml"}, []string{"--log-format", `"xml"`, "text, json"}},
@@ -179,9 +130,9 @@ func TestServeUsage(t *testing.T) {
 		"interface name too long":        {[]string{"--cni-ifname=an-interface-name"}, []string{"--cni-ifname", `"an-interface-name"`, "15 characters"}},
 		"unknown flag":                   {[]string{"--colour=red"}, []string{"--colour"}},
 		"flag without value":             {[]string{"--owners"}, []string{"--owners"}},
+		"no config-dir":                  {[]string{"--config-dir=/nowhere"}, []string{"--config-dir", "/nowhere"}},
 		"argument":                       {[]string{"now"}, []string{`"now"`, "no argument"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, o := serve(t, nil, append([]string{"--node-name=n"}, tt.args...)...)
 			o.wants(t, cmdline.ExitUsage, "", append(tt.words, "Run 'delegated-ipam serve --help'")...)
@@ -198,9 +149,7 @@ func TestServeFails(t *testing.T) {
 func TestServeRelativePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got, o := serve(t, nil, "--state-dir=b")
 	o.wants(t, cmdline.ExitOK, "")
 	if want := filepath.Join(here, "b"); got.StateDir != want {
@@ -213,51 +162,45 @@ func TestServeRelativePaths(t *testing.T) {
 	}
 }
 
-func TestServeUnknownVariable(t *testing.T) {
-	_, o := serve(t, map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""})
-	o.wants(t, cmdline.ExitOK, "", "level=warning", "DELEGATED_IPAM_SERVICE_HOST")
-	if n := strings.Count(o.stderr, "\n"); n != 1 {
-		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
-	}
-}
-
-func TestServeSkippedFile(t *testing.T) {
+func TestServeLog(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"owners~", "owners"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("router"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	put(t, filepath.Join(dir, "owners~"), "router")
+	put(t, filepath.Join(dir, "owners"), "router")
+	for name, tt := range map[string]struct {
+		env   map[string]string
+		args  []string
+		words []string
+		// lines is their number; 0 for any.
+		lines int
+	}{
+		"unknown variable": {
+			map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""},
+			nil, []string{"level=warning", "DELEGATED_IPAM_SERVICE_HOST"}, 1,
+		},
+		"skipped file": {nil, []string{"--config-dir=" + dir}, []string{"level=warning", filepath.Join(dir, "owners~")}, 1},
+		"options": {
+			map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, []string{"--log-level=debug", "--log-format=json"},
+			[]string{`"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`}, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, o := serve(t, tt.env, tt.args...)
+			o.wants(t, cmdline.ExitOK, "", tt.words...)
+			if n := strings.Count(o.stderr, "\n"); tt.lines > 0 && n != tt.lines {
+				t.Errorf("%d lines were logged; want %d: %s", n, tt.lines, o.stderr)
+			}
+		})
 	}
-	_, o := serve(t, nil, "--config-dir="+dir)
-	o.wants(t, cmdline.ExitOK, "", "level=warning", filepath.Join(dir, "owners~"))
-	if n := strings.Count(o.stderr, "\n"); n != 1 {
-		t.Errorf("%d lines were logged; want one: %s", n, o.stderr)
-	}
-}
-
-func TestServeLogsOptions(t *testing.T) {
-	_, o := serve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, "--log-level=debug", "--log-format=json")
-	o.wants(t, cmdline.ExitOK, "", `"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`)
 }
 
 func TestReread(t *testing.T) {
 	dir := t.TempDir()
-	put := func(name, value string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("owners", "router")
-	put("pool", "blue=a,red=b")
+	put(t, filepath.Join(dir, "owners"), "router")
+	put(t, filepath.Join(dir, "pool"), "blue=a,red=b")
 	env := map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m"}
 	_, set := options.NewSidecar(env)
-	if err := set.Flags().Parse([]string{"--config-dir=" + dir, "--plugin-env=A,B", "--cni-bin-dir=/x,/y", "--socket-mode=0600"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := set.Resolve(env); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, set.Flags().Parse([]string{"--config-dir=" + dir, "--plugin-env=A,B", "--cni-bin-dir=/x,/y", "--socket-mode=0600"}))
+	harness.Must(t, set.Resolve(env))
 	log := logrus.New()
 	var out bytes.Buffer
 	log.SetOutput(&out)
@@ -284,7 +227,7 @@ func TestReread(t *testing.T) {
 		{"default in a file", "log-level", "info", []string{"log-level"}, []string{"is applied"}, logrus.InfoLevel},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			put(step.file, step.value)
+			put(t, filepath.Join(dir, step.file), step.value)
 			out.Reset()
 			after := r.reread()
 			var changed []string

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
@@ -25,12 +28,15 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
-func TestStatusJSON(t *testing.T) {
-	body := read(t, "status-not-ready.json")
-	s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, body)}})
-	o := s.dependencies().exec(t, "status", "-o", "json")
-	o.wants(t, cmdline.ExitOK, o.stdout)
-	if got, want := canonical(t, o.stdout), canonical(t, body); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+func TestJSON(t *testing.T) {
+	for command, file := range map[string]string{"list": "attachments.json", "status": "status-not-ready.json"} {
+		body := read(t, file)
+		s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}, "GET /v1/healthz": {jsonResponse(200, body)}})
+		o := s.dependencies().exec(t, command, "-o", "json")
+		o.wants(t, cmdline.ExitOK, o.stdout)
+		var got, want any
+		if err := errors.Join(json.Unmarshal([]byte(o.stdout), &got), json.Unmarshal([]byte(body), &want)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, %v; want %v", command, got, err, want)
+		}
 	}
 }

@@ -13,9 +13,7 @@ import (
 func TestUninstallUsage(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "colour")
-	if err := os.WriteFile(file, []byte("red"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, "red")
 	for name, tt := range map[string]struct {
 		args []string
 		word string
@@ -45,9 +43,7 @@ func TestUninstallPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, value := range map[string]string{"state-dir": state, "owners": "router"} {
-		if err := os.WriteFile(filepath.Join(config, name), []byte(value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join(config, name), value+"\n")
 	}
 	d := testDependencies(map[string]string{"DELEGATED_IPAM_CONFIG_DIR": config, "DELEGATED_IPAM_SOCKET_PATH": socket})
 	d.exec(t, "uninstall", "--yes").wants(t, cmdline.ExitOK, "removed "+state+"\n")

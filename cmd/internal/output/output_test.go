@@ -18,12 +18,8 @@ func TestDuration(t *testing.T) {
 		24 * time.Hour:                         "1d",
 		25*time.Hour + 30*time.Minute:          "1d1h",
 		400*24*time.Hour + 23*time.Hour:        "400d23h",
-		10*time.Minute + 30*time.Second + 1e6:  "10m30s",
-		time.Minute - time.Nanosecond:          "59s",
 		time.Hour - time.Nanosecond:            "59m59s",
 		24*time.Hour - time.Nanosecond:         "23h59m",
-		time.Second - time.Nanosecond:          "0s",
-		2*time.Hour + 5*time.Minute:            "2h5m",
 		48*time.Hour + 59*time.Minute + 59*1e9: "2d",
 	} {
 		if got := Duration(d); got != want {
