@@ -11,33 +11,18 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // connect returns the cluster of an API server.
 func connect(t *testing.T, s *apiserver.Server) *Cluster {
 	t.Helper()
 	config, err := kube.CommandConfig(s.Kubeconfig(t), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config.QPS = -1
 	c, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return c
-}
-
-// names is a list of names that starts again with each begin.
-type names struct {
-	got    []string
-	begins int
-}
-
-func (n *names) begin() func(string) {
-	n.begins++
-	n.got = nil
-	return func(name string) { n.got = append(n.got, name) }
 }
 
 func TestPages(t *testing.T) {
@@ -53,34 +38,28 @@ func TestPages(t *testing.T) {
 					s.Add("nodes", apiserver.Object{"metadata": apiserver.Object{"name": name}, "spec": apiserver.Object{"podCIDRs": []string{"10.0.0.0/24"}}})
 				}
 				c := connect(t, s)
-				for what, read := range map[string]func(n *names) error{
-					"CiliumNodes": func(n *names) error {
-						return c.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
-							add := n.begin()
-							return func(got *ciliumnode.Node) {
-								if got.Spec.IPAM.Pool["10.0.0.1"].Resource != got.Metadata.Name {
-									t.Errorf("read %+v; want its pool", got)
-								}
-								add(got.Metadata.Name)
-							}
-						})
-					},
-				} {
-					s.ExpireLists(expired)
-					var n names
-					if err := read(&n); err != nil || !slices.Equal(n.got, want) {
-						t.Errorf("%s: read %d names, %v; want %d", what, len(n.got), err, len(want))
+				s.ExpireLists(expired)
+				var got []string
+				begins := 0
+				err := c.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
+					begins++
+					got = nil
+					return func(n *ciliumnode.Node) {
+						if n.Spec.IPAM.Pool["10.0.0.1"].Resource != n.Metadata.Name {
+							t.Errorf("read %+v; want its pool", n)
+						}
+						got = append(got, n.Metadata.Name)
 					}
-					begins := 1
-					if count > pageSize {
-						begins += expired
-					}
-					if n.begins != begins {
-						t.Errorf("%s: begun %d times; want %d", what, n.begins, begins)
-					}
+				})
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("read %d CiliumNodes, %v; want %d", len(got), err, len(want))
+				}
+				if count <= pageSize && begins != 1 || count > pageSize && begins != 1+expired {
+					t.Errorf("begun %d times", begins)
 				}
 				s.ExpireLists(expired)
-				if nodes, err := c.Nodes(t.Context()); err != nil || len(nodes) != count || count > 0 && !slices.Equal(nodes[want[0]], []string{"10.0.0.0/24"}) {
+				nodes, err := c.Nodes(t.Context())
+				if err != nil || len(nodes) != count || count > 0 && !slices.Equal(nodes[want[0]], []string{"10.0.0.0/24"}) {
 					t.Errorf("read %d Nodes, %v; want %d with their podCIDRs", len(nodes), err, count)
 				}
 				s.ExpireLists(expired)
@@ -121,51 +100,46 @@ func TestAlwaysExpired(t *testing.T) {
 		s.Create(fmt.Sprint(i), apiserver.Object{})
 	}
 	s.ExpireLists(1 << 30)
-	var n names
+	begins := 0
 	err := connect(t, s).CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
-		n.begin()
+		begins++
 		return func(*ciliumnode.Node) {}
 	})
-	if err == nil || !strings.Contains(err.Error(), "expired") || n.begins != maxRestarts+1 {
-		t.Errorf("ended after %d begins with %v; want an error after %d", n.begins, err, maxRestarts+1)
+	if err == nil || !strings.Contains(err.Error(), "expired") || begins != maxRestarts+1 {
+		t.Errorf("ended after %d begins with %v; want an error after %d", begins, err, maxRestarts+1)
 	}
 }
 
 func TestPods(t *testing.T) {
 	s := apiserver.Start(t)
-	pod := func(name, app, ready string, deleted any) {
+	pod := func(name, namespace string, labels, spec, status apiserver.Object, deleted any) {
 		s.Add("pods", apiserver.Object{
-			"metadata": apiserver.Object{"name": name, "namespace": "kube-system", "labels": apiserver.Object{"app.kubernetes.io/name": app}, "deletionTimestamp": deleted},
-			"spec":     apiserver.Object{"nodeName": "on-" + name},
-			"status":   apiserver.Object{"conditions": []any{apiserver.Object{"type": "Initialized", "status": "True"}, apiserver.Object{"type": "Ready", "status": ready}}},
+			"metadata": apiserver.Object{"name": name, "namespace": namespace, "labels": labels, "deletionTimestamp": deleted},
+			"spec":     spec, "status": status,
 		})
 	}
-	pod("a", "delegated-ipam-bridge", "True", nil)
-	pod("b", "delegated-ipam-bridge", "False", nil)
-	pod("c", "delegated-ipam-bridge", "True", "2026-11-22T15:04:05Z")
-	pod("d", "another", "True", nil)
-	s.Add("pods", apiserver.Object{"metadata": apiserver.Object{"name": "e", "namespace": "x", "labels": apiserver.Object{"app.kubernetes.io/name": "delegated-ipam-bridge"}}})
-	address := func(name, phase string, hostNetwork bool) {
-		s.Add("pods", apiserver.Object{
-			"metadata": apiserver.Object{"name": name, "namespace": "y"}, "spec": apiserver.Object{"nodeName": "on-" + name, "hostNetwork": hostNetwork},
-			"status": apiserver.Object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{apiserver.Object{"ip": "10.0.0.1"}, apiserver.Object{"ip": "fd00::1"}}},
-		})
+	bridge := func(name, app, ready string, deleted any) {
+		conditions := []any{apiserver.Object{"type": "Initialized", "status": "True"}, apiserver.Object{"type": "Ready", "status": ready}}
+		pod(name, "kube-system", apiserver.Object{nameLabel: app}, apiserver.Object{"nodeName": "on-" + name}, apiserver.Object{"conditions": conditions}, deleted)
 	}
-	address("f", "Running", false)
-	address("g", "Running", true)
-	address("h", "Succeeded", false)
-	address("i", "Pending", false)
+	bridge("a", bridgeName, "True", nil)
+	bridge("b", bridgeName, "False", nil)
+	bridge("c", bridgeName, "True", "2026-11-22T15:04:05Z")
+	bridge("d", "another", "True", nil)
+	pod("e", "x", apiserver.Object{nameLabel: bridgeName}, nil, nil, nil)
+	for name, phase := range map[string]string{"f": "Running", "g": "Running", "h": "Succeeded", "i": "Pending"} {
+		ips := []any{apiserver.Object{"ip": "10.0.0.1"}, apiserver.Object{"ip": "fd00::1"}}
+		pod(name, "y", nil, apiserver.Object{"nodeName": "on-" + name, "hostNetwork": name == "g"},
+			apiserver.Object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": ips}, nil)
+	}
 	var addresses []string
 	got, all, err := connect(t, s).Pods(t.Context())
 	for _, a := range all {
 		addresses = append(addresses, fmt.Sprintf("%s %s %s %s", a.Pod, a.Node, a.IP, a.Since.UTC()))
 	}
-	var want []string
-	for _, pod := range []string{"y/f on-f", "y/i on-i"} {
-		for _, ip := range []string{"10.0.0.1", "fd00::1"} {
-			want = append(want, pod+" "+ip+" 2026-11-22 15:04:05 +0000 UTC")
-		}
-	}
+	const started = " 2026-11-22 15:04:05 +0000 UTC"
+	want := []string{"y/f on-f 10.0.0.1" + started, "y/f on-f fd00::1" + started, "y/i on-i 10.0.0.1" + started, "y/i on-i fd00::1" + started}
+	slices.Sort(addresses)
 	if !slices.Equal(addresses, want) {
 		t.Errorf("the addresses of pods are %q; want %q", addresses, want)
 	}
@@ -203,9 +177,8 @@ func TestErrors(t *testing.T) {
 }
 
 func TestNoCiliumNodes(t *testing.T) {
-	s := apiserver.Start(t)
-	s.NoCiliumNodes()
-	err := connect(t, s).CiliumNodes(t.Context(), func() func(*ciliumnode.Node) { return nil })
+	u, _ := new(daemonSets).start(t)
+	err := u.Cluster.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) { return nil })
 	if err == nil || !strings.Contains(err.Error(), "cluster with Cilium") || errors.Unwrap(err) == nil {
 		t.Errorf("ended with %v; want that Cilium is expected", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // daemonSets is an API server with DaemonSets and pods of one namespace, which are there until they are deleted.
@@ -33,9 +35,10 @@ func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	const sets = "/apis/apps/v1/namespaces/cni/daemonsets/"
+	w.Header().Set("Content-Type", "application/json")
+	send := func(body object) { _ = json.NewEncoder(w).Encode(body) }
 	list := func(kind, version string, items []object) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(object{"kind": kind, "apiVersion": version, "metadata": object{}, "items": items})
+		send(object{"kind": kind, "apiVersion": version, "metadata": object{}, "items": items})
 	}
 	name, isSet := strings.CutPrefix(r.URL.Path, sets)
 	nodes, exists := d.sets[name]
@@ -44,11 +47,9 @@ func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(d.sets, name)
 		d.deleted = append(d.deleted, name)
 		d.afterDelete(name)
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
+		send(object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
 	case isSet && exists:
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(object{
+		send(object{
 			"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": object{"name": name, "generation": 1},
 			"spec":   object{"selector": object{"matchLabels": object{"app": "u"}}},
 			"status": object{"desiredNumberScheduled": nodes, "observedGeneration": 1},
@@ -64,9 +65,8 @@ func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/cilium.io/v2/ciliumnodes" && d.ciliumNodes != nil:
 		list("CiliumNodeList", "cilium.io/v2", d.ciliumNodes)
 	default:
-		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"})
+		send(object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"})
 	}
 }
 
@@ -79,9 +79,7 @@ func (d *daemonSets) start(t *testing.T) (Uninstall, *strings.Builder) {
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
 	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var progress strings.Builder
 	return Uninstall{Cluster: c, Namespace: "cni", Name: "ipam", Interval: time.Millisecond, Progress: &progress}, &progress
 }

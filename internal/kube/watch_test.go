@@ -152,6 +152,14 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
+// wantRequests checks the number of requests since a count.
+func wantRequests(t *testing.T, s *server, since, least, most int) {
+	t.Helper()
+	if n := s.count() - since; n < least || n > most {
+		t.Errorf("%d requests; want %d to %d", n, least, most)
+	}
+}
+
 func wantPods(t *testing.T, w *Watch[*metav1.ObjectMeta], want int) {
 	t.Helper()
 	all, listed := w.List()
@@ -183,9 +191,7 @@ func TestWatch(t *testing.T) {
 				}
 				simulate(t, func(t *testing.T) {
 					wantPods(t, w, 1)
-					if s.count() != tt.first {
-						t.Errorf("%d requests; want %d", s.count(), tt.first)
-					}
+					wantRequests(t, s, 0, tt.first, tt.first)
 					more := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", ResourceVersion: "2"}}
 					s.stream.Add(more)
 					s.stream.Modify(more)
@@ -199,9 +205,9 @@ func TestWatch(t *testing.T) {
 					}
 					before := s.count()
 					advance(time.Hour)
-					// 3600 s / 85 s.
-					if n := s.count() - before; n > 50 || full != 1 {
-						t.Errorf("%d requests in an hour, all objects received %d times; want about 42 and 1", n, full)
+					wantRequests(t, s, before, 1, 50) // 3600 s / 85 s
+					if full != 1 {
+						t.Errorf("all objects were received %d times", full)
 					}
 					s.fail(apierrors.NewServiceUnavailable("down"))
 					advance(time.Minute)
@@ -209,9 +215,7 @@ func TestWatch(t *testing.T) {
 					before = s.count()
 					advance(RetryInterval)
 					wantPods(t, w, 1)
-					if n := s.count() - before; n != tt.later {
-						t.Errorf("%d requests after an outage; want %d", n, tt.later)
-					}
+					wantRequests(t, s, before, tt.later, tt.later)
 				}, w)
 			})
 		})
@@ -241,9 +245,8 @@ func TestOutage(t *testing.T) {
 					if one.Connected() || two.Connected() || one.Err() == nil {
 						t.Error("connected during the outage")
 					}
-					if n, m := first.count()-before, second.count()-beforeSecond; n-int(time.Hour/RetryInterval) > 1 || n < int(time.Hour/RetryInterval) || m > 0 {
-						t.Errorf("%d and %d requests in an hour; want one in each %s and none", n, m, RetryInterval)
-					}
+					wantRequests(t, first, before, int(time.Hour/RetryInterval), int(time.Hour/RetryInterval)+1)
+					wantRequests(t, second, beforeSecond, 0, 0)
 					before, beforeSecond = first.count(), second.count()
 					first.fail(nil)
 					second.fail(nil)
@@ -251,9 +254,8 @@ func TestOutage(t *testing.T) {
 					wantPods(t, one, 1)
 					advance(RetryInterval)
 					wantPods(t, two, 1)
-					if n, m := first.count()-before, second.count()-beforeSecond; n != 1 || m != 1 {
-						t.Errorf("%d and %d requests after the outage; want 1 each", n, m)
-					}
+					wantRequests(t, first, before, 1, 1)
+					wantRequests(t, second, beforeSecond, 1, 1)
 				}, one, two)
 			})
 		})
@@ -288,9 +290,7 @@ func TestExpired(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				simulate(t, func(t *testing.T) {
 					advance(time.Hour)
-					if n := s.count(); n > 800 {
-						t.Errorf("%d requests in an hour; want at most one in 5 s", n)
-					}
+					wantRequests(t, s, 0, 1, 800) // at most one in 5 s
 				}, newTestWatch(s))
 			})
 		})
@@ -319,9 +319,7 @@ func TestSilent(t *testing.T) {
 					}
 					before := s.count()
 					advance(time.Hour)
-					if n := s.count() - before; n > 60 {
-						t.Errorf("%d requests in an hour; want about 30", n)
-					}
+					wantRequests(t, s, before, 1, 60)
 					s.set(func() { s.silent, s.hangs = false, false })
 					advance(3 * time.Minute)
 					wantPods(t, w, 0)

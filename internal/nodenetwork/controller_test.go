@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -35,9 +36,7 @@ func TestStartOrder(t *testing.T) {
 		f.wantReady(t, "")
 		f.wantFile(t, `[[{`+first+`}],[{"subnet":"fd00::/64"}]]`)
 		advance(time.Hour)
-		if got := f.eventReasons(); got != "" {
-			t.Errorf("Events %s; want none", got)
-		}
+		f.wantEvents(t, "")
 	})
 }
 
@@ -52,9 +51,7 @@ func TestEvents(t *testing.T) {
 		"invalid template": {"{", func(t *testing.T, f *fixture) { f.create(t, "1", "10.244.1.0/24") }, reasonTemplateRefused},
 		"no template": {ranges, func(t *testing.T, f *fixture) {
 			f.create(t, "1", "10.244.1.0/24")
-			if err := os.Remove(f.template); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, os.Remove(f.template))
 		}, reasonTemplateRefused},
 		"shared range":    {fixed, func(t *testing.T, f *fixture) { f.create(t, "1", "10.244.1.0/24") }, reasonSharedRange},
 		"no right to get": {ranges, func(_ *testing.T, f *fixture) { f.failRequests(forbidden(), "get") }, reasonNotPermitted},
@@ -70,13 +67,9 @@ func TestEvents(t *testing.T) {
 				f.wantReady(t, c.want)
 				f.wantFile(t, "")
 				advance(59 * time.Second)
-				if got := f.eventReasons(); got != "" {
-					t.Errorf("Events %s after 59 s; want none", got)
-				}
+				f.wantEvents(t, "")
 				advance(time.Hour)
-				if got := f.eventReasons(); got != c.want {
-					t.Errorf("Events %s; want one %s", got, c.want)
-				}
+				f.wantEvents(t, c.want)
 				if got := testutil.ToFloat64(f.status.condition.WithLabelValues(c.want)); got != 1 {
 					t.Errorf("problem is %v; want 1", got)
 				}
@@ -193,7 +186,7 @@ func TestAPIServerDown(t *testing.T) {
 		advance(2 * time.Minute)
 		f.wantReady(t, "")
 		f.wantFile(t, first)
-		if got := f.changes(changeWritten); got != 1 {
+		if got := testutil.ToFloat64(f.status.changes.WithLabelValues(changeWritten)); got != 1 {
 			t.Errorf("written %v times; want once", got)
 		}
 		stop()
@@ -232,9 +225,7 @@ func TestWatchNotPermitted(t *testing.T) {
 					f.wantReady(t, reasonNotPermitted)
 					advance(time.Second)
 				}
-				if got := f.eventReasons(); got != reasonNotPermitted {
-					t.Errorf("Events %s; want %s", got, reasonNotPermitted)
-				}
+				f.wantEvents(t, reasonNotPermitted)
 				f.failRequests(nil, verb)
 				advance(2 * time.Minute)
 				f.wantReady(t, "")
@@ -269,38 +260,28 @@ func TestHealthz(t *testing.T) {
 	})
 }
 
-func (f *fixture) changes(how string) float64 {
-	return testutil.ToFloat64(f.status.changes.WithLabelValues(how))
-}
-
 func TestNothingWrittenWithoutChange(t *testing.T) {
 	simulate(t, ranges, func(t *testing.T, f *fixture) {
 		f.create(t, "1", "10.244.1.0/24")
 		stop := f.start(t)
 		before, err := os.Stat(string(f.output))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		f.update(t, func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} })
 		advance(time.Hour)
 		stop()
 		defer f.start(t)()
 		after, err := os.Stat(string(f.output))
-		if err != nil || !os.SameFile(before, after) || f.changes(changeWritten) != 1 {
+		if err != nil || !os.SameFile(before, after) || testutil.ToFloat64(f.status.changes.WithLabelValues(changeWritten)) != 1 {
 			t.Errorf("the file was written again (%v)", err)
 		}
 		if after.Mode() != 0o644 {
 			t.Errorf("its mode is %s; want 0644", after.Mode())
 		}
 		// Another process has changed it.
-		if err := os.WriteFile(string(f.output), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(string(f.output), []byte("x"), 0o600))
 		advance(dirwatch.RereadInterval)
 		f.wantFile(t, first)
-		if err := os.Remove(string(f.output)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Remove(string(f.output)))
 		advance(dirwatch.RereadInterval)
 		f.wantFile(t, first)
 	})
@@ -309,11 +290,7 @@ func TestNothingWrittenWithoutChange(t *testing.T) {
 func TestTemporaryFiles(t *testing.T) {
 	o := output(filepath.Join(t.TempDir(), "pods.conflist"))
 	left := filepath.Join(filepath.Dir(string(o)), ".pods.conflist.1.tmp")
-	for _, err := range []error{os.WriteFile(left, []byte("half"), 0o600), files.Replace(string(o), []byte("all"), fileMode)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	harness.Must(t, errors.Join(os.WriteFile(left, []byte("half"), 0o600), files.Replace(string(o), []byte("all"), fileMode)))
 	o.removeTemporary()
 	entries, err := os.ReadDir(filepath.Dir(string(o)))
 	if err != nil || len(entries) != 1 || string(o.read()) != "all" {
@@ -321,9 +298,7 @@ func TestTemporaryFiles(t *testing.T) {
 	}
 	// The path is a directory.
 	taken := output(filepath.Join(t.TempDir(), "pods.conflist"))
-	if err := os.MkdirAll(filepath.Join(string(taken), "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.MkdirAll(filepath.Join(string(taken), "x"), 0o755))
 	if taken.read() == nil || files.Replace(string(taken), []byte("all"), fileMode) == nil || taken.remove() == nil {
 		t.Error("a directory was read, replaced or removed")
 	}

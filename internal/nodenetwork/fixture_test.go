@@ -30,6 +30,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -67,10 +68,14 @@ func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.events = append(f.events, reason)
 }
 
-func (f *fixture) eventReasons() string {
+// wantEvents checks the reasons of all Events.
+func (f *fixture) wantEvents(t *testing.T, want string) {
+	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return strings.Join(f.events, ",")
+	if got := strings.Join(f.events, ","); got != want {
+		t.Errorf("the Events are %q; want %q", got, want)
+	}
 }
 
 // simulate calls test with a controller that does not run yet.
@@ -79,9 +84,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		profiles, err := profile.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		f := &fixture{client: fake.NewClientset(), failing: map[string]error{}}
 		f.client.PrependReactor("*", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			err := f.failure(action.GetVerb())
@@ -180,9 +183,7 @@ func forbidden() error {
 
 func (f *fixture) setTemplate(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(f.template, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(f.template, []byte(text), 0o644))
 }
 
 // create creates the Node.
@@ -200,9 +201,7 @@ func (f *fixture) update(t *testing.T, change func(n *corev1.Node)) {
 	t.Helper()
 	nodes := f.client.CoreV1().Nodes()
 	n, err := nodes.Get(t.Context(), f.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	change(n)
 	if _, err := nodes.Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -212,9 +211,7 @@ func (f *fixture) update(t *testing.T, change func(n *corev1.Node)) {
 
 func (f *fixture) delete(t *testing.T) {
 	t.Helper()
-	if err := f.client.CoreV1().Nodes().Delete(t.Context(), f.name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, f.client.CoreV1().Nodes().Delete(t.Context(), f.name, metav1.DeleteOptions{}))
 	synctest.Wait()
 }
 

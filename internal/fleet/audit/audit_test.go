@@ -49,6 +49,19 @@ func addAll(c *Cluster, nodes []*ciliumnode.Node, deleted ...string) {
 	}
 }
 
+// findings returns the findings as "CHECK NODE ADDRESS: MESSAGE", in a line each.
+func findings(t *testing.T, c *Cluster) string {
+	t.Helper()
+	var all []string
+	for _, f := range c.Report().Findings {
+		all = append(all, fmt.Sprintf("%s %s %s: %s", f.Check, f.Node, f.Address, f.Message))
+		if f.Remedy == "" {
+			t.Errorf("%s has no remedy", f.Check)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
 func TestFindings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		nodes   []*ciliumnode.Node
@@ -58,18 +71,15 @@ func TestFindings(t *testing.T) {
 		"nothing": {[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "fd00::1"}, []string{"10.0.0.1 default/x"}), newNode("b", []string{"10.0.0.2"}, nil)}, nil, nil},
 		"two pools": {
 			[]*ciliumnode.Node{newNode("b", []string{"10.0.0.9", "10.0.0.1"}, nil), newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.1 default/x"})},
-			nil,
-			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, used by default/x), b (ciliumnode-1, not used)"},
+			nil, []string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, used by default/x), b (ciliumnode-1, not used)"},
 		},
 		"two pools, of another component": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, nil), newNode("b", []string{"10.0.0.1 eni-1 me"}, []string{"10.0.0.1"})},
-			nil,
-			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (not an entry of the bridge, resource eni-1, owner me, used)"},
+			nil, []string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (not an entry of the bridge, resource eni-1, owner me, used)"},
 		},
 		"two pools, spelled differently": {
 			[]*ciliumnode.Node{newNode("a", []string{"fd00::1"}, nil), newNode("b", []string{"FD00:0::1"}, nil), newNode("c", []string{"::ffff:10.0.0.1"}, nil), newNode("d", []string{"10.0.0.1"}, nil)},
-			nil,
-			[]string{
+			nil, []string{
 				"address-in-two-pools  10.0.0.1: in 2 pools: c (ciliumnode-0, not used), d (ciliumnode-0, not used)",
 				"address-in-two-pools  fd00::1: in 2 pools: a (ciliumnode-0, not used), b (ciliumnode-0, not used)",
 				`malformed-address b FD00:0::1: spec.ipam.pool has the key "FD00:0::1", which is not an address as the agent spells it`,
@@ -78,13 +88,11 @@ func TestFindings(t *testing.T) {
 		},
 		"two spellings in one pool": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "::ffff:10.0.0.1 x"}, nil)},
-			nil,
-			[]string{`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`},
+			nil, []string{`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`},
 		},
 		"not an address": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "x", "10.0.0.0/24", "fe80::1%eth0"}, nil)},
-			nil,
-			[]string{
+			nil, []string{
 				`malformed-address a 10.0.0.0/24: spec.ipam.pool has the key "10.0.0.0/24", which is not an address as the agent spells it`,
 				`malformed-address a fe80::1%eth0: spec.ipam.pool has the key "fe80::1%eth0", which is not an address as the agent spells it`,
 				`malformed-address a x: spec.ipam.pool has the key "x", which is not an address as the agent spells it`,
@@ -92,8 +100,7 @@ func TestFindings(t *testing.T) {
 		},
 		"used, not held": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2 default/x"}), newNode("b", []string{"10.0.0.2"}, []string{"10.0.0.3"})},
-			nil,
-			[]string{
+			nil, []string{
 				"address-not-in-pool a 10.0.0.2: used by default/x, and not in the pool of this node; also b (ciliumnode-0, not used)",
 				"address-not-in-pool b 10.0.0.3: used, and not in the pool of this node",
 			},
@@ -113,15 +120,8 @@ func TestFindings(t *testing.T) {
 			for range 2 { // objects from before the second begin do not count
 				addAll(c, tt.nodes, tt.deleted...)
 			}
-			var got []string
-			for _, f := range c.Report().Findings {
-				got = append(got, fmt.Sprintf("%s %s %s: %s", f.Check, f.Node, f.Address, f.Message))
-				if f.Remedy == "" {
-					t.Errorf("%s has no remedy", f.Check)
-				}
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			if got, want := findings(t, c), strings.Join(tt.want, "\n"); got != want {
+				t.Errorf("found\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
@@ -201,14 +201,10 @@ func TestNoBridge(t *testing.T) {
 			c := NewCluster()
 			c.CiliumNodes()(tt.node)
 			c.Nodes, c.BridgePods = map[string][]string{"a": nil}, tt.pods
-			got := ""
-			for _, f := range c.Report().Findings {
-				got += string(f.Check) + f.Node + ": " + f.Message
-			}
 			if tt.want != "" {
-				tt.want = "no-bridgea: " + tt.want
+				tt.want = "no-bridge a : " + tt.want
 			}
-			if got != tt.want {
+			if got := findings(t, c); got != tt.want {
 				t.Errorf("found %q; want %q", got, tt.want)
 			}
 		})
@@ -222,7 +218,7 @@ func TestNoCiliumNode(t *testing.T) {
 		ago  time.Duration
 		want string
 	}{
-		"waits":                {"b", 15 * time.Minute, "no-cilium-node b the Node has no CiliumNode, for which bridge pod x/b waits"},
+		"waits":                {"b", 15 * time.Minute, "no-cilium-node b : the Node has no CiliumNode, for which bridge pod x/b waits"},
 		"has joined":           {"b", 14 * time.Minute, ""},
 		"has one":              {"a", time.Hour, ""},
 		"the Node was deleted": {"c", time.Hour, ""},
@@ -232,14 +228,7 @@ func TestNoCiliumNode(t *testing.T) {
 		c.CiliumNodes()(newNode("a", []string{"10.0.0.1 eni-1"}, nil))
 		c.Nodes = map[string][]string{"a": nil, "b": nil}
 		c.BridgePods = []Pod{{Name: "x/" + tt.node, Node: tt.node, Since: now.Add(-tt.ago)}, {Name: "x/pending", Node: tt.node}}
-		got := ""
-		for _, f := range c.Report().Findings {
-			got += fmt.Sprintf("%s %s %s", f.Check, f.Node, f.Message)
-			if f.Remedy == "" {
-				t.Errorf("%s: no remedy", name)
-			}
-		}
-		if got != tt.want {
+		if got := findings(t, c); got != tt.want {
 			t.Errorf("%s: found %q; want %q", name, got, tt.want)
 		}
 	}

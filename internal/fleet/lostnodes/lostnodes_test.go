@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestExpand(t *testing.T) {
@@ -45,9 +47,7 @@ func TestReadWrite(t *testing.T) {
 	want := List{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nodes: []Node{
 		{Name: "a", AbsentSince: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Owners: []string{"router", "ciliumnode-0..7"}},
 	}}
-	if err := Write(file, want); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, Write(file, want))
 	got, err := Read[List](file)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -58,9 +58,7 @@ func TestReadWrite(t *testing.T) {
 	if _, err := Read[List](file + ".none"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Read[List](file); err == nil || !strings.Contains(err.Error(), "EOF") {
 		t.Errorf("an empty file: %v", err)
 	}

@@ -47,43 +47,33 @@ func newTracker(f *fakeCluster, now time.Time) Tracker {
 	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
 }
 
-// mustList returns the lost nodes, each with its owners.
-func mustList(t *testing.T, f *fakeCluster, now time.Time) []string {
+// wantLost looks at a time and checks the lost nodes, each with its owners.
+func wantLost(t *testing.T, f *fakeCluster, now time.Time, want ...string) {
 	t.Helper()
 	list, err := newTracker(f, now).Lost(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !list.Time.Equal(now) {
-		t.Errorf("the list is of %s; want %s", list.Time, now)
-	}
 	var got []string
 	for _, n := range list.Nodes {
 		got = append(got, n.Name+" "+strings.Join(n.Owners, " "))
 	}
-	return got
+	if err != nil || !list.Time.Equal(now) || !slices.Equal(got, want) {
+		t.Errorf("at %s: lists %q, %v, of %s; want %q", now, got, err, list.Time, want)
+	}
 }
 
 // A node is listed once it has been absent for the grace period, with the slots of its last pool, until
 // it is forgotten.
 func TestTracker(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string]NodePool{"a": {Slots: 8}, "b": {}}}
-	if got := mustList(t, f, noon); got != nil {
-		t.Errorf("lists %q; want none", got)
-	}
+	wantLost(t, f, noon)
 	delete(f.pools, "a")
 	f.nodes = []string{"b"}
 	for _, minutes := range []int{10, 20, 69} {
-		if got := mustList(t, f, noon.Add(time.Duration(minutes)*time.Minute)); got != nil {
-			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
-		}
+		wantLost(t, f, noon.Add(time.Duration(minutes)*time.Minute))
 	}
 	writes := f.writes
 	now := noon.Add(70 * time.Minute)
 	for range 2 {
-		if got := mustList(t, f, now); !slices.Equal(got, []string{"a ciliumnode-0..7"}) {
-			t.Errorf("lists %q; want a with its slots", got)
-		}
+		wantLost(t, f, now, "a ciliumnode-0..7")
 	}
 	if f.writes != writes+1 {
 		t.Errorf("the same look was written %d times; want once", f.writes-writes)
@@ -99,9 +89,9 @@ func TestTracker(t *testing.T) {
 // A node that returned after it was listed stays in the history.
 func TestForgetCameBack(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b"}}
-	mustList(t, f, noon)
+	wantLost(t, f, noon)
 	f.nodes = []string{"b"}
-	mustList(t, f, later)
+	wantLost(t, f, later)
 	f.nodes = []string{"a", "b"}
 	if err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
 		t.Error(err)
@@ -113,7 +103,7 @@ func TestForgetCameBack(t *testing.T) {
 
 func TestForgetFailed(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b", "c"}}
-	mustList(t, f, noon)
+	wantLost(t, f, noon)
 	f.nodes = []string{"c"}
 	err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}, Failed: map[string]string{"b": "the store is locked"}})
 	if err == nil || !strings.Contains(err.Error(), "b: the store is locked") {
@@ -127,26 +117,20 @@ func TestForgetFailed(t *testing.T) {
 // A Node may have existed in a gap between two looks.
 func TestGap(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b"}}
-	mustList(t, f, noon)
+	wantLost(t, f, noon)
 	f.nodes = []string{"b"}
-	mustList(t, f, later)
+	wantLost(t, f, later)
 	for _, minutes := range []int{120, 150, 179} {
-		if got := mustList(t, f, later.Add(time.Duration(minutes)*time.Minute)); got != nil {
-			t.Errorf("after %d minutes: lists %q; want none", minutes, got)
-		}
+		wantLost(t, f, later.Add(time.Duration(minutes)*time.Minute))
 	}
-	if got := mustList(t, f, later.Add(3*time.Hour)); !slices.Equal(got, []string{"a "}) {
-		t.Errorf("lists %q after an hour of looks; want a", got)
-	}
+	wantLost(t, f, later.Add(3*time.Hour), "a ") // after an hour of looks
 }
 
 // A sidecar can have the name of its machine, and live.
 func TestNeverANode(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"b"}, pools: map[string]NodePool{"a": {Slots: 1}}}
 	for i := range 20 {
-		if got := mustList(t, f, noon.Add(time.Duration(i)*10*time.Minute)); got != nil {
-			t.Fatalf("lists %q; want none: it never had a Node", got)
-		}
+		wantLost(t, f, noon.Add(time.Duration(i)*10*time.Minute))
 	}
 }
 
@@ -162,7 +146,7 @@ func TestTrackerErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeCluster{nodes: []string{"a"}}
-			mustList(t, f, noon)
+			wantLost(t, f, noon)
 			c.change(f)
 			before := maps.Clone(f.stored)
 			_, err := newTracker(f, later).Lost(t.Context())
