@@ -38,20 +38,12 @@ func TestBurst(t *testing.T) {
 					advance(10 * time.Millisecond)
 				}
 				advance(5 * time.Minute)
-				if n := len(a.started); n != 100 {
-					t.Fatalf("%d pods have an address", n)
-				}
-				if got := a.slowest(); got > tt.slowest {
-					t.Errorf("the slowest pod waited %s; want %s", got, tt.slowest)
-				}
-				if len(a.failures) > 0 && slices.Max(a.failures) > tt.failing {
-					t.Errorf("%d ADDs failed, the last after %s; want none after %s", len(a.failures), slices.Max(a.failures), tt.failing)
-				}
-				if f.patches > tt.patches {
-					t.Errorf("%d writes; want at most %d", f.patches, tt.patches)
-				}
-				if f.gets > 0 && tt.watchesPods {
-					t.Errorf("%d reads; want none", f.gets)
+				between(t, "pods have an address", len(a.started), 100, 100)
+				between(t, "is the longest wait", slices.Max(a.started), 0, tt.slowest)
+				between(t, "is the time of the last failed ADD", slices.Max(append(a.failures, 0)), 0, tt.failing)
+				between(t, "writes", f.patches, 0, tt.patches)
+				if tt.watchesPods {
+					between(t, "reads", f.gets, 0, 0)
 				}
 			})
 		})
@@ -66,25 +58,20 @@ func TestBurstAtOnce(t *testing.T) {
 		before := f.count(&f.patches)
 		f.update(func() { f.pods = 100 })
 		advance(time.Second)
-		if n := f.count(&f.patches) - before; n > 6 || len(f.pool()) != 111 {
-			t.Errorf("%d writes, %d addresses; want at most 6, and 111", n, len(f.pool()))
-		}
+		between(t, "writes", f.count(&f.patches)-before, 1, 6)
+		f.wantPublished(t, 111)
 	})
 }
 
 // Pods start and end all the time.
 func TestChurn(t *testing.T) {
-	for name, tt := range map[string]struct {
-		settings planner.Settings
-		most     float64
-	}{
-		"recommended watermarks": {planner.Settings{MinAllocate: 8, PreAllocate: 8, MaxAboveWatermark: 8, ReleaseExcess: true}, 0.3},
-		"defaults":               {defaultSettings(), 0.3},
+	for name, settings := range map[string]planner.Settings{
+		"recommended watermarks": {MinAllocate: 8, PreAllocate: 8, MaxAboveWatermark: 8, ReleaseExcess: true}, "defaults": defaultSettings(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			f.latency, f.apiLatency, f.watchesPods = 20*time.Millisecond, 10*time.Millisecond, true
-			runController(t, f, tt.settings, func(t *testing.T, _ *metrics) {
+			runController(t, f, settings, func(t *testing.T, _ *metrics) {
 				advance(10 * time.Second)
 				a := startAgent(t.Context(), f, 15*time.Second)
 				defer a.stop()
@@ -100,12 +87,8 @@ func TestChurn(t *testing.T) {
 				before := f.count(&f.patches) + f.count(&f.gets)
 				pods := add(time.Hour)
 				requests := f.count(&f.patches) + f.count(&f.gets) - before
-				if per := float64(requests) / float64(pods); per > tt.most {
-					t.Errorf("%d requests for %d pods, %.2f each; want at most %.2f", requests, pods, per, tt.most)
-				}
-				if len(a.failures) > 0 {
-					t.Errorf("%d ADDs failed", len(a.failures))
-				}
+				between(t, "requests for each pod", float64(requests)/float64(pods), 0, 0.3)
+				between(t, "failed ADDs", len(a.failures), 0, 0)
 			})
 		})
 	}
@@ -123,8 +106,7 @@ func TestOnePass(t *testing.T) {
 		f.update(func() { f.pods = 1 })
 		advance(time.Second)
 		f.wantPublished(t, 12)
-		if lists, patches = f.count(&f.lists)-lists, f.count(&f.patches)-patches; lists != 3 || patches != 1 {
-			t.Errorf("the sidecar was listed %d times, and %d patches were written; want 3 and 1", lists, patches)
-		}
+		between(t, "lists of the sidecar", f.count(&f.lists)-lists, 3, 3)
+		between(t, "writes", f.count(&f.patches)-patches, 1, 1)
 	})
 }

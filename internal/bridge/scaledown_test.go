@@ -123,9 +123,7 @@ func TestDrain(t *testing.T) {
 			advance(drainDelay / 4)
 			f.setUsed(ip(5))
 			advance(drainDelay * 3 / 4)
-			if !slices.Contains(f.pool(), plain) {
-				t.Errorf("a used address was withdrawn: %v", f.pool())
-			}
+			f.wantInPool(t, plain, true)
 			wantMetric(t, m.used, 1)
 		},
 		"needs an answer of the agent": func(t *testing.T, f *fixture, m *metrics) {
@@ -143,9 +141,7 @@ func TestDrain(t *testing.T) {
 			f.hold(5)
 			runController(t, f, smallSettings(), func(t *testing.T, m *metrics) {
 				advance(drainDelay + coalesce)
-				if !slices.Contains(f.pool(), suspended) {
-					t.Fatalf("not suspended: %v", f.pool())
-				}
+				f.wantInPool(t, suspended, true)
 				test(t, f, m)
 			})
 		})

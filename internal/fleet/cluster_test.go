@@ -14,7 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// connect returns the cluster of an API server.
 func connect(t *testing.T, s *apiserver.Server) *Cluster {
 	t.Helper()
 	config, err := kube.CommandConfig(s.Kubeconfig(t), "test")

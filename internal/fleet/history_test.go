@@ -46,7 +46,6 @@ func (f *fakeConfigMap) Update(_ context.Context, m *corev1.ConfigMap, _ metav1.
 	return m, nil
 }
 
-// add returns the history with a node.
 func add(h lostnodes.History) lostnodes.History {
 	h = maps.Clone(h)
 	h["a"] = lostnodes.Entry{UID: "a-1", Slots: 3}

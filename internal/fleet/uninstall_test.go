@@ -70,7 +70,6 @@ func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// start returns an Uninstall at the server, and the progress that it prints.
 func (d *daemonSets) start(t *testing.T) (Uninstall, *strings.Builder) {
 	t.Helper()
 	if d.afterDelete == nil {

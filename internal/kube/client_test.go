@@ -79,9 +79,7 @@ func TestRetryAfter(t *testing.T) {
 	client, err := rest.HTTPClientFor(c)
 	harness.Must(t, err)
 	for query, want := range map[string]string{"watch=true": "", "limit=1": "1"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/?"+query, nil)
-		harness.Must(t, err)
-		response, err := client.Do(request)
+		response, err := client.Get(s.URL + "/?" + query)
 		harness.Must(t, err)
 		response.Body.Close()
 		if got := response.Header.Get("Retry-After"); got != want {

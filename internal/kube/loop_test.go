@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// attempts are the reconciliations of a loop.
 type attempts struct {
 	mu sync.Mutex
 	// at are their seconds since the start.

@@ -125,14 +125,12 @@ func (s *server) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 	return stream, nil
 }
 
-// newTestWatch returns a watch of the names of the server's pods.
 func newTestWatch(s *server) *Watch[*metav1.ObjectMeta] {
 	return NewWatch(s, fields.OneTermEqualSelector("spec.nodeName", "worker"), func(p *corev1.Pod) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{Name: p.Name}
 	})
 }
 
-// simulate runs watches in simulated time, while test runs.
 func simulate(t *testing.T, test func(t *testing.T), watches ...*Watch[*metav1.ObjectMeta]) {
 	t.Helper()
 	// Thousands of messages would hide the report of another test.
@@ -152,7 +150,6 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// wantRequests checks the number of requests since a count.
 func wantRequests(t *testing.T, s *server, since, least, most int) {
 	t.Helper()
 	if n := s.count() - since; n < least || n > most {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// events implements Recorder. The timers of problems call it.
 type events struct {
 	t  *testing.T
 	mu sync.Mutex

@@ -61,7 +61,6 @@ type fixture struct {
 	stream *watch.RaceFreeFakeWatcher
 }
 
-// Event implements nodeevents.Recorder.
 func (f *fixture) Event(_ runtime.Object, _, reason, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +77,6 @@ func (f *fixture) wantEvents(t *testing.T, want string) {
 	}
 }
 
-// simulate calls test with a controller that does not run yet.
 func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -186,7 +184,6 @@ func (f *fixture) setTemplate(t *testing.T, text string) {
 	harness.Must(t, os.WriteFile(f.template, []byte(text), 0o644))
 }
 
-// create creates the Node.
 func (f *fixture) create(t *testing.T, uid string, podCIDRs ...string) {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, UID: types.UID(uid)}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
@@ -196,7 +193,6 @@ func (f *fixture) create(t *testing.T, uid string, podCIDRs ...string) {
 	synctest.Wait()
 }
 
-// update changes the Node.
 func (f *fixture) update(t *testing.T, change func(n *corev1.Node)) {
 	t.Helper()
 	nodes := f.client.CoreV1().Nodes()
@@ -215,7 +211,6 @@ func (f *fixture) delete(t *testing.T) {
 	synctest.Wait()
 }
 
-// advance advances the simulated time.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -239,7 +234,6 @@ func (f *fixture) wantReady(t *testing.T, reason string) {
 	f.wantProbe(t, "/readyz", reason)
 }
 
-// wantProbe checks the response of a probe.
 func (f *fixture) wantProbe(t *testing.T, path, reason string) {
 	t.Helper()
 	w := httptest.NewRecorder()

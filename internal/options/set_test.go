@@ -2,9 +2,9 @@ package options
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,15 +80,9 @@ func TestListReplaced(t *testing.T) {
 	dir := writeDir(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
 	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}, nil, "--cni-bin-dir=/z")
 	harness.Must(t, err)
-	if want := []string{"c", "d"}; !slices.Equal(s.Owners, want) {
-		t.Errorf("owners are %q; want %q, from the environment", s.Owners, want)
-	}
-	if want := []string{"/z"}; !slices.Equal(s.CNIBinDirs, want) {
-		t.Errorf("plugin directories are %q; want %q, from the flag", s.CNIBinDirs, want)
-	}
-	if want := map[string]string{"blue": "blue-net", "red": "red-net"}; !maps.Equal(s.Pools, want) {
-		t.Errorf("pools are %q; want %q, one for each line of the file", s.Pools, want)
-	}
+	equal(t, s.Owners, []string{"c", "d"})
+	equal(t, s.CNIBinDirs, []string{"/z"})
+	equal(t, s.Pools, map[string]string{"blue": "blue-net", "red": "red-net"})
 }
 
 func TestSettings(t *testing.T) {
@@ -160,7 +154,13 @@ func TestBadSources(t *testing.T) {
 	}
 }
 
-// wantWords checks that an error contains each of the words.
+func equal[T any](t *testing.T, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+}
+
 func wantWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -176,9 +176,7 @@ func wantWords(t *testing.T, err error, words ...string) {
 func TestUnknownVariables(t *testing.T) {
 	env := map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": "", "DELEGATED_IPAM_HOST": "x"}
 	_, sidecar := NewSidecar(nil)
-	if got, want := sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"}; !slices.Equal(got, want) {
-		t.Errorf("sidecar: got %q; want %q", got, want)
-	}
+	equal(t, sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
 	_, bridge := NewBridge(nil)
 	if got := bridge.UnknownVariables(env); len(got) > 0 {
 		t.Errorf("bridge, which has no variables: got %q", got)
@@ -187,9 +185,7 @@ func TestUnknownVariables(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	got := Environment([]string{"=weird", "A=first", "A=last=1", "novalue"})
-	if want := map[string]string{"": "weird", "A": "last=1"}; !maps.Equal(got, want) {
-		t.Errorf("got %q; want %q", got, want)
-	}
+	equal(t, got, map[string]string{"": "weird", "A": "last=1"})
 }
 
 func TestBefore(t *testing.T) {
@@ -290,7 +286,5 @@ func TestSkippedConfigFiles(t *testing.T) {
 		want[i] = filepath.Join(dir, want[i])
 	}
 	slices.Sort(want)
-	if got := set.SkippedFiles(); !slices.Equal(got, want) {
-		t.Errorf("skipped are %q; want %q", got, want)
-	}
+	equal(t, set.SkippedFiles(), want)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// validSidecar returns completed options that are valid.
 func validSidecar() Sidecar {
 	s, _ := NewSidecar(map[string]string{"K8S_NODE_NAME": "n"})
 	s.Pools = map[string]string{"default": ""}
@@ -80,9 +79,7 @@ func TestCompletePaths(t *testing.T) {
 	for path, want := range map[string]string{
 		got.SocketPath: "a.sock", got.StateDir: "b", got.CNIConfDir: "c", got.CNIConfFile: "d", got.CNIBinDirs[0]: "e", got.PluginProfiles[0]: "p.json",
 	} {
-		if path != filepath.Join(here, want) {
-			t.Errorf("got %s; want %s in %s", path, want, here)
-		}
+		equal(t, path, filepath.Join(here, want))
 	}
 	for _, o := range got.declare(nil) {
 		if text := o.Value.String(); slices.Contains([]string{"path", "paths", "files"}, o.Value.Type()) && text != "" && o.Name != "cni-netns" && !filepath.IsAbs(text) {

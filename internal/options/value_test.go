@@ -24,9 +24,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		if known, err := again.Set(s.Name, s.Value); !known || err != nil {
 			t.Errorf("--%s=%s: known %t, %v", s.Name, s.Value, known, err)
 		}
-		if got := again.Setting(s.Name).Value; got != s.Value {
-			t.Errorf("--%s: got %q; want %q", s.Name, got, s.Value)
-		}
+		equal(t, again.Setting(s.Name).Value, s.Value)
 	}
 	for name, want := range map[string]string{
 		"socket-mode": "0600", "allow-uids": "1,2,3", "pool": "a=x,b=y", "enable-ipv4": "false", "retire-owners": "true", "plugin-timeout": "1m30s", "log-level": "warning", "exclude-addresses": "10.0.0.1/32,fd00::/120", "owners": "",

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMatch(t *testing.T) {
-	cases := []struct {
+	for _, c := range []struct {
 		name     string
 		patterns []string
 		owner    string
@@ -26,8 +26,7 @@ func TestMatch(t *testing.T) {
 		{"star matches nothing", []string{"kube-system/*"}, "kube-system/", true},
 		{"beginning and end do not overlap", []string{"aba*aba"}, "ababa", false},
 		{"middle and end do not overlap", []string{"a*b*b"}, "ab", false},
-	}
-	for _, c := range cases {
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, err := Parse(c.patterns)
 			if err != nil {

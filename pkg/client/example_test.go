@@ -21,7 +21,6 @@ func sidecar(responses map[string]string) (socket string, stop func()) {
 	return listen(mux)
 }
 
-// connected returns a client of a sidecar with canned responses.
 func connected(responses map[string]string) (c *client.Client, stop func()) {
 	socket, stop := sidecar(responses)
 	c, err := client.New(socket)

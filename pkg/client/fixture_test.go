@@ -12,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// response is the response of a fakeSidecar.
 type response struct {
 	code       int
 	retryAfter string
@@ -74,7 +73,6 @@ func serve(t *testing.T, h http.Handler) (socket string) {
 	return socket
 }
 
-// start returns a client of a sidecar that responds with r.
 func start(t *testing.T, r response, options ...client.Option) (*client.Client, *fakeSidecar) {
 	t.Helper()
 	s := &fakeSidecar{response: r}

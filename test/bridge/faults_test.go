@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/bridge/agent"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )

@@ -131,7 +131,6 @@ func (f *fixture) converge(t *testing.T, slots int) {
 	f.eventually(t, "the release of the excess", func() error { return f.atRest(t, slots) })
 }
 
-// compare checks that pool and plugin have the same addresses.
 func compare(t *testing.T, s *apiserver.Server, n *harness.Node) error {
 	t.Helper()
 	node, _ := s.Node(t, n.Name)
@@ -172,7 +171,6 @@ func (f *fixture) waitForLog(t *testing.T, p *process, word string) {
 	})
 }
 
-// wantUnchanged fails the test if the bridge wrote or acquired anything.
 func (f *fixture) wantUnchanged(t *testing.T) {
 	t.Helper()
 	if _, writes := f.server.Counts(); writes > 0 {

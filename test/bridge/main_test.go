@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// process is a running bridge.
 type process struct {
 	cmd *exec.Cmd
 	out *log
@@ -81,7 +80,6 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	return p
 }
 
-// signal sends a signal to the process.
 func (p *process) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	harness.Must(t, p.cmd.Process.Signal(sig))

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // serveCluster returns an API server with nodes worker-1 and worker-2 that are in order, and the
@@ -40,44 +41,63 @@ func serveCluster(t *testing.T, conflict bool) *apiserver.Server {
 	return s
 }
 
-// runOn runs a command line with the API server.
-func runOn(t *testing.T, s *apiserver.Server, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, errs strings.Builder
-	code = Run(t.Context(), append(args, "--kubeconfig="+s.Kubeconfig(t)), nil, &out, &errs, "v1")
-	return code, out.String(), errs.String()
+// outcome is the result of a command line.
+type outcome struct {
+	code           int
+	stdout, stderr string
 }
 
-func wantText(t *testing.T, got string, wants ...string) {
+// runLine runs a command line with an environment.
+func runLine(t *testing.T, environ []string, args ...string) outcome {
 	t.Helper()
-	for _, want := range wants {
-		if !strings.Contains(got, want) {
-			t.Errorf("printed\n%s\nwant %q in it", got, want)
+	var stdout, stderr strings.Builder
+	code := Run(t.Context(), args, environ, &stdout, &stderr, "v1")
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// runOn runs a command line with the API server.
+func runOn(t *testing.T, s *apiserver.Server, args ...string) outcome {
+	t.Helper()
+	return runLine(t, nil, append(args, "--kubeconfig="+s.Kubeconfig(t))...)
+}
+
+// wants checks the exit code, words of stderr, which is empty without any, and words of stdout.
+func (o outcome) wants(t *testing.T, code int, stderr []string, stdout ...string) {
+	t.Helper()
+	if o.code != code || len(stderr) == 0 && o.stderr != "" || len(stdout) == 0 && o.stdout != "" {
+		t.Errorf("exit code %d, printed\n%s\nand\n%s\nwant %d", o.code, o.stdout, o.stderr, code)
+	}
+	for _, want := range stderr {
+		if !strings.Contains(o.stderr, want) {
+			t.Errorf("printed the error\n%s\nwant %q in it", o.stderr, want)
+		}
+	}
+	for _, want := range stdout {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("printed\n%s\nwant %q in it", o.stdout, want)
 		}
 	}
 }
 
 func TestAudit(t *testing.T) {
-	code, stdout, stderr := runOn(t, serveCluster(t, false), "audit")
-	if want := "0 findings; read 2 CiliumNodes (2 addresses in pools, 1 used), 2 Nodes and 2 bridge pods\n"; code != cmdline.ExitOK || stdout != want || stderr != "" {
-		t.Errorf("without findings: exit code %d, printed %q and %q; want 0 and %q", code, stdout, stderr, want)
+	const none = "0 findings; read 2 CiliumNodes (2 addresses in pools, 1 used), 2 Nodes and 2 bridge pods\n"
+	if o := runOn(t, serveCluster(t, false), "audit"); o != (outcome{cmdline.ExitOK, none, ""}) {
+		t.Errorf("without findings: got %+v; want %q", o, none)
 	}
 	s := serveCluster(t, true)
-	code, stdout, stderr = runOn(t, s, "audit")
-	if code != exitFindings || !strings.Contains(stderr, "2 findings") {
-		t.Errorf("exit code %d, %q; want %d", code, stderr, exitFindings)
-	}
-	wantText(t, stdout, "CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (the Node does not exist,",
+	runOn(t, s, "audit").wants(t, exitFindings, []string{"2 findings"},
+		"CHECK", "address-in-two-pools   -          10.0.2.1   in 2 pools: worker-2 (ciliumnode-0, not used), worker-3 (the Node does not exist,",
 		"remedy: give each node separate ranges", "node-deleted           worker-3   -", "2 findings; read 3 CiliumNodes")
-	code, stdout, _ = runOn(t, s, "audit", "-o", "json")
+	o := runOn(t, s, "audit", "-o", "json")
 	var got audit.Report
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exitFindings {
-		t.Fatalf("exit code %d, %v: %s", code, err, stdout)
+	if err := json.Unmarshal([]byte(o.stdout), &got); err != nil || o.code != exitFindings {
+		t.Fatalf("%v: %+v", err, o)
 	}
 	if len(got.Findings) != 2 || got.Findings[0].Check != audit.TwoPools || len(got.Findings[0].Holders) != 2 || got.CiliumNodes != 3 {
 		t.Errorf("got %+v", got)
 	}
-	wantKeys(t, stdout, "ciliumNodes", "nodes", "bridgePods", "poolAddresses", "usedAddresses", "findings", "check", "address", "message", "remedy", "holders", "node", "nodeDeleted", "inPool", "slot", "resource", "used")
+	wantKeys(t, o.stdout, "ciliumNodes", "nodes", "bridgePods", "poolAddresses", "usedAddresses", "findings", "check", "address", "message",
+		"remedy", "holders", "node", "nodeDeleted", "inPool", "slot", "resource", "used")
 }
 
 // wantKeys compares the keys of all objects in JSON text.
@@ -112,18 +132,16 @@ func TestHolder(t *testing.T) {
 		"not of this cluster": {[]string{"192.0.2.1"}, exitFree, []string{"in no pool, and in no pod CIDR of a Node"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := runOn(t, s, append([]string{"holder"}, tt.args...)...)
-			if code != tt.code || (code != cmdline.ExitOK) != (stderr != "") {
-				t.Errorf("exit code %d, %q; want %d", code, stderr, tt.code)
+			var stderr []string
+			if tt.code != cmdline.ExitOK {
+				stderr = []string{"holder: "}
 			}
-			wantText(t, stdout, tt.want...)
+			runOn(t, s, append([]string{"holder"}, tt.args...)...).wants(t, tt.code, stderr, tt.want...)
 		})
 	}
-	code, stdout, _ := runOn(t, s, "holder", "10.0.1.1", "-o", "json")
-	if code != cmdline.ExitOK {
-		t.Errorf("as JSON: exit code %d", code)
-	}
-	wantKeys(t, stdout, "address", "state", "holders", "podCIDRs", "node", "inPool", "slot", "used", "usedBy", "cidr")
+	o := runOn(t, s, "holder", "10.0.1.1", "-o", "json")
+	o.wants(t, cmdline.ExitOK, nil, "10.0.1.1")
+	wantKeys(t, o.stdout, "address", "state", "holders", "podCIDRs", "node", "inPool", "slot", "used", "usedBy", "cidr")
 }
 
 // A command without a result has another exit code than one with or without findings.
@@ -135,9 +153,7 @@ func TestClusterFailures(t *testing.T) {
 	noPods := serveCluster(t, false)
 	noPods.Allow(func(p apiserver.Permission) bool { return p.Resource != "pods" })
 	report := filepath.Join(t.TempDir(), "report.json")
-	if err := os.WriteFile(report, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(report, []byte("{"), 0o600))
 	for name, tt := range map[string]struct {
 		s    *apiserver.Server
 		args []string
@@ -159,10 +175,7 @@ func TestClusterFailures(t *testing.T) {
 		"holder, no IP":         {down, []string{"holder", "10.0.0.0/8"}, cmdline.ExitUsage, `"10.0.0.0/8"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := runOn(t, tt.s, tt.args...)
-			if code != tt.code || !strings.Contains(stderr, tt.want) || stdout != "" {
-				t.Errorf("exit code %d, printed %q and %q; want %d and %q", code, stdout, stderr, tt.code, tt.want)
-			}
+			runOn(t, tt.s, tt.args...).wants(t, tt.code, []string{tt.want})
 		})
 	}
 }

@@ -25,15 +25,14 @@ func TestLostNodesUsage(t *testing.T) {
 		"--file=/a --forget=/b":     "expected one of them",
 		"worker-7":                  "expected no argument",
 		"--kubeconfig=/none/at":     "/none/at",
-		"--forget=/none/at/this":    "",
+		"--forget=/none/at/this":    "no kubeconfig was found",
 	} {
 		t.Run(args, func(t *testing.T) {
-			var stdout, stderr strings.Builder
-			code := Run(t.Context(), append([]string{"lost-nodes"}, strings.Fields(args)...), []string{"HOME=/none"}, &stdout, &stderr, "")
-			usage := want != "/none/at" && want != ""
-			if code == cmdline.ExitOK || usage != (code == cmdline.ExitUsage) || !strings.Contains(stderr.String(), want) || stdout.Len() > 0 {
-				t.Errorf("exit code %d, printed %q and %q; want %q", code, &stdout, &stderr, want)
+			code := cmdline.ExitUsage
+			if want == "/none/at" || want == "no kubeconfig was found" {
+				code = cmdline.ExitFailed
 			}
+			runLine(t, []string{"HOME=/none"}, append([]string{"lost-nodes"}, strings.Fields(args)...)...).wants(t, code, []string{want})
 		})
 	}
 }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // runNetwork runs the command network with a component that ends immediately, and returns its options.
-func runNetwork(t *testing.T, args ...string) (code int, got options.Network, stderr string) {
+func runNetwork(t *testing.T, args ...string) (got options.Network, o outcome) {
 	t.Helper()
 	d := dependencies{
 		version: "v1", env: map[string]string{"K8S_NODE_NAME": "worker"},
@@ -25,8 +26,8 @@ func runNetwork(t *testing.T, args ...string) (code int, got options.Network, st
 		},
 	}
 	var out, errs strings.Builder
-	code = cmdline.Execute(t.Context(), d.command(), append([]string{"network"}, args...), &out, &errs)
-	return code, got, errs.String()
+	code := cmdline.Execute(t.Context(), d.command(), append([]string{"network"}, args...), &out, &errs)
+	return got, outcome{code, out.String(), errs.String()}
 }
 
 func TestNetworkOptions(t *testing.T) {
@@ -45,17 +46,18 @@ func TestNetworkOptions(t *testing.T) {
 		"all":      {[]string{"--kubeconfig=/k", "--template=/t", "--output=/o.conflist", "--metrics-address=:9968", "--single-node", "--remove"}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if code, got, stderr := runNetwork(t, tt.args...); code != cmdline.ExitFailed || got != tt.want || !strings.Contains(stderr, "Error: ended") {
-				t.Errorf("exit code %d with %+v; want %+v\n%s", code, got, tt.want, stderr)
+			got, o := runNetwork(t, tt.args...)
+			o.wants(t, cmdline.ExitFailed, []string{"Error: ended"})
+			if got != tt.want {
+				t.Errorf("got %+v; want %+v", got, tt.want)
 			}
 		})
 	}
 	for _, arg := range []string{"--template=relative", "--output=relative.conflist", "--output=/x.json", "--node-name=", "--metrics-address=here", "--log-level=loud", "argument"} {
 		t.Run(arg, func(t *testing.T) {
 			name, _, _ := strings.Cut(arg, "=")
-			if code, _, stderr := runNetwork(t, arg); code != cmdline.ExitUsage || !strings.Contains(stderr, name) || !strings.Contains(stderr, "expected") {
-				t.Errorf("exit code %d, printed %q; want %s and what is expected", code, stderr, name)
-			}
+			_, o := runNetwork(t, arg)
+			o.wants(t, cmdline.ExitUsage, []string{name, "expected"})
 		})
 	}
 }
@@ -63,14 +65,11 @@ func TestNetworkOptions(t *testing.T) {
 // An uninstall needs neither an API server nor a template.
 func TestNetworkRemove(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pods.conflist")
-	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, []byte("{}"), 0o644))
 	for range 2 {
-		var stdout, stderr strings.Builder
-		args := []string{"network", "--remove", "--output=" + file}
-		if code := Run(t.Context(), args, []string{"K8S_NODE_NAME=worker"}, &stdout, &stderr, "v1"); code != cmdline.ExitOK {
-			t.Errorf("exit code %d: %s", code, &stderr)
+		o := runLine(t, []string{"K8S_NODE_NAME=worker"}, "network", "--remove", "--output="+file)
+		if o.code != cmdline.ExitOK {
+			t.Errorf("got %+v", o)
 		}
 		if _, err := os.Stat(file); !os.IsNotExist(err) {
 			t.Errorf("the file: %v", err)

@@ -17,7 +17,7 @@ import (
 
 // run runs a command line with a bridge that ends immediately, and returns the configuration of
 // the bridge.
-func run(t *testing.T, env map[string]string, args ...string) (code int, got options.Bridge, stderr string) {
+func run(t *testing.T, env map[string]string, args ...string) (got options.Bridge, o outcome) {
 	t.Helper()
 	d := dependencies{version: "v1", env: env, serve: func(_ context.Context, c options.Bridge, _ logrus.FieldLogger) error {
 		got = c
@@ -25,8 +25,8 @@ func run(t *testing.T, env map[string]string, args ...string) (code int, got opt
 		return errors.New("ended")
 	}}
 	var out, errs strings.Builder
-	code = cmdline.Execute(t.Context(), d.command(), args, &out, &errs)
-	return code, got, errs.String()
+	code := cmdline.Execute(t.Context(), d.command(), args, &out, &errs)
+	return got, outcome{code, out.String(), errs.String()}
 }
 
 func TestOptions(t *testing.T) {
@@ -55,14 +55,10 @@ func TestOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := base
 			tt.want(&want)
-			code, got, stderr := run(t, tt.env, tt.args...)
-			if code != cmdline.ExitFailed || !reflect.DeepEqual(got, want) {
-				t.Errorf("exit code %d with %+v; want %+v", code, got, want)
-			}
-			for _, line := range []string{"something of the client", "Error: ended"} {
-				if !strings.Contains(stderr, line) {
-					t.Errorf("printed %q; want %q in it", stderr, line)
-				}
+			got, o := run(t, tt.env, tt.args...)
+			o.wants(t, cmdline.ExitFailed, []string{"something of the client", "Error: ended"})
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v; want %+v", got, want)
 			}
 		})
 	}
@@ -74,39 +70,19 @@ func TestBadValues(t *testing.T) {
 		"--excess-ip-release-delay=180", "--excess-ip-release-delay=0s", "--metrics-address=here", "--host=http://x", "--pool=", "--node-name=", "--log-level=loud", "--log-format=xml", "argument",
 	} {
 		t.Run(arg, func(t *testing.T) {
-			code, _, stderr := run(t, map[string]string{"K8S_NODE_NAME": "worker"}, arg)
+			_, o := run(t, map[string]string{"K8S_NODE_NAME": "worker"}, arg)
 			name, _, _ := strings.Cut(arg, "=")
-			if code != cmdline.ExitUsage || !strings.Contains(stderr, name) || !strings.Contains(stderr, "expected") {
-				t.Errorf("exit code %d, printed %q; want %s and what is expected", code, stderr, name)
-			}
+			o.wants(t, cmdline.ExitUsage, []string{name, "expected"})
 		})
 	}
 }
 
 func TestRun(t *testing.T) {
-	var stdout, stderr strings.Builder
-	for _, argument := range []string{"version", "--version"} {
-		stdout.Reset()
-		if code := Run(t.Context(), []string{argument}, nil, &stdout, &stderr, "v9"); code != cmdline.ExitOK || !strings.HasPrefix(stdout.String(), "delegated-ipam-bridge version v9 (go") {
-			t.Errorf("%s: exit code %d, printed %q", argument, code, &stdout)
-		}
-	}
-	if code := Run(t.Context(), []string{"--kubeconfig=/none"}, []string{"K8S_NODE_NAME=worker"}, &stdout, &stderr, ""); code != cmdline.ExitFailed || !strings.Contains(stderr.String(), "/none") {
-		t.Errorf("without a kubeconfig: exit code %d, printed %q", code, &stderr)
-	}
+	runLine(t, nil, "version").wants(t, cmdline.ExitOK, nil, "delegated-ipam-bridge version v1 (go")
+	runLine(t, []string{"K8S_NODE_NAME=worker"}, "--kubeconfig=/none").wants(t, cmdline.ExitFailed, []string{"/none"})
 }
 
 func TestHelp(t *testing.T) {
-	var out strings.Builder
-	code := Run(t.Context(), []string{"--help"}, nil, &out, &out, "v1")
-	_, usage, _ := strings.Cut(out.String(), "\nUsage:\n")
-	usage, _, _ = strings.Cut(usage, "\nExamples:")
-	if code != cmdline.ExitOK || usage != "  delegated-ipam-bridge [COMMAND]\n" {
-		t.Errorf("exit code %d, usage %q; want one line", code, usage)
-	}
-	for _, want := range []string{"\nRun:\n  network  ", "\nDiagnosis:\n  audit  ", "\nMaintenance:\n  lost-nodes  "} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("printed %s; want %q in it", &out, want)
-		}
-	}
+	runLine(t, nil, "--help").wants(t, cmdline.ExitOK, nil, "\nUsage:\n  delegated-ipam-bridge [COMMAND]\n\n",
+		"\nRun:\n  network  ", "\nDiagnosis:\n  audit  ", "\nMaintenance:\n  lost-nodes  ")
 }

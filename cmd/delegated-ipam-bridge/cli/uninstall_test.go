@@ -14,9 +14,7 @@ func TestUninstallRefused(t *testing.T) {
 		"metadata": apiserver.Object{"name": "web", "namespace": "default"}, "spec": apiserver.Object{"nodeName": "worker-1"},
 		"status": apiserver.Object{"phase": "Running", "startTime": "2026-11-22T15:04:05Z", "podIPs": []any{apiserver.Object{"ip": "10.0.1.1"}}},
 	})
-	code, stdout, stderr := runOn(t, s, "uninstall", "prepare")
-	if code != cmdline.ExitFailed || stdout != "" {
-		t.Errorf("exit code %d, printed %q; want %d before anything is deleted", code, stdout, cmdline.ExitFailed)
-	}
-	wantText(t, stderr, "uninstall prepare: 1 addresses of the pools belong to pods, such as 10.0.1.1 of default/web on worker-1")
+	// Before anything is deleted.
+	runOn(t, s, "uninstall", "prepare").wants(t, cmdline.ExitFailed,
+		[]string{"uninstall prepare: 1 addresses of the pools belong to pods, such as 10.0.1.1 of default/web on worker-1"})
 }

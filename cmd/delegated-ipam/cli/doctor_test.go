@@ -38,7 +38,6 @@ func startWithStore(t *testing.T) (*testSidecar, string) {
 	}), empty
 }
 
-// optionsOf returns the options of a sidecar that has everything in one directory.
 func optionsOf(dir string) string {
 	var all []string
 	for _, o := range []string{"state-dir", "cni-conf-dir", "cni-bin-dir"} {
@@ -47,7 +46,6 @@ func optionsOf(dir string) string {
 	return strings.Join(all, ",")
 }
 
-// findings returns the output of `doctor -o json`.
 func findings(t *testing.T, o outcome) []doctor.Finding {
 	t.Helper()
 	var all []doctor.Finding

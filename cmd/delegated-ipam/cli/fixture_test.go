@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,6 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 // noon is the time at which every command of a test runs.
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
-// outcome is the result of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
@@ -45,7 +45,6 @@ func testDependencies(env map[string]string) dependencies {
 	}
 }
 
-// exec runs a command line.
 func (d dependencies) exec(t *testing.T, args ...string) outcome {
 	t.Helper()
 	return d.execContext(t.Context(), args...)
@@ -77,7 +76,6 @@ func (o outcome) wants(t *testing.T, code int, stdout string, words ...string) {
 	}
 }
 
-// response is the response to a request, of a testSidecar.
 type response struct {
 	code        int
 	contentType string
@@ -85,7 +83,6 @@ type response struct {
 	body        string
 }
 
-// jsonResponse returns a response with a JSON body.
 func jsonResponse(code int, body string) response {
 	return response{code: code, contentType: "application/json", body: body}
 }
@@ -156,7 +153,6 @@ func (s *testSidecar) next(r *http.Request) *response {
 	return &all[0]
 }
 
-// wantRequests checks the requests so far.
 func (s *testSidecar) wantRequests(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -171,13 +167,18 @@ func (s *testSidecar) dependencies() dependencies {
 	return testDependencies(map[string]string{options.SocketEnv: s.socket})
 }
 
-// put writes a file.
+func equal[T any](t *testing.T, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+}
+
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// read returns a file in testdata.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -185,7 +186,6 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {

@@ -31,9 +31,7 @@ func TestGCList(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
 			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
-			if o.code != cmdline.ExitOK || !strings.Contains(o.stderr, "nothing was released") {
-				t.Fatalf("status %d, stderr %q", o.code, o.stderr)
-			}
+			o.wants(t, cmdline.ExitOK, o.stdout, "nothing was released")
 			var owners []string
 			for _, line := range strings.Split(strings.TrimSpace(o.stdout), "\n")[1:] {
 				owners = append(owners, strings.Fields(line)[0])
@@ -41,9 +39,7 @@ func TestGCList(t *testing.T) {
 			if strings.Contains(c.want, "router") && !strings.Contains(o.stdout, "unknown") {
 				t.Errorf("it printed no unknown last use\n%s", o.stdout)
 			}
-			if got := strings.Join(owners, " "); got != c.want {
-				t.Errorf("got %q; want %q; it printed\n%s", got, c.want, o.stdout)
-			}
+			equal(t, strings.Join(owners, " "), c.want)
 			s.wantRequests(t, "GET /v1/ipam")
 		})
 	}
@@ -64,9 +60,8 @@ func TestGCPool(t *testing.T) {
 				"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
 					"options":[{"name":"ipam-default-ip-pool","value":"pods"}]}}`)},
 			})
-			if o := s.dependencies().exec(t, "gc", "--pool", c.pool); o.code != c.code || !strings.Contains(o.stderr, c.want) {
-				t.Errorf("status %d, stderr %q; want %d and %q", o.code, o.stderr, c.code, c.want)
-			}
+			o := s.dependencies().exec(t, "gc", "--pool", c.pool)
+			o.wants(t, c.code, o.stdout, c.want)
 		})
 	}
 }

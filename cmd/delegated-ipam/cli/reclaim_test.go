@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -70,9 +69,7 @@ func TestReclaimBadList(t *testing.T) {
 		fmt.Sprintf(`{"time":%q,"names":[]}`, noon().Format(time.RFC3339)): "names",
 	} {
 		put(t, file, text)
-		if o := testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes"); o.code == cmdline.ExitOK || !strings.Contains(o.stderr, want) {
-			t.Errorf("%s: exit code %d, stderr %q; want %q", text, o.code, o.stderr, want)
-		}
+		testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes").wants(t, cmdline.ExitFailed, "", want)
 	}
 }
 
@@ -87,7 +84,5 @@ func TestReclaimReport(t *testing.T) {
 		result("late", lostnodes.NotTried, ""),
 	})
 	want := lostnodes.Report{Reclaimed: []string{"done"}, Failed: map[string]string{"failed": "first"}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
+	equal(t, got, want)
 }

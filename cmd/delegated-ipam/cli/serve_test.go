@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -53,9 +52,7 @@ func TestServeDefaults(t *testing.T) {
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}}
 	got.Settings, got.Hangups, got.Reread = nil, nil, nil
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	equal(t, got, want)
 }
 
 func TestServeAllOptions(t *testing.T) {
@@ -91,9 +88,7 @@ func TestServeAllOptions(t *testing.T) {
 		}
 	}
 	got.Settings, got.Hangups, got.Reread = nil, nil, nil
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	equal(t, got, want)
 }
 
 func TestServeSources(t *testing.T) {
@@ -152,9 +147,7 @@ func TestServeRelativePaths(t *testing.T) {
 	harness.Must(t, err)
 	got, o := serve(t, nil, "--state-dir=b")
 	o.wants(t, cmdline.ExitOK, "")
-	if want := filepath.Join(here, "b"); got.StateDir != want {
-		t.Errorf("state directory %s; want %s", got.StateDir, want)
-	}
+	equal(t, got.StateDir, filepath.Join(here, "b"))
 	for _, s := range got.Settings {
 		if s.Name == "state-dir" && s.Value != "b" {
 			t.Errorf("the status reports %s; want the value as it was given", s.Value)

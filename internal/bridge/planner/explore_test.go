@@ -66,7 +66,6 @@ type world struct {
 	cacheCurrent     bool
 }
 
-// explorer finds every state that the components reach.
 type explorer struct {
 	settings Settings
 	// deaf allows a drain to pass while the agent has not written its used addresses: the limit that
@@ -118,7 +117,6 @@ func (s situation) observed() Observed {
 // pods returns the number of pods, with and without an address.
 func (w world) pods() int { return w.waiting + bits.OnesCount8(w.endpoints) }
 
-// reach adds a state that a step leads to.
 func (e *explorer) reach(before, after world, step string, args ...any) {
 	if _, known := e.from[after]; !known {
 		e.from[after] = origin{before, fmt.Sprintf(step, args...)}

@@ -83,7 +83,6 @@ func address(family, i int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("fd00::%x", i))
 }
 
-// plan returns the plan of the bridge.
 func (m *model) plan(s Settings) Plan { return New(m.observed(), m.remembered(s), s) }
 
 func (m *model) observed() Observed {
@@ -121,7 +120,6 @@ func (m *model) remembered(s Settings) Remembered {
 	return r
 }
 
-// String returns the whole state of the model.
 func (m *model) String() string {
 	return fmt.Sprint(m.node.pool, m.node.used, m.node.handshakes, m.held, m.lost, m.outside, m.unclaimed, m.leases, m.drained, m.refused, m.releaseFailed, m.exhausted)
 }
@@ -191,34 +189,25 @@ func (m *model) execute(a Action) bool {
 		return m.restore(a.Slot, a.IPs[0], a.Also)
 	case Release:
 		return m.release(a)
-	case Publish, Suspend:
-		for _, ip := range a.IPs {
-			if a.Kind == Publish && !m.holds(ip) {
-				m.t.Fatalf("%v: %s is not held", a, ip)
-			}
-			if a.Kind == Publish && m.outside[a.Slot] {
-				m.t.Fatalf("%v: %s is outside the ranges", a, ip)
+	}
+	for _, ip := range a.IPs {
+		switch a.Kind {
+		case Publish, Suspend:
+			if a.Kind == Publish && (!m.holds(ip) || m.outside[a.Slot]) {
+				m.t.Fatalf("%v: %s is not held, or outside the ranges", a, ip)
 			}
 			m.node.pool[ip] = EntryOf(a.Slot, a.Kind == Suspend)
 			delete(m.drained, ip)
-		}
-	case Withdraw:
-		for _, ip := range a.IPs {
+		case Withdraw:
 			if m.agent.allocated[ip] != (Entry{}) || m.agent.endpoints[ip] {
 				m.t.Fatalf("%v: the agent uses %s", a, ip)
 			}
 			delete(m.node.pool, ip)
-		}
-	case MarkForRelease:
-		for _, ip := range a.IPs {
+		case MarkForRelease:
 			m.node.handshakes[ip] = MarkedForRelease
-		}
-	case Unmark:
-		for _, ip := range a.IPs {
+		case Unmark:
 			delete(m.node.handshakes, ip)
-		}
-	case MarkReleased:
-		for _, ip := range a.IPs {
+		case MarkReleased:
 			m.node.handshakes[ip] = Released
 		}
 	}

@@ -461,7 +461,6 @@ func TestUnknownUsedAddresses(t *testing.T) {
 	}
 }
 
-// invented returns an address that no slot has.
 func invented(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}) }
 
 // The address of a family that the sidecar has begun to serve is claimed.

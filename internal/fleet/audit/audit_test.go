@@ -105,6 +105,18 @@ func TestFindings(t *testing.T) {
 				"address-not-in-pool b 10.0.0.3: used, and not in the pool of this node",
 			},
 		},
+		"used, malformed": {
+			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"FD00::1 default/x", "x"})},
+			nil, []string{
+				"address-not-in-pool a fd00::1: used by default/x, and not in the pool of this node",
+				`malformed-address a FD00::1: status.ipam.used has the key "FD00::1", which is not an address as the agent spells it`,
+				`malformed-address a x: status.ipam.used has the key "x", which is not an address as the agent spells it`,
+			},
+		},
+		"used beside the pool of another mode": {
+			[]*ciliumnode.Node{otherMode(newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2"}))},
+			nil, []string{"address-not-in-pool a 10.0.0.2: used, and not in the pool of this node"},
+		},
 		"used in another mode": {[]*ciliumnode.Node{otherMode(newNode("a", nil, []string{"10.0.0.2"}))}, nil, nil},
 		"deleted nodes": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.1"}), newNode("b", nil, nil), newNode("c", []string{"10.0.0.1"}, nil)},
@@ -188,10 +200,15 @@ func TestNoBridge(t *testing.T) {
 		pods []Pod
 		want string
 	}{
-		"ready":                               {ours, []Pod{{"x/1", "a", false, time.Time{}}, {"x/2", "a", true, time.Time{}}}, ""},
-		"not ready":                           {ours, []Pod{{"x/2", "a", false, time.Time{}}, {"x/1", "a", false, time.Time{}}}, "2 addresses of the bridge are in the pool, and bridge pod x/1 is not ready"},
-		"no pod in the cluster":               {ours, nil, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
-		"a pod of another node":               {ours, []Pod{{"x/1", "b", true, time.Time{}}}, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
+		"ready":                 {ours, []Pod{{"x/1", "a", false, time.Time{}}, {"x/2", "a", true, time.Time{}}}, ""},
+		"not ready":             {ours, []Pod{{"x/2", "a", false, time.Time{}}, {"x/1", "a", false, time.Time{}}}, "2 addresses of the bridge are in the pool, and bridge pod x/1 is not ready"},
+		"no pod in the cluster": {ours, nil, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
+		"a pod of another node": {ours, []Pod{{"x/1", "b", true, time.Time{}}}, "2 addresses of the bridge are in the pool, and no bridge pod is on the node"},
+		"two spellings of an address": {
+			newNode("a", []string{"10.0.0.1", "::ffff:10.0.0.1"}, nil), nil,
+			"1 addresses of the bridge are in the pool, and no bridge pod is on the node\n" +
+				`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`,
+		},
 		"empty pool":                          {newNode("a", nil, nil), []Pod{{"x/1", "b", true, time.Time{}}}, "the pool is empty, and no bridge pod is on the node"},
 		"empty pool, of a cluster without it": {newNode("a", nil, nil), nil, ""},
 		"empty pool, of another mode":         {otherMode(newNode("a", nil, nil)), []Pod{{"x/1", "b", true, time.Time{}}}, ""},

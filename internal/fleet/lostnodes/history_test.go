@@ -3,7 +3,6 @@ package lostnodes
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"testing"
 	"time"
 
@@ -53,12 +52,8 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := maps.Clone(c.before)
-			if got := c.before.Observe(c.nodes, c.pools, maxGap, later); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %v; want %v", got, c.want)
-			}
-			if !maps.Equal(before, c.before) {
-				t.Errorf("the history before has changed to %v", c.before)
-			}
+			equal(t, c.before.Observe(c.nodes, c.pools, maxGap, later), c.want)
+			equal(t, before, c.before)
 		})
 	}
 }
@@ -74,9 +69,7 @@ func TestLost(t *testing.T) {
 		{Name: "old", AbsentSince: h["old"].AbsentSince, Owners: []string{"router", "ciliumnode-0..23"}},
 		{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..18"}},
 	}
-	if got := tracker.lost(h, later); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v; want %v", got, want)
-	}
+	equal(t, tracker.lost(h, later), want)
 	tracker.ExtraSlots = 0
 	got := tracker.lost(h, later)
 	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
@@ -90,14 +83,10 @@ func TestLost(t *testing.T) {
 }
 
 func TestSlotOwner(t *testing.T) {
-	if planner.OwnerPrefix != slotOwner {
-		t.Errorf("the bridge names its slots %s", planner.OwnerPrefix)
-	}
+	equal(t, planner.OwnerPrefix, slotOwner)
 }
 
 func TestForget(t *testing.T) {
 	h := History{"gone": entry(8, noon), "back": entry(8), "waits": entry(8, noon)}
-	if got, want := h.Forget([]string{"gone", "back", "unknown"}), (History{"back": entry(8), "waits": entry(8, noon)}); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v; want %v", got, want)
-	}
+	equal(t, h.Forget([]string{"gone", "back", "unknown"}), (History{"back": entry(8), "waits": entry(8, noon)}))
 }

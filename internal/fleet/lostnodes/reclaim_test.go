@@ -14,7 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// fakePlugin records the DELs.
 type fakePlugin struct {
 	profile profile.Profile
 	// invalid is the error of NewInvocation.
@@ -115,13 +114,9 @@ func TestFailures(t *testing.T) {
 			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
 			results := o.Run(t.Context(), []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
-			if got := states(results); got != c.want {
-				t.Errorf("got %s; want %s", got, c.want)
-			}
+			equal(t, states(results), c.want)
 			for _, r := range results {
-				if (r.State == Failed) != strings.Contains(r.Error, "away") {
-					t.Errorf("got %+v", r)
-				}
+				equal(t, r.State == Failed, strings.Contains(r.Error, "away"))
 			}
 		})
 	}
@@ -143,9 +138,7 @@ func TestFailingNode(t *testing.T) {
 			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
 			bad := Node{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}
-			if got := states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})); got != c.want {
-				t.Errorf("got %s; want %s", got, c.want)
-			}
+			equal(t, states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})), c.want)
 		})
 	}
 }
@@ -158,9 +151,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		return nil
 	}}
-	if got := states(newReclaim(f).Run(ctx, lost())); got != "2 released, 4 not-tried" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, states(newReclaim(f).Run(ctx, lost())), "2 released, 4 not-tried")
 }
 
 // A node that was begun in time is finished: half a node would be reported as failed.
@@ -169,9 +160,7 @@ func TestUntil(t *testing.T) {
 	f := &fakePlugin{fail: func(int) error { now = now.Add(time.Minute); return nil }}
 	o := newReclaim(f)
 	o.Now, o.Until = func() time.Time { return now }, noon.Add(3*time.Minute)
-	if got := states(o.Run(t.Context(), lost())); got != "4 released, 2 not-tried" {
-		t.Errorf("got %s", got)
-	}
+	equal(t, states(o.Run(t.Context(), lost())), "4 released, 2 not-tried")
 }
 
 func TestCheck(t *testing.T) {
@@ -208,9 +197,7 @@ func TestCheck(t *testing.T) {
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v; want %q", err, c.want)
 			}
-			if len(f.dels) != 0 {
-				t.Errorf("got the DELs %v; want none", f.dels)
-			}
+			equal(t, len(f.dels), 0)
 		})
 	}
 }

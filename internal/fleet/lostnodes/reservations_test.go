@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
-// fakeStore is a plugin's store.
 type fakeStore struct {
 	ids map[string]bool
 	err error
@@ -48,12 +46,9 @@ func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *
 	return tracker, f, s
 }
 
-// wantRemembered checks the nodes of the history.
 func wantRemembered(t *testing.T, f *fakeCluster, want ...string) {
 	t.Helper()
-	if got := slices.Sorted(maps.Keys(f.stored)); !slices.Equal(got, want) {
-		t.Errorf("remembers %q; want %q", got, want)
-	}
+	equal(t, slices.Sorted(maps.Keys(f.stored)), want)
 }
 
 // Only reservations in the store are listed, also beyond the last pool and with a suffix, and a node
@@ -66,9 +61,7 @@ func TestLostInStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
-	if !reflect.DeepEqual(list.Nodes, want) {
-		t.Errorf("got %+v; want %+v", list.Nodes, want)
-	}
+	equal(t, list.Nodes, want)
 	wantRemembered(t, f, "a", "here")
 }
 

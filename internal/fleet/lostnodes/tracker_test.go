@@ -47,6 +47,13 @@ func newTracker(f *fakeCluster, now time.Time) Tracker {
 	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
 }
 
+func equal[T any](t *testing.T, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+}
+
 // wantLost looks at a time and checks the lost nodes, each with its owners.
 func wantLost(t *testing.T, f *fakeCluster, now time.Time, want ...string) {
 	t.Helper()
@@ -75,15 +82,11 @@ func TestTracker(t *testing.T) {
 	for range 2 {
 		wantLost(t, f, now, "a ciliumnode-0..7")
 	}
-	if f.writes != writes+1 {
-		t.Errorf("the same look was written %d times; want once", f.writes-writes)
-	}
+	equal(t, f.writes, writes+1)
 	if err := newTracker(f, now).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
 		t.Error(err)
 	}
-	if want := (History{"b": {UID: "uid-b"}}); !reflect.DeepEqual(f.stored, want) {
-		t.Errorf("the history has %v; want %v", f.stored, want)
-	}
+	equal(t, f.stored, (History{"b": {UID: "uid-b"}}))
 }
 
 // A node that returned after it was listed stays in the history.
@@ -156,9 +159,7 @@ func TestTrackerErrors(t *testing.T) {
 					t.Errorf("got %v; want %q", err, c.want)
 				}
 			}
-			if !reflect.DeepEqual(f.stored, before) {
-				t.Errorf("the history has changed to %v", f.stored)
-			}
+			equal(t, f.stored, before)
 		})
 	}
 }

@@ -21,7 +21,6 @@ func list(ipam string) string {
 	return `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":` + ipam + `}]}`
 }
 
-// hostLocal returns the list of a host-local with "ranges".
 func hostLocal(ranges string) string { return list(`{"type":"host-local","ranges":` + ranges + `}`) }
 
 func worker(podCIDRs ...string) Node {
@@ -39,7 +38,6 @@ func options(t testing.TB) Options {
 	return Options{Profiles: profiles}
 }
 
-// ipamOf returns the ipam object of a rendered list.
 func ipamOf(t testing.TB, rendered []byte) string {
 	t.Helper()
 	n, err := cniconf.ParseList(rendered)
