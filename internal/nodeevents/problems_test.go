@@ -1,7 +1,6 @@
 package nodeevents
 
 import (
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -9,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,8 +105,7 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log := logrus.New()
-				log.SetOutput(io.Discard)
+				log, _ := test.NewNullLogger()
 				e := &events{t: t}
 				c := New(log, e, "worker")
 				defer c.Stop()
@@ -136,8 +133,7 @@ func TestEvents(t *testing.T) {
 
 func TestNextCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := logrus.New()
-		log.SetOutput(io.Discard)
+		log, _ := test.NewNullLogger()
 		c, start := New(log, &events{t: t}, "worker"), time.Now()
 		defer c.Stop()
 		want := func(after time.Duration) {

@@ -87,12 +87,9 @@ func TestRunRefused(t *testing.T) {
 		set  func(o *options.Network)
 		want string
 	}{
-		"no name":             {func(o *options.Network) { o.NodeName = "" }, "--node-name"},
-		"relative template":   {func(o *options.Network) { o.Template = "t" }, "--template"},
-		"relative output":     {func(o *options.Network) { o.Output = "o.conflist" }, "--output"},
-		"extension of output": {func(o *options.Network) { o.Output = "/o.conf" }, ".conflist"},
-		"no API server":       {func(o *options.Network) { o.Kubeconfig = "" }, "--kubeconfig"},
-		"address in use":      {func(o *options.Network) { o.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
+		"no name":        {func(o *options.Network) { o.NodeName = "" }, "--node-name"},
+		"no API server":  {func(o *options.Network) { o.Kubeconfig = "" }, "--kubeconfig"},
+		"address in use": {func(o *options.Network) { o.MetricsAddress = taken.Addr().String() }, "--metrics-address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := good

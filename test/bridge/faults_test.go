@@ -115,11 +115,7 @@ func TestUninstalledPool(t *testing.T) {
 		f.addPods(t, 3)
 		p.end(t, syscall.SIGTERM)
 		before, _ := f.server.Node(t, f.node.Name)
-		f.sidecar.Stop(t)
-		f.node.WipeJournal(t)
-		f.node.WipeStore(t)
-		f.node.ResetHistory()
-		f.sidecar = f.node.Start(t)
+		f.wipe(t)
 		for range len(before.Pool) { // so that host-local would return other addresses next
 			f.sidecar.Release(t, f.sidecar.AllocateFor(t, "other")...)
 		}
@@ -188,18 +184,10 @@ func TestAddressTaken(t *testing.T) {
 	f := newFixture(t, false)
 	p := f.serve(t, 4, smallFlags()...)
 	f.addPods(t, 1)
-	f.eventually(t, "the agent's status", func() error {
-		if n, _ := f.server.Node(t, f.node.Name); len(n.Used) != 1 {
-			return fmt.Errorf("used are %v", n.Used)
-		}
-		return nil
-	})
+	f.waitForUsed(t, 1)
 	p.end(t, syscall.SIGKILL)
 	used := f.agent.Uses()[0]
-	f.sidecar.Stop(t)
-	f.node.WipeJournal(t)
-	f.node.WipeStore(t)
-	f.sidecar = f.node.Start(t)
+	f.wipe(t)
 	f.sidecar.TryRestore(t, used, "another-owner").WantStatus(t, 200)
 	f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "AddressNotHeld")
 	f.eventually(t, "all but the used address to be held", func() error {

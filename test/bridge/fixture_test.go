@@ -125,6 +125,27 @@ func (f *fixture) atRest(t *testing.T, slots int) error {
 	return f.poolHas(t, slots)
 }
 
+// waitForUsed waits until the agent has reported a number of used addresses.
+func (f *fixture) waitForUsed(t *testing.T, count int) {
+	t.Helper()
+	f.eventually(t, "the agent's status", func() error {
+		if n, _ := f.server.Node(t, f.node.Name); len(n.Used) != count {
+			return fmt.Errorf("used are %v; want %d", n.Used, count)
+		}
+		return nil
+	})
+}
+
+// wipe starts a sidecar without journal, whose plugin has no addresses.
+func (f *fixture) wipe(t *testing.T) {
+	t.Helper()
+	f.sidecar.Stop(t)
+	f.node.WipeJournal(t)
+	f.node.WipeStore(t)
+	f.node.ResetHistory()
+	f.sidecar = f.node.Start(t)
+}
+
 // converge waits until the bridge is at rest with a number of slots.
 func (f *fixture) converge(t *testing.T, slots int) {
 	t.Helper()

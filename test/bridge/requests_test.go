@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -35,12 +34,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("%d reads and %d writes for a burst of %d pods; want 0 and at most %d", r, w, pods, pods/4)
 	}
 	f.addPods(t, pods)
-	f.eventually(t, "the agent's status", func() error {
-		if n, _ := f.server.Node(t, f.node.Name); len(n.Used) != pods {
-			return fmt.Errorf("%d are used", len(n.Used))
-		}
-		return nil
-	})
+	f.waitForUsed(t, pods)
 	f.agent.Free(f.agent.Uses()...)
 	f.server.DeletePods(names...)
 	f.converge(t, 7)
@@ -73,12 +67,8 @@ func TestOwnRange(t *testing.T) {
 		f.addPods(t, pods)
 		f.agent.Free(f.agent.Uses()...)
 		f.server.DeletePods(names...)
-		f.eventually(t, "an idle node", func() error {
-			if n, _ := f.server.Node(t, f.node.Name); len(n.Used) > 0 {
-				return fmt.Errorf("%d are used", len(n.Used))
-			}
-			return f.atRest(t, 3+pods)
-		})
+		f.waitForUsed(t, 0)
+		f.converge(t, 3+pods)
 		if _, writes := f.server.Counts(); writes > before {
 			t.Errorf("%d writes for %d pods; want none", writes-before, pods)
 		}

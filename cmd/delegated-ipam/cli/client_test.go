@@ -143,11 +143,6 @@ func TestNoSidecar(t *testing.T) {
 	}
 }
 
-func TestSocketVariableWithScheme(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
-	testDependencies(map[string]string{options.SocketEnv: "unix://" + s.socket}).exec(t, "list", "-o", "json").wants(t, cmdline.ExitOK, "[]\n")
-}
-
 // silentServer listens on a socket and never responds: without Accept the system connects clients.
 func silentServer(t *testing.T) (socket string, l net.Listener) {
 	t.Helper()

@@ -91,16 +91,6 @@ func TestServeAllOptions(t *testing.T) {
 	equal(t, got, want)
 }
 
-func TestServeSources(t *testing.T) {
-	dir := t.TempDir()
-	put(t, filepath.Join(dir, "owners"), "a,b\n")
-	got, o := serve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_CONFIG_DIR": dir}, "--state-dir=/s")
-	o.wants(t, cmdline.ExitOK, "")
-	if strings.Join(got.Owners, " ") != "a b" || got.ReleaseDelay != 2*time.Minute || got.StateDir != "/s" {
-		t.Errorf("got owners %q, release delay %s, state directory %s; want one from each source", got.Owners, got.ReleaseDelay, got.StateDir)
-	}
-}
-
 func TestServeUsage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args  []string

@@ -100,45 +100,36 @@ func states(all []Result) string {
 
 func TestFailures(t *testing.T) {
 	away := errors.New("the server is away")
+	one := []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}}
+	two := []Node{{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}, {Name: "next", Owners: []string{"good"}}}
 	for name, c := range map[string]struct {
-		fail func(int) error
-		want string
+		nodes []Node
+		fails func(n int, owner string) bool
+		want  string
 	}{
-		"one":     {func(n int) error { return map[int]error{2: away}[n] }, "1 released, 1 failed, 8 released"},
-		"each":    {func(int) error { return away }, "5 failed, 5 not-tried"},
-		"spread":  {func(n int) error { return []error{nil, away}[n%2] }, "1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released, 1 failed, 1 released"},
-		"no more": {func(n int) error { return map[bool]error{true: away}[n > 4] }, "4 released, 5 failed, 1 not-tried"},
+		"one":     {one, func(n int, _ string) bool { return n == 2 }, "1 released, 1 failed, 8 released"},
+		"each":    {one, func(int, string) bool { return true }, "5 failed, 5 not-tried"},
+		"spread":  {one, func(n int, _ string) bool { return n%2 == 1 }, strings.Repeat("1 failed, 1 released, ", 4) + "1 failed, 1 released"},
+		"no more": {one, func(n int, _ string) bool { return n > 4 }, "4 released, 5 failed, 1 not-tried"},
+		// The other nodes are tried, each once while all fail.
+		"one node":   {two, func(_ int, owner string) bool { return owner != "good" }, "5 failed, 3 not-tried, 1 released"},
+		"every node": {two, func(int, string) bool { return true }, "5 failed, 3 not-tried, 1 failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fakePlugin{fail: c.fail}
+			f := &fakePlugin{}
+			f.fail = func(n int) error {
+				if c.fails(n, f.dels[n-1].Owner) {
+					return away
+				}
+				return nil
+			}
 			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
-			results := o.Run(t.Context(), []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}})
+			results := o.Run(t.Context(), c.nodes)
 			equal(t, states(results), c.want)
 			for _, r := range results {
 				equal(t, r.State == Failed, strings.Contains(r.Error, "away"))
 			}
-		})
-	}
-}
-
-// The others are tried, each once while all fail.
-func TestFailingNode(t *testing.T) {
-	away := errors.New("the server is away")
-	for name, c := range map[string]struct {
-		fail func(owner string) error
-		want string
-	}{
-		"one node":   {func(owner string) error { return map[bool]error{true: away}[owner != "good"] }, "5 failed, 3 not-tried, 1 released"},
-		"every node": {func(string) error { return away }, "5 failed, 3 not-tried, 1 failed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &fakePlugin{}
-			f.fail = func(n int) error { return c.fail(f.dels[n-1].Owner) }
-			o := newReclaim(f)
-			o.Pools = o.Pools[:1]
-			bad := Node{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}
-			equal(t, states(o.Run(t.Context(), []Node{bad, {Name: "next", Owners: []string{"good"}}})), c.want)
 		})
 	}
 }

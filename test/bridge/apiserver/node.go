@@ -10,7 +10,6 @@ import (
 // Node is a CiliumNode as the agent and the tests see it.
 type Node struct {
 	Version string
-	UID     string
 	Pool    map[string]Entry
 	Used    map[string]Entry
 	Release map[string]string
@@ -49,7 +48,7 @@ func (s *Server) Node(t testing.TB, name string) (Node, bool) {
 		t.Fatal(err)
 	}
 	var o struct {
-		Metadata struct{ ResourceVersion, UID string }
+		Metadata struct{ ResourceVersion string }
 		Spec     struct {
 			IPAM struct{ Pool map[string]Entry }
 		}
@@ -63,7 +62,7 @@ func (s *Server) Node(t testing.TB, name string) (Node, bool) {
 	if err := json.Unmarshal(data, &o); err != nil {
 		t.Fatal(err)
 	}
-	return Node{o.Metadata.ResourceVersion, o.Metadata.UID, o.Spec.IPAM.Pool, o.Status.IPAM.Used, o.Status.IPAM.Release}, there
+	return Node{o.Metadata.ResourceVersion, o.Spec.IPAM.Pool, o.Status.IPAM.Used, o.Status.IPAM.Release}, there
 }
 
 // UpdateStatus writes all used addresses and all handshakes, as the agent does. It returns false, and
