@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,11 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 )
 
@@ -29,12 +28,6 @@ func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), 
 
 func smallSettings() planner.Settings {
 	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
-}
-
-func discardLog() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
 }
 
 // fixture is a sidecar, an API server and an agent in memory. It implements nodeClient
@@ -153,7 +146,7 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
-		log := discardLog()
+		log := logging.Discard()
 		c := &controller{
 			log: log, node: f, allocator: f, pods: f.nodePods, settings: s, state: newState(drainDelay),
 			problems: nodeevents.New(log, f, "worker"), metrics: m, loop: kube.NewLoop(),
@@ -166,15 +159,12 @@ func runController(t *testing.T, f *fixture, s planner.Settings, test func(t *te
 		f.wake = c.wake
 		f.mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			c.run(ctx)
-		}()
+		var running sync.WaitGroup
+		running.Go(func() { c.run(ctx) })
 		synctest.Wait()
 		test(t, m)
 		cancel()
-		<-done
+		running.Wait()
 	})
 }
 

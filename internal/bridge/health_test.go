@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -59,11 +58,7 @@ func TestOperation(t *testing.T) {
 		"watch": {http.MethodGet, "/api/v1/pods?watch=true"}, "patch": {http.MethodPatch, "/apis/cilium.io/v2/ciliumnodes/worker/status"},
 		"create": {http.MethodPost, "/api/v1/namespaces/default/events"},
 	} {
-		r, err := http.NewRequestWithContext(context.Background(), request[0], request[1], http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := operation(r); got != want {
+		if got := operation(httptest.NewRequestWithContext(t.Context(), request[0], request[1], nil)); got != want {
 			t.Errorf("%v is %s, want %s", request, got, want)
 		}
 	}

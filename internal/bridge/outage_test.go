@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 )
@@ -43,7 +44,7 @@ func TestRequestsAfterOutage(t *testing.T) {
 			api.Create(name(i), apiserver.Object{})
 			c, err := newController(ctx, options.Bridge{
 				NodeName: name(i), Host: "/none", Pool: "default", MinAllocate: slots, PreAllocate: slots, ReleaseDelay: time.Hour, WatchPods: true,
-			}, config(name(i)), discardLog())
+			}, config(name(i)), logging.Discard())
 			if err != nil {
 				t.Fatal(err)
 			}

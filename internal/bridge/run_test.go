@@ -21,6 +21,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -88,7 +89,7 @@ func TestRun(t *testing.T) {
 		ended <- Run(ctx, options.Bridge{
 			NodeName: "worker", Kubeconfig: api.Kubeconfig(t), Host: serveUnix(t, &slotServer{slots: map[string]string{}}), Pool: "default",
 			MinAllocate: 4, PreAllocate: 1, ReleaseDelay: time.Minute, MetricsAddress: address,
-		}, discardLog())
+		}, logging.Discard())
 	}()
 	status := func(path string, want int) func() error {
 		return func() error {
@@ -149,7 +150,7 @@ func TestRunInvalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := good
 			tt.set(&c)
-			if err := Run(t.Context(), c, discardLog()); err == nil || !strings.Contains(err.Error(), tt.names) {
+			if err := Run(t.Context(), c, logging.Discard()); err == nil || !strings.Contains(err.Error(), tt.names) {
 				t.Errorf("ended with %v; want an error that names %s", err, tt.names)
 			}
 		})

@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,12 +19,8 @@ func TestSuspendedOwnerIsNoPod(t *testing.T) {
 
 func TestSlotNames(t *testing.T) {
 	for text, want := range map[string]int{"ciliumnode-0": 0, "ciliumnode-17": 17, "ciliumnode-01": -1, "ciliumnode--1": -1, "ciliumnode-": -1, "router": -1, "ciliumnode-1x": -1, "ciliumnode-+1": -1} {
-		got, ok := ParseOwner(text)
-		if !ok {
-			got = -1
-		}
-		if got != want {
-			t.Errorf("owner %q: got slot %d, want %d", text, got, want)
+		if got, ok := ParseOwner(text); ok != (want >= 0) || ok && got != want {
+			t.Errorf("owner %q: got slot %d, %t, want %d", text, got, ok, want)
 		}
 	}
 	for n := range 20 {
@@ -40,5 +38,26 @@ func TestSlotNames(t *testing.T) {
 		if n, ok := e.Slot(); ok {
 			t.Errorf("%+v is slot %d, want none", e, n)
 		}
+	}
+}
+
+// Each phase has a step for each demand.
+func TestTable(t *testing.T) {
+	used := map[step]bool{}
+	for phase, row := range table {
+		for _, d := range []Demand{Keep, Idle, Drop, Stay} {
+			used[row[d]] = true
+			if steps[row[d]] == nil {
+				t.Errorf("%s, %s: no step %q", phase, d, row[d])
+			}
+		}
+	}
+	for s := range steps {
+		if !used[s] {
+			t.Errorf("no phase has the step %s", s)
+		}
+	}
+	if phases := slices.Sorted(maps.Keys(table)); len(phases) != len(order)+1 {
+		t.Errorf("the table has %v, and the order %v and resumed", phases, order)
 	}
 }

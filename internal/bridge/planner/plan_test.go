@@ -150,6 +150,23 @@ func (f *fixture) ownRange(pods, size int) *fixture {
 
 func (f *fixture) plan() Plan { return New(f.Observed, f.Remembered, f.Settings) }
 
+// text names an action briefly if it is about an address that its slot has in these tests.
+func text(a Action) string {
+	switch {
+	case a.Kind == Acquire:
+		return fmt.Sprintf("%s %d", a.Kind, a.Slot)
+	case len(a.IPs) != 1 || a.Also.IsValid():
+		return a.String()
+	case a.IPs[0] == Ping:
+		return string(a.Kind) + " ping"
+	case a.IPs[0] == ip(a.Slot):
+		return fmt.Sprintf("%s %d", a.Kind, a.Slot)
+	case a.IPs[0] == ipv6(a.Slot):
+		return fmt.Sprintf("%s %d/IPv6", a.Kind, a.Slot)
+	}
+	return a.String()
+}
+
 func TestPlan(t *testing.T) {
 	for name, tt := range map[string]struct {
 		*fixture
@@ -158,54 +175,45 @@ func TestPlan(t *testing.T) {
 		"held without an address": {
 			atRest(6, 4).with(func(f *fixture) { f.Slots = append(f.Slots, Slot{Number: 6, Held: true}) }), "",
 		},
-		"up to date":                           {atRest(6, 4), ""},
-		"new node: as many as the agent needs": {newFixture(), "acquire slot 0; acquire slot 1; acquire slot 2"},
-		"too few to publish":                   {held(0, 1), "acquire slot 2"},
-		"initial publication, then the others": {
-			held(0, 1, 2), "publish [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2; " +
-				"acquire slot 3; acquire slot 4",
-		},
+		"up to date":                         {atRest(6, 4), ""},
+		"new: as many as the agent needs":    {newFixture(), "acquire 0; acquire 1; acquire 2"},
+		"too few to publish":                 {held(0, 1), "acquire 2"},
+		"first publication, then the others": {held(0, 1, 2), "publish 0; publish 1; publish 2; acquire 3; acquire 4"},
 		"max-above-watermark: acquire ahead": {
-			atRest(6, 5).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), "acquire slot 6; acquire slot 7; acquire slot 8",
+			atRest(6, 5).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), "acquire 6; acquire 7; acquire 8",
 		},
-		"max-above-watermark: enough are free":  {atRest(6, 4).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), ""},
-		"own range: all that its pods can use":  {atRest(4, 3).ownRange(3, 0), "acquire slot 4; acquire slot 5"},
-		"own range: its pods come and go":       {atRest(6, 6).pods(3).ownRange(3, 0), ""},
-		"own range: more pods than it can have": {atRest(6, 6).pods(4).ownRange(3, 0), "acquire slot 6"},
-		"own range: its end":                    {atRest(6, 6).ownRange(9, 6), ""},
-		"own range: more pods than its end has addresses": {
-			atRest(6, 6).pods(5).ownRange(9, 6), "acquire slot 6; acquire slot 7",
-		},
-		"own range: its end, and one is lost":       {atRest(6, 3).ownRange(9, 7), "acquire slot 6"},
-		"own range: an excess is released":          {atRest(7, 3).excess(1).ownRange(3, 0), "suspend [10.0.0.7] of slot 6"},
-		"batch":                                     {atRest(6, 6).with(func(f *fixture) { f.Batch = 1 }), "acquire slot 6"},
-		"held is published before more is acquired": {atRest(6, 6).held(6), "publish [10.0.0.7] of slot 6; acquire slot 7"},
-		"exhausted, enough for the agent": {
-			held(0, 1, 2).exhausted(), "publish [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2",
-		},
-		"exhausted, too few for the agent":   {held(0, 1).exhausted(), ""},
-		"used plus pre-allocate":             {atRest(6, 5), "acquire slot 6"},
-		"max-allocate":                       {atRest(6, 5).with(func(f *fixture) { f.MaxAllocate = 6 }), ""},
-		"pods without an address":            {atRest(6, 4).pods(3), "acquire slot 6; acquire slot 7"},
-		"enough for pods without an address": {atRest(7, 4).pods(2), ""},
+		"max-above-watermark: enough are free":      {atRest(6, 4).with(func(f *fixture) { f.MaxAboveWatermark = 2 }), ""},
+		"own range: all that its pods can use":      {atRest(4, 3).ownRange(3, 0), "acquire 4; acquire 5"},
+		"own range: its pods come and go":           {atRest(6, 6).pods(3).ownRange(3, 0), ""},
+		"own range: more pods than it can have":     {atRest(6, 6).pods(4).ownRange(3, 0), "acquire 6"},
+		"own range: its end":                        {atRest(6, 6).ownRange(9, 6), ""},
+		"own range: more pods than addresses":       {atRest(6, 6).pods(5).ownRange(9, 6), "acquire 6; acquire 7"},
+		"own range: its end, and one is lost":       {atRest(6, 3).ownRange(9, 7), "acquire 6"},
+		"own range: an excess is released":          {atRest(7, 3).excess(1).ownRange(3, 0), "suspend 6"},
+		"batch":                                     {atRest(6, 6).with(func(f *fixture) { f.Batch = 1 }), "acquire 6"},
+		"held is published before more is acquired": {atRest(6, 6).held(6), "publish 6; acquire 7"},
+		"exhausted, enough for the agent":           {held(0, 1, 2).exhausted(), "publish 0; publish 1; publish 2"},
+		"exhausted, too few for the agent":          {held(0, 1).exhausted(), ""},
+		"used plus pre-allocate":                    {atRest(6, 5), "acquire 6"},
+		"max-allocate":                              {atRest(6, 5).with(func(f *fixture) { f.MaxAllocate = 6 }), ""},
+		"pods without an address":                   {atRest(6, 4).pods(3), "acquire 6; acquire 7"},
+		"enough for pods without an address":        {atRest(7, 4).pods(2), ""},
 		"pods, and four addresses of the agent": {
 			atRest(7, 4).pods(2).with(func(f *fixture) {
 				for ip := range f.Used {
 					f.Used[ip] = Entry{Owner: "router"}
 				}
-			}), "acquire slot 7",
+			}), "acquire 7",
 		},
 		"pods that ended and still use an address": {atRest(7, 5).pods(1), ""},
-		"headroom": {atRest(6, 4).with(func(f *fixture) { f.Headroom = 2 }), "acquire slot 6; acquire slot 7"},
-		"number reserved by the pool": {
-			atRest(6, 5).published(6).used(6).refused(6), "acquire slot 7; report AddressNotHeld 10.0.0.7",
-		},
-		"used, not published": {atRest(6, 4).withdrawn(1), "publish [10.0.0.2] of slot 1"},
+		"headroom":                    {atRest(6, 4).with(func(f *fixture) { f.Headroom = 2 }), "acquire 6; acquire 7"},
+		"number reserved by the pool": {atRest(6, 5).published(6).used(6).refused(6), "acquire 7; AddressNotHeld 6"},
+		"used, not published":         {atRest(6, 4).withdrawn(1), "publish 1"},
 		"used, not published, in a handshake": {
-			atRest(6, 4).withdrawn(1).handshake(ReadyForRelease, 1), "publish [10.0.0.2] of slot 1; unmark [10.0.0.2] of slot 1",
+			atRest(6, 4).withdrawn(1).handshake(ReadyForRelease, 1), "publish 1; unmark 1",
 		},
-		"used, not held":      {atRest(6, 4).used(9), "restore [10.0.0.10] of slot 9"},
-		"published, not held": {atRest(6, 4).published(9), "restore [10.0.0.10] of slot 9"},
+		"used, not held":      {atRest(6, 4).used(9), "restore 9"},
+		"published, not held": {atRest(6, 4).published(9), "restore 9"},
 		"published, not held, two families": {
 			atRest(6, 4).published(9).publishedIPv6(9),
 			"restore [10.0.0.10] with fd00::9 of slot 9; restore [fd00::9] with 10.0.0.10 of slot 9",
@@ -214,158 +222,107 @@ func TestPlan(t *testing.T) {
 			atRest(6, 4).used(9).publishedIPv6(9),
 			"restore [10.0.0.10] with fd00::9 of slot 9; restore [fd00::9] with 10.0.0.10 of slot 9",
 		},
-		"published, two families, one held": {
-			atRest(6, 4).held(9).published(9).publishedIPv6(9), "restore [fd00::9] of slot 9",
-		},
-		"published and used, restore refused": {
-			atRest(6, 4).published(9).used(9).refused(9), "report AddressNotHeld 10.0.0.10",
-		},
-		"published, unused, restore refused": {atRest(6, 4).published(9).refused(9), "suspend [10.0.0.10] of slot 9"},
-		"published, drains, restored again": {
-			atRest(6, 4).suspended(9).ping(DoNotRelease), "restore [10.0.0.10] of slot 9",
-		},
+		"published, two families, one held": {atRest(6, 4).held(9).published(9).publishedIPv6(9), "restore 9/IPv6"},
+		"published and used, refused":       {atRest(6, 4).published(9).used(9).refused(9), "AddressNotHeld 9"},
+		"published, unused, refused":        {atRest(6, 4).published(9).refused(9), "suspend 9"},
+		"published, drains, restored again": {atRest(6, 4).suspended(9).ping(DoNotRelease), "restore 9"},
 		"foreign entry": {
-			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(9)] = Entry{Owner: "vip"} }), "report ForeignPoolEntry 10.0.0.10",
+			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(9)] = Entry{Owner: "vip"} }), "ForeignPoolEntry 9",
 		},
 		"foreign entry of a held address": {
-			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(5)] = Entry{} }), "publish [10.0.0.6] of slot 5",
+			atRest(6, 4).with(func(f *fixture) { f.Pool[ip(5)] = Entry{} }), "publish 5",
 		},
 		"address of a slot changed": {
 			atRest(6, 4).refused(0).with(func(f *fixture) { f.Slots[0].Addresses = []netip.Addr{ip(20)} }),
-			"publish [10.0.0.21] of slot 0; report AddressNotHeld 10.0.0.1",
+			"publish [10.0.0.21] of slot 0; AddressNotHeld 0",
 		},
-		"excess that has not lasted": {atRest(8, 4), ""},
-		"excess":                     {atRest(8, 4).excess(2), "suspend [10.0.0.7] of slot 6; suspend [10.0.0.8] of slot 7"},
-		"excess while something else is to do": {
-			atRest(8, 4).excess(2).published(9), "restore [10.0.0.10] of slot 9",
-		},
+		"excess that has not lasted":            {atRest(8, 4), ""},
+		"excess":                                {atRest(8, 4).excess(2), "suspend 6; suspend 7"},
+		"excess while something else is to do":  {atRest(8, 4).excess(2).published(9), "restore 9"},
 		"excess while a release is in progress": {atRest(8, 4).excess(1).suspended(7).ping(MarkedForRelease), ""},
-		"suspended: one ping":                   {atRest(8, 4).suspended(6, 7), "mark-for-release [0.0.0.0] of slot 0"},
-		"ping answered before the suspension":   {atRest(8, 4).ping(DoNotRelease), "unmark [0.0.0.0] of slot 0"},
+		"suspended: one ping":                   {atRest(8, 4).suspended(6, 7), "mark-for-release ping"},
+		"ping answered before the suspension":   {atRest(8, 4).ping(DoNotRelease), "unmark ping"},
 		"ping answered: drain":                  {atRest(8, 4).suspended(7).ping(DoNotRelease), ""},
 		"drained before the answer":             {atRest(8, 4).suspended(7).ping(MarkedForRelease).drained(7), ""},
 		"one of two families suspended": {
-			atRest(8, 4).dual(7).suspended(7).publishedIPv6(7).ping(DoNotRelease),
-			"unmark [0.0.0.0] of slot 0; suspend [fd00::7] of slot 7",
+			atRest(8, 4).dual(7).suspended(7).publishedIPv6(7).ping(DoNotRelease), "unmark ping; suspend 7/IPv6",
 		},
-		"suspended, then used": {atRest(8, 4).suspended(7).used(7), "publish [10.0.0.8] of slot 7"},
-		"drained: mark": {
-			atRest(8, 4).suspended(7).ping(DoNotRelease).drained(7),
-			"mark-for-release [10.0.0.8] of slot 7; unmark [0.0.0.0] of slot 0",
-		},
+		"suspended, then used": {atRest(8, 4).suspended(7).used(7), "publish 7"},
+		"drained: mark":        {atRest(8, 4).suspended(7).ping(DoNotRelease).drained(7), "mark-for-release 7; unmark ping"},
 		"one of two drained: the ping stays": {
-			atRest(8, 4).suspended(6, 7).ping(DoNotRelease).drained(7), "mark-for-release [10.0.0.8] of slot 7",
+			atRest(8, 4).suspended(6, 7).ping(DoNotRelease).drained(7), "mark-for-release 7",
 		},
 		"marked: wait": {atRest(8, 4).releasing(MarkedForRelease, 7), ""},
 		"ready: withdraw and release": {
-			atRest(8, 4).releasing(ReadyForRelease, 7),
-			"withdraw [10.0.0.8] of slot 7; release [10.0.0.8] of slot 7; mark-released [10.0.0.8] of slot 7",
+			atRest(8, 4).releasing(ReadyForRelease, 7), "withdraw 7; release 7; mark-released 7",
 		},
 		"two ready: two writes": {
 			atRest(8, 4).releasing(ReadyForRelease, 6, 7),
-			"withdraw [10.0.0.7] of slot 6; withdraw [10.0.0.8] of slot 7; release [10.0.0.7] of slot 6; release [10.0.0.8] of slot 7; " +
-				"mark-released [10.0.0.7] of slot 6; mark-released [10.0.0.8] of slot 7",
+			"withdraw 6; withdraw 7; release 6; release 7; mark-released 6; mark-released 7",
 		},
 		"release failed": {atRest(6, 4).held(6).handshake(ReadyForRelease, 6).releaseFailed(6), ""},
 		"release failed, another excess": {
-			atRest(8, 4).held(9).handshake(ReadyForRelease, 9).releaseFailed(9).excess(1), "suspend [10.0.0.8] of slot 7",
+			atRest(8, 4).held(9).handshake(ReadyForRelease, 9).releaseFailed(9).excess(1), "suspend 7",
 		},
-		"do-not-release: cancel": {
-			atRest(8, 4).releasing(DoNotRelease, 7), "publish [10.0.0.8] of slot 7; unmark [10.0.0.8] of slot 7",
-		},
-		"needed: cancel before acquiring": {
-			atRest(7, 5).releasing(ReadyForRelease, 6), "publish [10.0.0.7] of slot 6; unmark [10.0.0.7] of slot 6",
-		},
+		"do-not-release: cancel":          {atRest(8, 4).releasing(DoNotRelease, 7), "publish 7; unmark 7"},
+		"needed: cancel before acquiring": {atRest(7, 5).releasing(ReadyForRelease, 6), "publish 6; unmark 6"},
 		"withdrawn, needed: release": {
-			atRest(6, 5).held(6).handshake(ReadyForRelease, 6),
-			"release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6; acquire slot 7",
+			atRest(6, 5).held(6).handshake(ReadyForRelease, 6), "release 6; mark-released 6; acquire 7",
 		},
-		"do-not-release, not held: stay suspended": {
-			atRest(6, 4).releasing(DoNotRelease, 9).refused(9), "unmark [10.0.0.10] of slot 9",
-		},
-		"released, still published": {atRest(6, 4).handshake(Released, 5), "unmark [10.0.0.6] of slot 5"},
-		"ready, not held: withdraw": {
-			atRest(6, 4).releasing(ReadyForRelease, 9), "withdraw [10.0.0.10] of slot 9; mark-released [10.0.0.10] of slot 9",
-		},
-		"ready, not held, used: restore": {
-			atRest(6, 4).releasing(ReadyForRelease, 9).used(9), "restore [10.0.0.10] of slot 9",
-		},
-		"number reserved by the sidecar": {
-			atRest(6, 5).lost(6).refused(6), "release [10.0.0.7] of slot 6; acquire slot 7",
-		},
-		"killed after withdraw": {
-			atRest(6, 4).held(6).handshake(ReadyForRelease, 6), "release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6",
-		},
-		"killed after release":                              {atRest(6, 4).handshake(ReadyForRelease, 6), "mark-released [10.0.0.7] of slot 0"},
-		"released, still held":                              {atRest(6, 4).held(6).handshake(Released, 6), ""},
-		"lost slot":                                         {atRest(6, 4).lost(6), "restore [10.0.0.7] of slot 6"},
-		"lost slot, restore refused":                        {atRest(6, 4).lost(6).refused(6), "release [10.0.0.7] of slot 6"},
-		"lost slot of a pod, refused":                       {atRest(6, 4).lost(6).refused(6).podIPs(6), "report AddressNotHeld 10.0.0.7"},
-		"lost slot, restore refused, pods not listed":       {atRest(6, 4).lost(6).refused(6).podsPending(), ""},
-		"outside the ranges, not published":                 {atRest(6, 4).held(6).outside(6), "release [10.0.0.7] of slot 6"},
-		"outside the ranges, not published, release failed": {atRest(6, 4).held(6).outside(6).releaseFailed(6), ""},
-		"outside the ranges, new CiliumNode": {
+		"do-not-release, not held":               {atRest(6, 4).releasing(DoNotRelease, 9).refused(9), "unmark 9"},
+		"released, still published":              {atRest(6, 4).handshake(Released, 5), "unmark 5"},
+		"ready, not held: withdraw":              {atRest(6, 4).releasing(ReadyForRelease, 9), "withdraw 9; mark-released 9"},
+		"ready, not held, used: restore":         {atRest(6, 4).releasing(ReadyForRelease, 9).used(9), "restore 9"},
+		"number reserved by the sidecar":         {atRest(6, 5).lost(6).refused(6), "release 6; acquire 7"},
+		"killed after withdraw":                  {atRest(6, 4).held(6).handshake(ReadyForRelease, 6), "release 6; mark-released 6"},
+		"killed after release":                   {atRest(6, 4).handshake(ReadyForRelease, 6), "mark-released [10.0.0.7] of slot 0"},
+		"released, still held":                   {atRest(6, 4).held(6).handshake(Released, 6), ""},
+		"lost slot":                              {atRest(6, 4).lost(6), "restore 6"},
+		"lost slot, refused":                     {atRest(6, 4).lost(6).refused(6), "release 6"},
+		"lost slot of a pod, refused":            {atRest(6, 4).lost(6).refused(6).podIPs(6), "AddressNotHeld 6"},
+		"lost slot, refused, pods not listed":    {atRest(6, 4).lost(6).refused(6).podsPending(), ""},
+		"outside, not published":                 {atRest(6, 4).held(6).outside(6), "release 6"},
+		"outside, not published, release failed": {atRest(6, 4).held(6).outside(6).releaseFailed(6), ""},
+		"outside, new node": {
 			held(0, 1, 2, 3).outside(0, 1, 2, 3),
-			"release [10.0.0.1] of slot 0; release [10.0.0.2] of slot 1; release [10.0.0.3] of slot 2; release [10.0.0.4] of slot 3; " +
-				"acquire slot 4; acquire slot 5; acquire slot 6",
+			"release 0; release 1; release 2; release 3; acquire 4; acquire 5; acquire 6",
 		},
-		"outside the ranges, new CiliumNode, pods": {
+		"outside, new node, pods": {
 			held(0, 1, 2, 3).outside(0, 1, 2, 3).pods(1).podIPs(2),
-			"release [10.0.0.1] of slot 0; release [10.0.0.2] of slot 1; release [10.0.0.4] of slot 3; " +
-				"acquire slot 4; acquire slot 5; acquire slot 6; report AddressOutsideRange 10.0.0.3",
+			"release 0; release 1; release 3; acquire 4; acquire 5; acquire 6; AddressOutsideRange 2",
 		},
-		"outside the ranges, new CiliumNode, pods, first publication": {
+		"outside, new node, first publication": {
 			held(0, 1, 2, 3).outside(0).dual(0).pods(1).podIPs(0),
-			"suspend [10.0.0.1] of slot 0; publish [10.0.0.2] of slot 1; publish [10.0.0.3] of slot 2; publish [10.0.0.4] of slot 3; " +
-				"acquire slot 4; acquire slot 5; report AddressOutsideRange 10.0.0.1",
+			"suspend 0; publish 1; publish 2; publish 3; acquire 4; acquire 5; AddressOutsideRange 0",
 		},
-		"outside the ranges, new CiliumNode, more slots of pods than needed": {
+		"outside, new node, many slots of pods": {
 			held(0, 1, 2, 3, 4, 5).outside(0, 1, 2, 3).podIPs(0, 1, 2, 3),
-			"acquire slot 6; report AddressOutsideRange 10.0.0.1; report AddressOutsideRange 10.0.0.2; " +
-				"report AddressOutsideRange 10.0.0.3; report AddressOutsideRange 10.0.0.4",
+			"acquire 6; AddressOutsideRange 0; AddressOutsideRange 1; AddressOutsideRange 2; AddressOutsideRange 3",
 		},
-		"outside the ranges, new CiliumNode, max-allocate slots of pods": {
+		"outside, new node, max-allocate": {
 			held(0, 1, 2, 3).outside(0, 1, 2, 3).podIPs(0, 1, 2, 3).with(func(f *fixture) { f.MaxAllocate = 4 }),
-			"acquire slot 4; acquire slot 5; acquire slot 6; report AddressOutsideRange 10.0.0.1; " +
-				"report AddressOutsideRange 10.0.0.2; report AddressOutsideRange 10.0.0.3; report AddressOutsideRange 10.0.0.4",
+			"acquire 4; acquire 5; acquire 6; AddressOutsideRange 0; AddressOutsideRange 1; AddressOutsideRange 2; AddressOutsideRange 3",
 		},
-		"outside the ranges, new CiliumNode, pods not listed": {
-			held(0, 1).outside(0, 1).podIPs().podsPending(), "acquire slot 2; acquire slot 3; acquire slot 4",
+		"outside, new node, pods not listed": {
+			held(0, 1).outside(0, 1).podIPs().podsPending(), "acquire 2; acquire 3; acquire 4",
 		},
-		"outside the ranges, published, of a pod": {
-			atRest(7, 4).outside(6).pods(1).podIPs(6), "suspend [10.0.0.7] of slot 6; report AddressOutsideRange 10.0.0.7",
+		"outside, published, of a pod": {atRest(7, 4).outside(6).pods(1).podIPs(6), "suspend 6; AddressOutsideRange 6"},
+		"outside, free":                {atRest(7, 4).outside(6).with(func(f *fixture) { f.ReleaseExcess = false }), "suspend 6"},
+		"outside, free, and needed":    {atRest(6, 4).outside(5).suspended(5), "mark-for-release ping; acquire 6"},
+		"outside, ready": {
+			atRest(7, 4).outside(6).releasing(ReadyForRelease, 6), "withdraw 6; release 6; mark-released 6",
 		},
-		"outside the ranges, free": {
-			atRest(7, 4).outside(6).with(func(f *fixture) { f.ReleaseExcess = false }), "suspend [10.0.0.7] of slot 6",
-		},
-		"outside the ranges, free, and needed": {
-			atRest(6, 4).outside(5).suspended(5), "mark-for-release [0.0.0.0] of slot 0; acquire slot 6",
-		},
-		"outside the ranges, ready": {
-			atRest(7, 4).outside(6).releasing(ReadyForRelease, 6),
-			"withdraw [10.0.0.7] of slot 6; release [10.0.0.7] of slot 6; mark-released [10.0.0.7] of slot 6",
-		},
-		"outside the ranges, do-not-release": {
-			atRest(7, 4).outside(6).releasing(DoNotRelease, 6), "unmark [10.0.0.7] of slot 6",
-		},
-		"outside the ranges, used": {
+		"outside, do-not-release": {atRest(7, 4).outside(6).releasing(DoNotRelease, 6), "unmark 6"},
+		"outside, used": {
 			atRest(6, 4).outside(0, 1).handshake(MarkedForRelease, 1),
-			"suspend [10.0.0.1] of slot 0; suspend [10.0.0.2] of slot 1; unmark [10.0.0.2] of slot 1; " +
-				"report AddressOutsideRange 10.0.0.1; report AddressOutsideRange 10.0.0.2",
+			"suspend 0; suspend 1; unmark 1; AddressOutsideRange 0; AddressOutsideRange 1",
 		},
-		"outside the ranges, used and suspended": {
-			atRest(6, 4).outside(0).suspended(0), "report AddressOutsideRange 10.0.0.1",
-		},
-		"outside the ranges, used, not published": {
-			atRest(6, 4).outside(0).withdrawn(0), "suspend [10.0.0.1] of slot 0; report AddressOutsideRange 10.0.0.1",
-		},
-		"outside the ranges, another slot lost": {
-			atRest(6, 4).outside(0).used(9),
-			"suspend [10.0.0.1] of slot 0; restore [10.0.0.10] of slot 9; report AddressOutsideRange 10.0.0.1",
-		},
-		"in the ranges again":              {atRest(6, 4).suspended(0), "publish [10.0.0.1] of slot 0"},
-		"no configuration":                 {atRest(6, 4).held(6).unconfigured(), ""},
-		"no configuration, new CiliumNode": {held(0, 1, 2, 3, 4).unconfigured(), ""},
+		"outside, used and suspended":  {atRest(6, 4).outside(0).suspended(0), "AddressOutsideRange 0"},
+		"outside, used, not published": {atRest(6, 4).outside(0).withdrawn(0), "suspend 0; AddressOutsideRange 0"},
+		"outside, another slot lost":   {atRest(6, 4).outside(0).used(9), "suspend 0; restore 9; AddressOutsideRange 0"},
+		"in the ranges again":          {atRest(6, 4).suspended(0), "publish 0"},
+		"no configuration":             {atRest(6, 4).held(6).unconfigured(), ""},
+		"no configuration, new node":   {held(0, 1, 2, 3, 4).unconfigured(), ""},
 		"two families, one ready": {
 			atRest(8, 4).dual(7).releasing(ReadyForRelease, 7).with(func(f *fixture) {
 				f.Pool[ipv6(7)], f.Handshakes[ipv6(7)] = EntryOf(7, true), MarkedForRelease
@@ -375,22 +332,34 @@ func TestPlan(t *testing.T) {
 			atRest(8, 4).dual(7).releasing(ReadyForRelease, 7).with(func(f *fixture) {
 				f.Pool[ipv6(7)], f.Handshakes[ipv6(7)] = EntryOf(7, true), DoNotRelease
 			}),
-			"publish [10.0.0.8] of slot 7; publish [fd00::7] of slot 7; unmark [10.0.0.8] of slot 7; unmark [fd00::7] of slot 7",
+			"publish 7; publish 7/IPv6; unmark 7; unmark 7/IPv6",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := tt.plan()
 			var got []string
 			for _, a := range plan.Actions() {
-				got = append(got, a.String())
+				got = append(got, text(a))
 			}
 			for _, r := range plan.Reports {
-				got = append(got, fmt.Sprintf("report %s %s", r.Reason, r.IP))
+				got = append(got, fmt.Sprintf("%s %d", r.Reason, r.IP.As4()[3]-1))
 			}
 			if got := strings.Join(got, "; "); got != tt.want {
 				t.Errorf("got\n  %s\nwant\n  %s", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestActionString(t *testing.T) {
+	for want, a := range map[string]Action{
+		"acquire slot 3":                            {Kind: Acquire, Slot: 3},
+		"release [10.0.0.4 fd00::3] of slot 3":      {Kind: Release, Slot: 3, IPs: []netip.Addr{ip(3), ipv6(3)}},
+		"restore [10.0.0.4] with fd00::3 of slot 3": {Kind: Restore, Slot: 3, IPs: []netip.Addr{ip(3)}, Also: ipv6(3)},
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("got %q; want %q", got, want)
+		}
 	}
 }
 
