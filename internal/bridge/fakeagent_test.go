@@ -34,7 +34,7 @@ func startAgent(ctx context.Context, f *fixture, interval time.Duration) *fakeAg
 		a.allocate(owner)
 	}
 	a.work.Go(func() {
-		for sleep(a.ctx, interval, nil); a.ctx.Err() == nil; sleep(a.ctx, interval, nil) {
+		for sleep(a.ctx, interval); a.ctx.Err() == nil; sleep(a.ctx, interval) {
 			a.writeStatus()
 		}
 	})
@@ -82,7 +82,7 @@ func (a *fakeAgent) addPod(life time.Duration) {
 	bound := time.Now()
 	a.work.Go(func() {
 		wait, address := time.Second, ""
-		for sleep(a.ctx, 200*time.Millisecond, nil); a.ctx.Err() == nil; sleep(a.ctx, wait, nil) {
+		for sleep(a.ctx, 200*time.Millisecond); a.ctx.Err() == nil; sleep(a.ctx, wait) {
 			if address = a.allocate("default/pod"); address != "" {
 				break
 			}
@@ -95,7 +95,7 @@ func (a *fakeAgent) addPod(life time.Duration) {
 		a.started = append(a.started, time.Since(bound))
 		a.f.mu.Unlock()
 		if life > 0 {
-			sleep(a.ctx, life, nil)
+			sleep(a.ctx, life)
 			a.f.mu.Lock()
 			delete(a.allocated, address)
 			a.f.mu.Unlock()
@@ -113,10 +113,8 @@ func (f *fixture) changePods(by int) {
 	}
 }
 
-// sleep sleeps until a delay has passed or wake has a value.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+func sleep(ctx context.Context, d time.Duration) {
 	select {
-	case <-wake:
 	case <-ctx.Done():
 	case <-time.After(d):
 	}

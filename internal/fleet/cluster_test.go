@@ -119,7 +119,8 @@ func TestPods(t *testing.T) {
 	}
 	bridge := func(name, app, ready string, deleted any) {
 		conditions := []any{apiserver.Object{"type": "Initialized", "status": "True"}, apiserver.Object{"type": "Ready", "status": ready}}
-		pod(name, "kube-system", apiserver.Object{nameLabel: app}, apiserver.Object{"nodeName": "on-" + name}, apiserver.Object{"conditions": conditions}, deleted)
+		pod(name, "kube-system", apiserver.Object{nameLabel: app}, apiserver.Object{"nodeName": "on-" + name},
+			apiserver.Object{"conditions": conditions}, deleted)
 	}
 	bridge("a", bridgeName, "True", nil)
 	bridge("b", bridgeName, "False", nil)

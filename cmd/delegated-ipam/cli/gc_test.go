@@ -67,29 +67,31 @@ func TestGCPool(t *testing.T) {
 }
 
 func TestGCRelease(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
-		"GET /v1/ipam":             lists(oldPod + "," + youngPod + "," + unknown),
-		"DELETE /v1/ipam/10.0.0.1": {{code: 200}},
-	})
-	s.dependencies().exec(t, "gc", "--unused-for=1h", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.1 of pool default\n")
-}
-
-// One DEL releases all addresses of an attachment that keeps an excluded one.
-func TestGCExcluded(t *testing.T) {
+	// One DEL releases all addresses of an attachment that keeps an excluded one.
 	const excluded = `{"owner":"excluded:10.0.0.1","pool":"default","state":"held","claims":[],"excluded":true,"created":"2026-02-20T12:00:00.000Z",` +
 		`"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]}`
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(excluded + "," + unknown), "DELETE /v1/ipam/10.0.0.1": {{code: 200}}})
-	s.dependencies().exec(t, "gc", "--owner=excluded:*", "--yes").wants(t, cmdline.ExitOK, "released 10.0.0.1 of pool default\n")
-	if o := s.dependencies().exec(t, "list"); !strings.Contains(o.stdout, "excluded: no owner gets it") {
-		t.Errorf("it printed\n%s", o.stdout)
+	const released = "released 10.0.0.1 of pool default\n"
+	for name, tt := range map[string]struct {
+		list, flag string
+		del        response
+		code       int
+		stdout     string
+		words      []string
+	}{
+		"condition": {oldPod + "," + youngPod + "," + unknown, "--unused-for=1h", response{code: 200}, cmdline.ExitOK, released, nil},
+		"excluded":  {excluded + "," + unknown, "--owner=excluded:*", response{code: 200}, cmdline.ExitOK, released, nil},
+		"DEL fails": {
+			oldPod, "--older-than=1s", jsonResponse(500, `"DEL failed"`), cmdline.ExitFailed, "",
+			[]string{"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(tt.list), "DELETE /v1/ipam/10.0.0.1": {tt.del}})
+			s.dependencies().exec(t, "gc", tt.flag, "--yes").wants(t, tt.code, tt.stdout, tt.words...)
+			o := s.dependencies().exec(t, "list")
+			if got := strings.Contains(o.stdout, "excluded: no owner gets it"); got != (name == "excluded") {
+				t.Errorf("it printed\n%s", o.stdout)
+			}
+		})
 	}
-}
-
-func TestGCReleaseFails(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
-		"GET /v1/ipam":             lists(oldPod),
-		"DELETE /v1/ipam/10.0.0.1": {jsonResponse(500, `"DEL failed"`)},
-	})
-	s.dependencies().exec(t, "gc", "--older-than=1s", "--yes").wants(t, cmdline.ExitFailed, "",
-		"release 10.0.0.1 of pool default: DEL failed\n", "1 of 1 addresses were not released")
 }

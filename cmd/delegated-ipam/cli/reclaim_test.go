@@ -3,41 +3,12 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 )
-
-func TestReclaimUsage(t *testing.T) {
-	for name, c := range map[string]struct {
-		args string
-		want []string
-	}{
-		"no node":                   {"", []string{"--node", "--from", "expected one of them"}},
-		"node and file":             {"--node=a --from=f --yes", []string{"expected one of them"}},
-		"not confirmed":             {"--node=a", []string{"--yes-the-node-is-gone=a", "--dry-run"}},
-		"another node confirmed":    {"--node=a --yes-the-node-is-gone=b", []string{"--yes-the-node-is-gone=a", `got "b"`}},
-		"node confirmed by --yes":   {"--node=a --yes", []string{"--yes-the-node-is-gone to confirm --node"}},
-		"file not confirmed":        {"--from=f", []string{"--yes", "--dry-run"}},
-		"file confirmed by a name":  {"--from=f --yes-the-node-is-gone=a", []string{"--yes to confirm --from"}},
-		"owners of a file":          {"--from=f --yes --owner=router", []string{"--owner is for --node"}},
-		"report of a node":          {"--node=a --yes-the-node-is-gone=a --report=r", []string{"--report", "--from"}},
-		"report of a dry run":       {"--from=f --dry-run --report=r", []string{"--report", "--dry-run"}},
-		"negative generations":      {"--node=a --dry-run --generations=-1", []string{"--generations"}},
-		"no owner":                  {"--node=a --dry-run --owner=", []string{"at least one owner"}},
-		"numbers backwards":         {"--node=a --dry-run --owner=ciliumnode-7..3", []string{"ciliumnode-7..3", "FIRST..LAST"}},
-		"argument":                  {"worker-7", []string{"expected no argument"}},
-		"option of serve, no value": {"--node=a --dry-run --plugin-timeout=0s", []string{"--plugin-timeout"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := testDependencies(nil).exec(t, append([]string{"reclaim"}, strings.Fields(c.args)...)...)
-			o.wants(t, cmdline.ExitUsage, "", c.want...)
-		})
-	}
-}
 
 // A list that is too old, or of the future, is not evidence that a node was removed.
 func TestReclaimListAge(t *testing.T) {

@@ -111,7 +111,8 @@ func TestReleaseAllProgress(t *testing.T) {
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	// Two lists without a change take less than the timeout, all of them together much more.
-	advancing(s.dependencies(), 2*time.Second).exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, cmdline.ExitOK, "released 10.0.0.4 of pool default\n")
+	d := advancing(s.dependencies(), 2*time.Second)
+	d.exec(t, "release", "--all", "--yes", "--timeout=5s").wants(t, cmdline.ExitOK, "released 10.0.0.4 of pool default\n")
 }
 
 func TestReleaseAllInterrupted(t *testing.T) {

@@ -91,40 +91,6 @@ func TestServeAllOptions(t *testing.T) {
 	equal(t, got, want)
 }
 
-func TestServeUsage(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args  []string
-		words []string
-	}{
-		"release delay without a unit":   {[]string{"--release-delay=banana"}, []string{"--release-delay", `"banana"`, "a duration with its unit"}},
-		"negative release delay":         {[]string{"--release-delay=-1s"}, []string{"--release-delay", "-1s", "0s or more"}},
-		"count in words":                 {[]string{"--max-queued-requests=many"}, []string{"--max-queued-requests", `"many"`, "a whole number"}},
-		"mode not octal":                 {[]string{"--socket-mode=rw"}, []string{"--socket-mode", `"rw"`, "such as 0660"}},
-		"mode with other bits":           {[]string{"--socket-mode=4660"}, []string{"--socket-mode", `"4660"`, "0777"}},
-		"router address malformed":       {[]string{"--local-router-ipv4=banana"}, []string{"--local-router-ipv4", `"banana"`, "an IPv4 address"}},
-		"router address of other family": {[]string{"--local-router-ipv4=fd00::1"}, []string{"--local-router-ipv4", `"fd00::1"`, "an IPv4 address"}},
-		"range malformed":                {[]string{"--ipv6-range=fd00::/200"}, []string{"--ipv6-range", `"fd00::/200"`, "an IPv6 prefix"}},
-		"bool malformed":                 {[]string{"--enable-ipv6=perhaps"}, []string{"--enable-ipv6", `"perhaps"`, "true or false"}},
-		"pool without network":           {[]string{"--pool=blue"}, []string{"--pool", `"blue"`, "name=network"}},
-		"pool twice":                     {[]string{"--pool=a=x", "--pool=a=y"}, []string{"--pool", `"a=y"`, "each pool once"}},
-		"unknown log level":              {[]string{"--log-level=loud"}, []string{"--log-level", `"loud"`, "one of error, warning, info, debug, trace"}},
-		"log level panic":                {[]string{"--log-level=panic"}, []string{"--log-level", `"panic"`}},
-		"unknown log format":             {[]string{"--log-format=xml"}, []string{"--log-format", `"xml"`, "text, json"}},
-		"user ID malformed":              {[]string{"--allow-uids=root!"}, []string{"--allow-uids", `"root!"`, "numbers"}},
-		"negative group ID":              {[]string{"--allow-gids=-1"}, []string{"--allow-gids", `"-1"`, "numbers"}},
-		"interface name too long":        {[]string{"--cni-ifname=an-interface-name"}, []string{"--cni-ifname", `"an-interface-name"`, "15 characters"}},
-		"unknown flag":                   {[]string{"--colour=red"}, []string{"--colour"}},
-		"flag without value":             {[]string{"--owners"}, []string{"--owners"}},
-		"no config-dir":                  {[]string{"--config-dir=/nowhere"}, []string{"--config-dir", "/nowhere"}},
-		"argument":                       {[]string{"now"}, []string{`"now"`, "no argument"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, o := serve(t, nil, append([]string{"--node-name=n"}, tt.args...)...)
-			o.wants(t, cmdline.ExitUsage, "", append(tt.words, "Run 'delegated-ipam serve --help'")...)
-		})
-	}
-}
-
 func TestServeFails(t *testing.T) {
 	d := testDependencies(nil)
 	d.serve = func(context.Context, sidecar.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
