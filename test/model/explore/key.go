@@ -58,26 +58,23 @@ func (e *encoder) addr(a netip.Addr) {
 	e.b = append(e.b, byte(a.BitLen()), b[15])
 }
 
-func (e *encoder) addrs(list []netip.Addr) {
-	e.num(len(list))
-	for _, a := range list {
-		e.addr(a)
+// list appends the number of elements, and each.
+func list[T any](e *encoder, all []T, each func(T)) {
+	e.num(len(all))
+	for _, x := range all {
+		each(x)
 	}
 }
 
-func (e *encoder) families(list []record.Family) {
-	e.num(len(list))
-	for _, f := range list {
-		e.b = append(e.b, f[3])
-	}
+func (e *encoder) addrs(all []netip.Addr) { list(e, all, e.addr) }
+
+func (e *encoder) families(all []record.Family) {
+	list(e, all, func(f record.Family) { e.b = append(e.b, f[3]) })
 }
 
 func (e *encoder) inv(inv call.Invocation) {
 	e.str(short(inv.ContainerID))
-	e.num(len(inv.Requested))
-	for _, p := range inv.Requested {
-		e.addr(p.Addr())
-	}
+	list(e, inv.Requested, func(p netip.Prefix) { e.addr(p.Addr()) })
 	e.bools(inv.StoreProven, inv.AddRefused)
 	e.time(inv.AddActsUntil)
 }
@@ -95,10 +92,7 @@ func (e *encoder) record(r *record.Record) {
 	e.addrs(r.GivenUp)
 	e.str(r.BootID)
 	e.time(r.ReleaseAt)
-	e.num(len(r.Invocations))
-	for _, inv := range r.Invocations {
-		e.inv(inv)
-	}
+	list(e, r.Invocations, e.inv)
 }
 
 func (e *encoder) owner(o *owner, verifyInterval bool) {
@@ -135,21 +129,22 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.addrs(t.outside)
 	e.addrs(t.kept)
 	e.record(o.run.start.Rec)
-	e.num(len(o.run.had))
-	for _, had := range o.run.had {
-		e.bools(had.ok, had.err != nil)
-		if had.err != nil {
-			e.str(had.err.Error())
-		}
-		e.addrs(had.ips)
-		if had.at != 0 {
-			e.moment(had.at)
-		}
-		if had.other.Owner != "" {
-			e.str(had.other.Owner)
-			e.bools(had.other.Lost)
-			e.addrs(had.other.Addresses)
-		}
+	list(e, o.run.had, e.outcome)
+}
+
+func (e *encoder) outcome(o outcome) {
+	e.bools(o.ok, o.err != nil)
+	if o.err != nil {
+		e.str(o.err.Error())
+	}
+	e.addrs(o.ips)
+	if o.at != 0 {
+		e.moment(o.at)
+	}
+	if o.other.Owner != "" {
+		e.str(o.other.Owner)
+		e.bools(o.other.Lost)
+		e.addrs(o.other.Addresses)
 	}
 }
 

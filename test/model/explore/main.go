@@ -10,7 +10,6 @@ import (
 	"os"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,7 +54,7 @@ func (x *explorer) restOf(w *world) rest {
 	return finished
 }
 
-// outcomeOf is the result of a search.
+// searchResult is the result of a search.
 type searchResult struct {
 	states, depth int
 	trace         []string
@@ -209,17 +208,11 @@ func main() {
 	only := flag.String("only", "", "the configurations to explore: a regular expression")
 	exact := flag.Bool("exact", false, "only is a name")
 	limit := flag.Int("limit", 20_000_000, "the most states of one configuration")
-	cpu := flag.String("cpuprofile", "", "profile")
 	calls := flag.Int("calls", 0, "other number of requests")
 	faults := flag.Int("faults", -1, "other number of faults")
 	diagram := flag.String("diagram", "", "the page whose diagram of states has all transitions that were seen")
 	draw := flag.Bool("draw", false, "write the diagram")
 	flag.Parse()
-	if *cpu != "" {
-		f, _ := os.Create(*cpu)
-		_ = pprof.StartCPUProfile(f)
-		defer pprof.StopCPUProfile()
-	}
 	matches := regexp.MustCompile(*only)
 	failed, seen := false, map[transition]bool{}
 	for _, c := range configs() {
@@ -249,7 +242,6 @@ func main() {
 			failed = true
 		}
 	}
-	pprof.StopCPUProfile()
 	if failed {
 		os.Exit(1)
 	}

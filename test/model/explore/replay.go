@@ -147,24 +147,20 @@ func (x *explorer) operation(w *world, i int, r *run) *protocol.Operation {
 
 func (x *explorer) do(op *protocol.Operation, t task) error {
 	ofContainer := protocol.OfContainer(op.Owner)
-	switch t.action {
-	case protocol.Allocate, protocol.Release:
-		if ofContainer && t.action == protocol.Allocate {
-			return op.Add(nil)
-		} else if ofContainer {
-			return op.Del()
-		}
-	}
-	switch t.action {
-	case protocol.Allocate:
+	switch {
+	case t.action == protocol.Allocate && ofContainer:
+		return op.Add(nil)
+	case t.action == protocol.Allocate:
 		return op.Allocate(protocol.Want{Families: t.families, Any: true})
-	case protocol.Restore:
+	case t.action == protocol.Restore:
 		return op.Allocate(protocol.Want{Families: t.families, Required: []netip.Addr{t.ip}})
-	case protocol.Release:
+	case t.action == protocol.Release && ofContainer:
+		return op.Del()
+	case t.action == protocol.Release:
 		return op.Release(t.ip, false)
-	case protocol.Exclude:
+	case t.action == protocol.Exclude:
 		return op.Keep(t.inv, t.ip)
-	case protocol.Cleanup:
+	case t.action == protocol.Cleanup:
 		return op.EndCooldown()
 	}
 	return op.Reconcile()
