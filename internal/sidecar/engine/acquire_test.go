@@ -17,12 +17,11 @@ import (
 )
 
 func TestAcquire(t *testing.T) {
-	run(t, "new owner: DEL before ADD", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "new owner: DEL before ADD", nil, func(f *fixture) {
 		a := f.allocate("router")
 		f.wantSteps("write adding, DEL, ADD[], write held")
 		if got := fmt.Sprint(a.Addrs(), a.Claims); got != "[10.0.0.1 fd00::1] [ipv4 ipv6]" {
-			t.Errorf("got %s; want an address and a claim of both families", got)
+			f.t.Errorf("got %s; want an address and a claim of both families", got)
 		}
 	})
 	for name, c := range map[string]struct {
@@ -35,46 +34,37 @@ func TestAcquire(t *testing.T) {
 		// Its second ADD would allocate a second address.
 		"calico: DEL before ADD": {withProfile(pluginProfile("calico-ipam")), "write adding, DEL, ADD[], write held"},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, c.setup)
+		run(t, name, with(c.setup), func(f *fixture) {
 			f.allocate("router")
 			f.wantSteps(c.steps)
 		})
 	}
-	run(t, "no network configuration", func(t *testing.T) {
-		f := newFixture(t)
-		f.node.networkErr = errors.New("no CNI configuration in /etc/cni/net.d")
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "/etc/cni/net.d")
-		f.wantSteps("")
-	})
-	run(t, "no plugin", func(t *testing.T) {
-		f := newFixture(t)
-		f.node.pluginErr = errors.New("no plugin in /opt/cni/bin")
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "/opt/cni/bin")
-		f.wantSteps("")
-	})
-	run(t, "container ID of another attachment", func(t *testing.T) {
-		f := newFixture(t, bluePool)
+	for name, s := range map[string]setup{
+		"no network configuration": func(n *fakeNode, _ *Options) { n.networkErr = errors.New("none in /opt/cni") },
+		"no plugin":                func(n *fakeNode, _ *Options) { n.pluginErr = errors.New("none in /opt/cni") },
+	} {
+		run(t, name, with(s), func(f *fixture) {
+			f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "none in /opt/cni")
+			f.wantSteps("")
+		})
+	}
+	run(t, "container ID of another attachment", with(bluePool), func(f *fixture) {
 		f.allocate("router")
 		f.node.networks["blue"] = "net"
-		err := f.tryAllocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
-		f.wantError(err, protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
+		f.wantError(f.try(AllocateRequest{Owner: "router", Pool: "blue"}), protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
 	})
-	run(t, "write of adding fails", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "write of adding fails", nil, func(f *fixture) {
 		f.inject(always(writeFailed, "write adding"))
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal", "no space left")
 		f.wantSteps("write adding, remove")
 	})
-	run(t, "write of held fails", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "write of held fails", nil, func(f *fixture) {
 		f.inject(always(writeFailed, "write held"))
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal")
 		f.wantSteps("write adding, DEL, ADD[], write held, write adding, DEL, remove")
 		f.wantStored(0)
 	})
-	run(t, "no DEL while the disk may have held", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "no DEL while the disk may have held", with(checkedPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.inject(func(step string) fault { // held is durable, and the write that would undo it fails
@@ -90,14 +80,13 @@ func TestAcquire(t *testing.T) {
 		f.steps()
 		f.sleep(time.Hour)
 		if got := f.steps(); strings.Contains(got, "DEL") {
-			t.Errorf("steps %s; want no DEL", got)
+			f.t.Errorf("steps %s; want no DEL", got)
 		}
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantStored(0)
 	})
-	run(t, "two owners do not chase each other's address", func(t *testing.T) {
-		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Requests = []profile.Request{profile.RequestCNIArgs} }))
+	run(t, "two owners do not chase each other's address", with(requestsBy(profile.RequestCNIArgs)), func(f *fixture) {
 		f.allocateFamily("a", record.IPv6)
 		f.allocateFamily("b", record.IPv6)
 		f.clearStore()
@@ -106,14 +95,13 @@ func TestAcquire(t *testing.T) {
 		before := len(strings.Split(f.steps(), ", "))
 		f.sleep(time.Hour)
 		if n := len(strings.Split(f.steps(), ", ")); n > 400 {
-			t.Errorf("%d steps in an hour, after %d at the start; want a back-off", n, before)
+			f.t.Errorf("%d steps in an hour, after %d at the start; want a back-off", n, before)
 		}
 	})
 }
 
 func TestAcquireFailure(t *testing.T) {
-	run(t, "failed ADD is undone", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "failed ADD is undone", nil, func(f *fixture) {
 		for _, injected := range []fault{refused, errorAfter} {
 			f.inject(once("ADD", injected))
 			f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "cilium-agent-router-")
@@ -121,34 +109,29 @@ func TestAcquireFailure(t *testing.T) {
 			f.wantStored(0)
 		}
 	})
-	run(t, "failed ADD is kept until a DEL succeeds", func(t *testing.T) {
-		f := newFixture(t)
-		f.inject(func(step string) fault {
-			return map[string]fault{"ADD": errorAfter, "DEL": notStarted}[step]
-		})
+	run(t, "failed ADD is kept until a DEL succeeds", nil, func(f *fixture) {
+		f.inject(each(map[string]fault{"ADD": errorAfter, "DEL": notStarted}))
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "retried")
 		if l := f.List(); len(l) != 1 || l[0].State != record.Adding {
-			t.Fatalf("list %+v; want one in state adding", l)
+			f.t.Fatalf("list %+v; want one in state adding", l)
 		}
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantNone()
 	})
-	run(t, "timed-out ADD is kept while it may act", func(t *testing.T) {
-		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.AddOutlivesSeconds = 60 }))
+	run(t, "timed-out ADD is kept while it may act", with(hostLocalActsLate), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		l := f.List()
 		if len(l) != 1 {
-			t.Fatalf("list %+v; want the attachment", l)
+			f.t.Fatalf("list %+v; want the attachment", l)
 		}
 		time.Sleep(59 * time.Second)
 		f.setStored(l[0].ContainerID, "10.0.0.9") // the ADD acts late
 		f.sleep(2 * time.Second)
 		f.wantNone()
 	})
-	run(t, "no second ADD before a DEL succeeds", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "no second ADD before a DEL succeeds", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1")
@@ -159,8 +142,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.allocate("router")
 		f.wantHeld("router", "fd00::1")
 	})
-	run(t, "lost attachment gets a DEL after its ADD", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "lost attachment gets a DEL after its ADD", with(checkedPlugin), func(f *fixture) {
 		id := f.allocate("router").ContainerID
 		f.clearStore()
 		f.inject(once("ADD", timeoutBefore))
@@ -176,8 +158,7 @@ func TestAcquireFailure(t *testing.T) {
 }
 
 func TestRequestedAddresses(t *testing.T) {
-	run(t, "lost addresses are requested", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "lost addresses are requested", nil, func(f *fixture) {
 		f.allocate("health")
 		f.allocate("router")
 		f.clearStore()
@@ -187,8 +168,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.wantHeld("router", "10.0.0.2")
 		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
 	})
-	run(t, "prefix length", func(t *testing.T) { // known subnet, else the full length
-		f := newFixture(t)
+	run(t, "prefix length", nil, func(f *fixture) { // known subnet, else the full length
 		f.allocate("router")
 		f.clearStore()
 		var requested []netip.Prefix
@@ -199,24 +179,14 @@ func TestRequestedAddresses(t *testing.T) {
 		})
 		f.allocate("router")
 		if want := "[10.0.0.1/24 fd00::1/64]"; fmt.Sprint(requested) != want {
-			t.Errorf("requested %v; want %s", requested, want)
+			f.t.Errorf("requested %v; want %s", requested, want)
 		}
 		f.restore("health", "10.0.0.40")
 		if want := "[10.0.0.40/32]"; fmt.Sprint(requested) != want {
-			t.Errorf("requested %v; want %s", requested, want)
+			f.t.Errorf("requested %v; want %s", requested, want)
 		}
 	})
-	run(t, "extra address is released", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		f.allocate("router")
-		f.clearStore()
-		f.node.extraAddr = "10.0.0.99"
-		f.steps()
-		_ = f.tryAllocate("router")
-		f.wantStepsPrefix("CHECK, write held, DEL, write adding, ADD[10.0.0.1], write adding, DEL, ADD[]")
-	})
-	run(t, "plugin returns another address", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "plugin returns another address", with(ipv4Only), func(f *fixture) {
 		f.allocate("first")
 		f.allocate("router")
 		f.release("10.0.0.1")
@@ -227,17 +197,9 @@ func TestRequestedAddresses(t *testing.T) {
 		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStored(1)
+		f.wantCounters(Counters{Lost: 1}) // not reacquired
 	})
-	run(t, "changed address is not reacquired", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		f.allocate("router")
-		f.clearStore()
-		f.setStored("a-pod", "10.0.0.1")
-		f.allocate("router")
-		f.wantCounters(Counters{Lost: 1})
-	})
-	run(t, "one of two addresses is taken", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "one of two addresses is taken", nil, func(f *fixture) {
 		f.allocate("first")
 		f.allocate("router")
 		f.release("10.0.0.1", "fd00::1")
@@ -245,14 +207,13 @@ func TestRequestedAddresses(t *testing.T) {
 		f.setStored("a-pod", "10.0.0.2")
 		a := f.allocate("router")
 		if got := fmt.Sprint(a.Addrs()); got != "[10.0.0.1 fd00::2]" {
-			t.Errorf("router has %s; want another IPv4 address and its own fd00::2", got)
+			f.t.Errorf("router has %s; want another IPv4 address and its own fd00::2", got)
 		}
 	})
 }
 
 func TestDuplicate(t *testing.T) {
-	run(t, "ours is released, the other verified", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "ours is released, the other verified", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore() // the plugin now allocates the same address again
 		f.steps()
@@ -261,13 +222,12 @@ func TestDuplicate(t *testing.T) {
 		f.wantStepsPrefix("write adding, DEL, ADD[], DEL, remove, CHECK")
 		f.wantHeld("router", "10.0.0.1")
 		if got := f.Counters().Duplicates; got != 1 {
-			t.Errorf("%d duplicates counted; want one", got)
+			f.t.Errorf("%d duplicates counted; want one", got)
 		}
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.2")
 	})
-	run(t, "the other is verified again if its verification was in progress", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "the other is verified again if its verification was in progress", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		op := f.lock("router")
@@ -278,8 +238,7 @@ func TestDuplicate(t *testing.T) {
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
 	})
-	run(t, "plugin with one address for all", func(t *testing.T) {
-		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.Unique = false }))
+	run(t, "plugin with one address for all", with(changedProfile(func(p *profile.Profile) { p.Unique = false })), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "every attachment", "router", "10.0.0.1")
@@ -287,16 +246,14 @@ func TestDuplicate(t *testing.T) {
 		f.wantCounters(Counters{})
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "in a renamed network", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "in a renamed network", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.node.networks[client.DefaultPool] = "net2"
 		f.clearStore() // one store per network, as host-local has
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "router", "10.0.0.1")
 		f.wantOwners("router")
 	})
-	run(t, "not with a completed release", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "not with a completed release", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(writeFailed, "remove"))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)

@@ -13,43 +13,24 @@ import (
 )
 
 func TestAllocate(t *testing.T) {
-	run(t, "second family", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "second family", nil, func(f *fixture) {
 		f.allocateFamily("health", record.IPv4)
 		f.steps()
 		if a := f.allocateFamily("health", record.IPv6); len(a.Claims) != 2 {
-			t.Fatalf("claims %v; want both families", a.Claims)
+			f.t.Fatalf("claims %v; want both families", a.Claims)
 		}
 		f.wantSteps("CHECK, write held")
 	})
-	run(t, "family without a range", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		err := f.tryAllocateWith(AllocateRequest{Owner: "health", Family: record.IPv6})
-		f.wantError(err, protocol.Failed, "health", "ipv6", "10.0.0.1")
-		f.wantSteps("write adding, DEL, ADD[], DEL, remove")
-		f.wantNone()
-	})
-	run(t, "family added to the configuration while the address is held", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "family added to the configuration while the address is held", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.node.ipv6 = true
 		f.steps()
-		err := f.tryAllocateWith(AllocateRequest{Owner: "health", Family: record.IPv6})
-		f.wantError(err, protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
+		f.wantError(f.try(AllocateRequest{Owner: "health", Family: record.IPv6}), protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
 		f.wantSteps("CHECK")
 		f.release("10.0.0.1")
 		f.allocateFamily("health", record.IPv6)
 	})
-	run(t, "cooldown ends", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, releaseDelay(time.Minute))
-		f.allocate("router")
-		f.release("10.0.0.1")
-		f.allocate("router")
-		f.sleep(time.Hour)
-		f.wantHeld("router", "10.0.0.1")
-	})
-	run(t, "no response from memory after a failed write", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "no response from memory after a failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(writeUnknown, "write releasing"))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "journal")
@@ -60,107 +41,85 @@ func TestAllocate(t *testing.T) {
 		f.restart()
 		f.wantStored(1) // it was allocated again, so the restart releases nothing
 	})
-	run(t, "of several addresses the last is returned", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "of several addresses the last is returned", with(ipv4Only), func(f *fixture) {
 		f.node.extraAddr = "10.0.0.50"
 		if a, _ := f.allocate("router").Address(record.IPv4); a.Addr().String() != "10.0.0.50" {
-			t.Fatalf("got %v; want the last one", a)
+			f.t.Fatalf("got %v; want the last one", a)
 		}
 	})
-	run(t, "generated owners", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "generated owners", nil, func(f *fixture) {
 		a, b := f.allocate(""), f.allocate("")
 		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, protocol.GeneratedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
-			t.Errorf("got %+v and %+v", a.Record, b.Record)
+			f.t.Errorf("got %+v and %+v", a.Record, b.Record)
 		}
 	})
 }
 
 func TestRestore(t *testing.T) {
-	run(t, "held address is verified", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.steps()
-		f.restore("router", "10.0.0.1")
-		f.wantSteps("CHECK")
-	})
-	run(t, "no record", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "no record", nil, func(f *fixture) {
 		f.restore("router", "10.0.0.40")
 		f.wantSteps("write adding, DEL, ADD[10.0.0.40], write held")
 		f.wantHeld("router", "10.0.0.40")
 		if got := fmt.Sprint(f.get("router").Claims); got != "[ipv4]" {
-			t.Errorf("claims %s; want the family of the address", got)
+			f.t.Errorf("claims %s; want the family of the address", got)
 		}
 	})
-	run(t, "address of another owner", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.steps()
+	run(t, "address of another owner", nil, func(f *fixture) {
+		f.given("router")
 		f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Exists, "router", "10.0.0.1")
 		f.wantSteps("")
 	})
-	run(t, "owner holds another address", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.steps()
+	run(t, "owner holds another address", nil, func(f *fixture) {
+		f.given("router")
 		f.wantError(f.tryRestore("router", "10.0.0.9"), protocol.Failed, "10.0.0.1", "10.0.0.9")
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "plugin refuses the address", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "plugin refuses the address", nil, func(f *fixture) {
 		f.setStored("a-pod", "10.0.0.40")
 		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40")
 		f.wantNoAttachment()
 		f.wantStored(1)
 	})
-	run(t, "plugin returns another address", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "plugin returns another address", nil, func(f *fixture) {
 		f.node.profile.Requests = nil
 		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.1")
 		f.wantNone()
 	})
-	run(t, "plugin returns an extra address", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "plugin returns an extra address", nil, func(f *fixture) {
 		f.node.extraAddr = "10.0.0.99"
 		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.99")
 		f.wantNone()
 	})
-	run(t, "CHECK and DEL request the same", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "CHECK and DEL request the same", nil, func(f *fixture) {
 		f.restore("router", "10.0.0.40")
-		var calls []string
-		f.onCall(func(verb string, c call.Call) { calls = append(calls, fmt.Sprint(verb, c.Requested)) })
+		calls := f.recordCalls(func(c call.Call) string { return fmt.Sprint(c.Requested) })
 		f.allocate("router")
 		f.release("10.0.0.40", "fd00::1")
-		if got, want := fmt.Sprint(calls), "[CHECK[10.0.0.40/32] DEL[10.0.0.40/32]]"; got != want {
-			t.Errorf("calls %s; want %s", got, want)
-		}
-	})
-	run(t, "cooldown ends", func(t *testing.T) {
-		f := newFixture(t, releaseDelay(time.Minute))
-		f.allocate("router")
-		f.release("10.0.0.1", "fd00::1")
-		f.restore("router", "10.0.0.1")
-		f.sleep(time.Hour)
-		f.wantHeld("router", "10.0.0.1")
-	})
-	run(t, "plugin has lost its store", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.clearStore()
-		f.restore("router", "10.0.0.1")
-		f.wantHeld("router", "10.0.0.1")
+		f.wantCalls(calls, "CHECK [10.0.0.40/32]", "DEL [10.0.0.40/32]")
 	})
 }
 
+func TestCooldownEnds(t *testing.T) {
+	for name, again := range map[string]func(*fixture){
+		"allocate": func(f *fixture) { f.allocate("router") },
+		"restore":  func(f *fixture) { f.restore("router", "10.0.0.1") },
+	} {
+		run(t, name, with(releaseDelay(time.Minute)), func(f *fixture) {
+			f.allocate("router")
+			f.release("10.0.0.1", "fd00::1")
+			again(f)
+			f.sleep(time.Hour)
+			f.wantHeld("router", "10.0.0.1")
+		})
+	}
+}
+
 func TestExpiration(t *testing.T) {
-	run(t, "unconfirmed attachment is released", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "unconfirmed attachment is released", nil, func(f *fixture) {
 		a := f.allocateExpiring("default/pod")
 		if a.Expiration == nil || a.Expiration.UUID == "" {
-			t.Fatalf("expiration %+v", a.Expiration)
+			f.t.Fatalf("expiration %+v", a.Expiration)
 		}
 		f.sleep(10*time.Minute - time.Second)
 		f.wantHeld("default/pod", "10.0.0.1")
@@ -168,13 +127,12 @@ func TestExpiration(t *testing.T) {
 		f.wantNone()
 		f.wantCounters(Counters{Expired: 1})
 	})
-	run(t, "allocation renews UUID and deadline", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "allocation renews UUID and deadline", nil, func(f *fixture) {
 		first := f.allocateExpiring("default/pod")
 		time.Sleep(9 * time.Minute)
 		second := f.allocateExpiring("default/pod")
 		if first.Expiration.UUID == second.Expiration.UUID {
-			t.Fatalf("both have %s", first.Expiration.UUID)
+			f.t.Fatalf("both have %s", first.Expiration.UUID)
 		}
 		f.sleep(9 * time.Minute)
 		f.wantHeld("default/pod", "10.0.0.1")
@@ -183,65 +141,52 @@ func TestExpiration(t *testing.T) {
 		"allocate without expiration": func(f *fixture) { f.allocate("default/pod") },
 		"restore":                     func(f *fixture) { f.restore("default/pod", "10.0.0.1") },
 	} {
-		run(t, "confirmed by "+name, func(t *testing.T) {
-			f := newFixture(t)
+		run(t, "confirmed by "+name, nil, func(f *fixture) {
 			f.allocateExpiring("default/pod")
 			confirm(f)
 			// A confirmed attachment never expires again.
 			if a := f.allocateExpiring("default/pod"); a.Expiration != nil {
-				t.Fatalf("expiration %+v; want none", a.Expiration)
+				f.t.Fatalf("expiration %+v; want none", a.Expiration)
 			}
 			f.sleep(time.Hour)
 			f.wantHeld("default/pod", "10.0.0.1")
 		})
 	}
-	run(t, "not confirmed by a reacquisition", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "not confirmed by a reacquisition", nil, func(f *fixture) {
 		f.allocateExpiring("default/pod")
 		f.clearStore()
 		f.restart()
 		f.wantHeld("default/pod", "10.0.0.1")
 		if a := f.get("default/pod"); a.Expiration == nil || a.Lost {
-			t.Errorf("after the reacquisition: %+v", a)
+			f.t.Errorf("after the reacquisition: %+v", a)
 		}
 	})
-	run(t, "deadline survives a restart", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "deadline survives a restart", nil, func(f *fixture) {
 		f.allocateExpiring("default/pod")
-		f.node.kill(t, f.Engine)
+		f.node.kill(f.t, f.Engine)
 		time.Sleep(time.Hour)
 		f.start()
 		synctest.Wait()
 		f.wantNone()
 	})
-	run(t, "lost attachment expires", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "lost attachment expires", with(checkedPlugin), func(f *fixture) {
 		f.allocateExpiring("router")
 		f.clearStore()
 		f.inject(once("ADD", refused))
-		f.wantError(f.tryAllocateWith(AllocateRequest{Owner: "router", Expire: true}), protocol.Failed)
+		f.wantError(f.try(AllocateRequest{Owner: "router", Expire: true}), protocol.Failed)
 		f.sleep(time.Hour)
 		f.wantNoAttachment()
 	})
-	run(t, "failed release is retried with a back-off", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "failed release is retried with a back-off, and counted once", with(ipv4Only), func(f *fixture) {
 		f.allocateExpiring("router")
 		f.inject(always(writeFailed, "write releasing"))
 		f.sleep(time.Hour)
 		if n := strings.Count(f.steps(), "write releasing"); n == 0 || n > 100 {
-			t.Errorf("%d tries in an hour; want some, with a back-off", n)
+			f.t.Errorf("%d tries in an hour; want some, with a back-off", n)
 		}
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantStored(0)
-	})
-	run(t, "retried release is counted once", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		f.allocateExpiring("router")
-		f.inject(always(writeFailed, "write releasing"))
-		time.Sleep(time.Hour)
-		f.inject(nil)
-		f.sleep(time.Hour)
 		f.wantCounters(Counters{Expired: 1})
 	})
 }
@@ -271,8 +216,7 @@ func TestFromMemory(t *testing.T) {
 		"being reacquired":          {setAdding, both, false},
 		"disk may have another one": {func(f *fixture) { f.inject(once("write held", writeUnknown)); _ = f.tryRelease("fd00::1") }, ipv4, false},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, verifyInterval(time.Minute), releaseDelay(time.Hour))
+		run(t, name, with(verifyInterval(time.Minute), releaseDelay(time.Hour)), func(f *fixture) {
 			f.allocate("router")
 			if c.after != nil {
 				c.after(f)
@@ -280,7 +224,7 @@ func TestFromMemory(t *testing.T) {
 			f.steps()
 			f.allocateWith(c.request)
 			if got := f.steps(); (got == "") != c.want {
-				t.Errorf("steps: %s", got)
+				f.t.Errorf("steps: %s", got)
 			}
 		})
 	}

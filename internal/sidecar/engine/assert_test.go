@@ -67,6 +67,13 @@ func (f *fixture) wantNone() {
 	f.wantStored(0)
 }
 
+// wantGone is wantNone, and there is no record either.
+func (f *fixture) wantGone() {
+	f.t.Helper()
+	f.wantNone()
+	f.wantRecords(0)
+}
+
 func (f *fixture) wantNoAttachment() { f.t.Helper(); f.wantOwners() }
 
 // wantOwners compares the owners of all attachments, sorted.

@@ -27,7 +27,7 @@ func containerWith(id string) call.Container {
 }
 
 func (s *simulation) network() (name string) {
-	s.withNode(func(n *fakeNode) { name = n.networks[client.DefaultPool] })
+	s.node.with(func(n *fakeNode) { name = n.networks[client.DefaultPool] })
 	return name
 }
 
@@ -41,7 +41,7 @@ func (s *simulation) AddContainer(rt *rapid.T) {
 		id = fmt.Sprint("container-", s.containers.made)
 	}
 	owner := protocol.ContainerOwner(id, "eth0")
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		if n.fault != nil { // a CHECK may report a loss wrongly, and then another address comes
 			s.model.uncertain[owner] = true
 		}

@@ -12,8 +12,7 @@ import (
 
 // A DEL that acts late must not free what its owner gets next.
 func TestLateDel(t *testing.T) {
-	run(t, "of a release", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "of a release", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", timeoutLate))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "ended with an unknown outcome")
@@ -23,8 +22,7 @@ func TestLateDel(t *testing.T) {
 		f.wantStoreAgrees()
 		f.wantStored(1)
 	})
-	run(t, "before a first ADD", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "before a first ADD", with(unknownPlugin), func(f *fixture) {
 		f.inject(once("DEL", timeoutLate))
 		f.allocate("router")
 		f.wantStepsPrefix("write adding, DEL, write adding, ADD[], write held")
@@ -32,8 +30,7 @@ func TestLateDel(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantStoreAgrees()
 	})
-	run(t, "leaves a tombstone while it may act", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "leaves a tombstone while it may act", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", timeoutLate))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
@@ -58,8 +55,7 @@ func TestLateDel(t *testing.T) {
 		"rebooted, store on the node": {profile.StoreNode, rebooted, 0},
 		"rebooted, store on a server": {profile.StoreRemote, rebooted, 1},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, unknownPlugin)
+		run(t, name, with(unknownPlugin), func(f *fixture) {
 			f.node.profile.Store = c.store
 			f.allocate("router")
 			f.inject(once("DEL", killBefore))
@@ -69,8 +65,7 @@ func TestLateDel(t *testing.T) {
 			f.wantGeneration("router", c.generation)
 		})
 	}
-	run(t, "impossible if a DEL ends with its process", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "impossible if a DEL ends with its process", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", timeoutBefore))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
@@ -80,8 +75,7 @@ func TestLateDel(t *testing.T) {
 }
 
 func TestSingleUseIDs(t *testing.T) {
-	run(t, "after a release", func(t *testing.T) {
-		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+	run(t, "after a release", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		a := f.allocate("router")
 		first := lastID(a.Record)
 		f.release("10.0.0.1")
@@ -90,42 +84,27 @@ func TestSingleUseIDs(t *testing.T) {
 		f.restart()
 		second := lastID(f.allocate("router").Record)
 		if first == second || first == a.ContainerID || second == a.ContainerID || !containerid.Match(second) {
-			t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
+			f.t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
 		}
 	})
-	run(t, "azure: queued DEL", func(t *testing.T) {
-		f := newFixture(t, withProfile(pluginProfile("azure-ipam")), ipv4Only)
-		first := lastID(f.allocate("router").Record)
-		f.release("10.0.0.1")
-		f.allocate("router")
-		f.setStored(first) // the queued DEL acts now
-		f.allocate("router")
-		f.wantCounters(Counters{})
-		f.wantStored(1)
+	requestable := withProfile(singleUseIDs(), func(p *profile.Profile) {
+		p.RepeatedAdd, p.Requests = profile.RepeatedAddRefused, hostLocal().Requests
 	})
-	run(t, "for each ADD of an acquisition", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, withProfile(singleUseIDs(), func(p *profile.Profile) {
-			p.RepeatedAdd, p.Requests = profile.RepeatedAddRefused, hostLocal().Requests
-		}))
+	run(t, "for each ADD of an acquisition", with(ipv4Only, requestable), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1")
-		f.wantNoADDAfterDEL()
+		deleted := map[string]bool{}
+		f.onCall(func(verb string, c call.Call) {
+			deleted[c.ContainerID] = deleted[c.ContainerID] || verb == "DEL"
+			if verb == "ADD" && deleted[c.ContainerID] {
+				f.t.Errorf("ADD with %s after a DEL", c.ContainerID)
+			}
+		})
 		f.allocate("router")
 		f.wantHeld("router", "10.0.0.2")
 	})
-	run(t, "after a failed verification", func(t *testing.T) {
-		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
-		f.allocate("router")
-		f.clearStore()
-		f.setStored("a-pod", "10.0.0.1")
-		f.wantNoADDAfterDEL()
-		f.restart()
-		f.allocate("router")
-		f.wantHeld("router", "10.0.0.2")
-	})
-	run(t, "an earlier one gets its DEL later", func(t *testing.T) {
-		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+	run(t, "an earlier one gets its DEL later", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		var first string
@@ -133,25 +112,12 @@ func TestSingleUseIDs(t *testing.T) {
 			first = r.Invocations[0].ContainerID
 		}
 		if a := f.allocate("router"); lastID(a.Record) == first {
-			t.Fatalf("invocations %+v; want another container ID", a.Invocations)
+			f.t.Fatalf("invocations %+v; want another container ID", a.Invocations)
 		}
 		time.Sleep(100 * time.Second)
 		f.setStored(first, "10.0.0.77") // the timed-out ADD acts late
 		f.sleep(time.Hour)
 		f.wantStored(1)
 		f.wantHeld("router", "10.0.0.1")
-	})
-}
-
-// wantNoADDAfterDEL fails at an ADD with a container ID that had a DEL since this call.
-func (f *fixture) wantNoADDAfterDEL() {
-	deleted := map[string]bool{}
-	f.onCall(func(verb string, c call.Call) {
-		if verb == "DEL" {
-			deleted[c.ContainerID] = true
-		}
-		if verb == "ADD" && deleted[c.ContainerID] {
-			f.t.Errorf("ADD with %s after a DEL", c.ContainerID)
-		}
 	})
 }

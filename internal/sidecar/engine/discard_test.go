@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
@@ -26,34 +25,28 @@ func (f *fixture) discard(commands ...string) {
 }
 
 func TestDiscard(t *testing.T) {
-	const del = "DEL cilium-agent-router-d8c9d588a6714816"
-	run(t, "the plugin refuses everything", func(t *testing.T) {
-		log, lines := test.NewNullLogger()
-		f := newFixture(t, needsPod, func(_ *fakeNode, o *Options) { o.Log = log })
+	const del = "DEL " + routerID
+	run(t, "the plugin refuses everything", with(needsPod), func(f *fixture) {
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
-		lines.Reset()
 		f.discard(del)
 		f.wantNoAttachment()
 		f.wantRecords(0)
-		if got := lines.LastEntry(); got == nil || got.Level != logrus.WarnLevel || got.Data["network"] != "net" || got.Data["plugin"] != "host-local" {
-			t.Errorf("got the log line %+v; want a warning with network and plugin", got)
+		if got := f.logged.LastEntry(); got == nil || got.Level != logrus.WarnLevel || got.Data["network"] != "net" || got.Data["plugin"] != "host-local" {
+			f.t.Errorf("got the log line %+v; want a warning with network and plugin", got)
 		}
 		f.restart(namesPod)
 		f.wantNoAttachment()
 	})
-	run(t, "the plugin accepts the DEL", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "the plugin accepts the DEL", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.discard()
-		f.wantNone()
-		f.wantRecords(0)
+		f.wantGone()
 	})
-	run(t, "a DEL may act late", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "a DEL may act late", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(timeoutLate, "DEL"))
 		if _, left, err := f.Discard(context.Background(), "", "router"); err != nil || len(left) != 1 {
-			t.Fatalf("got %+v, %v; want one leftover", left, err)
+			f.t.Fatalf("got %+v, %v; want one leftover", left, err)
 		}
 		f.wantNoAttachment()
 		f.inject(nil)
@@ -62,26 +55,16 @@ func TestDiscard(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantStoreAgrees()
 	})
-	run(t, "the record cannot be removed", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "the record cannot be removed", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
-		f.inject(func(step string) fault {
-			switch step {
-			case "DEL":
-				return refused
-			case "remove":
-				return writeFailed
-			}
-			return noFault
-		})
+		f.inject(each(map[string]fault{"DEL": refused, "remove": writeFailed}))
 		_, left, err := f.Discard(context.Background(), "", "router")
 		f.wantError(err, protocol.Failed, "could not be removed")
 		if len(left) > 0 || f.get("router").Owner == "" {
-			t.Errorf("got %+v and the attachment %+v; want it kept", left, f.get("router"))
+			f.t.Errorf("got %+v and the attachment %+v; want it kept", left, f.get("router"))
 		}
 	})
-	run(t, "none", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "none", nil, func(f *fixture) {
 		for _, pool := range []string{"", "other"} {
 			_, _, err := f.Discard(context.Background(), pool, "router")
 			f.wantError(err, protocol.NotFound, "router", "no attachment")

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // lose makes the attachment of an owner lost: the plugin does not hold it any more.
@@ -36,8 +35,7 @@ func (f *fixture) lost() int {
 }
 
 func TestDuplicateOfLost(t *testing.T) {
-	run(t, "cannot be requested", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "cannot be requested", with(checkedPlugin), func(f *fixture) {
 		f.allocate("health")
 		f.allocate("router")
 		f.lose("health") // the plugin returns the first free address
@@ -45,13 +43,12 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.wantAddrs("health", "10.0.0.1")
 		f.wantAddrs("ingress", "10.0.0.3")
 		if f.get("health").Lost {
-			t.Error("health is still lost")
+			f.t.Error("health is still lost")
 		}
 		f.sleep(time.Hour)
 		f.wantStoreAgrees()
 	})
-	run(t, "its attachment is busy", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "its attachment is busy", with(checkedPlugin), func(f *fixture) {
 		f.allocate("health")
 		f.lose("health")
 		op := f.lock("health")
@@ -62,23 +59,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.wantAddrs("health", "10.0.0.1")
 		f.wantAddrs("ingress", "10.0.0.2")
 	})
-	run(t, "several", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
-		for i := range protocol.MaxRepeats {
-			f.allocate(fmt.Sprint("pod-", i))
-		}
-		f.clearStore()
-		f.restart()
-		f.sleep(time.Hour)
-		f.allocate("ingress")
-		f.wantAddrs("ingress", fmt.Sprint("10.0.0.", protocol.MaxRepeats+1))
-		for i := range protocol.MaxRepeats {
-			f.wantAddrs(fmt.Sprint("pod-", i), fmt.Sprint("10.0.0.", i+1))
-		}
-		f.wantStoreAgrees()
-	})
-	run(t, "several, the plugin continues after its last address", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*protocol.MaxRepeats, true })
+	run(t, "several, the plugin continues after its last address", with(checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*protocol.MaxRepeats, true }), func(f *fixture) {
 		for i := range protocol.MaxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))
 		}
@@ -94,28 +75,14 @@ func TestDuplicateOfLost(t *testing.T) {
 		// same when it is verified.
 		calls := strings.Count(steps, "ADD") + strings.Count(steps, "DEL")
 		if most := 2 + protocol.MaxRepeats*(2+3+3); calls > most {
-			t.Errorf("%d plugin calls; want at most %d: %s", calls, most, steps)
+			f.t.Errorf("%d plugin calls; want at most %d: %s", calls, most, steps)
 		}
 		for i := range protocol.MaxRepeats {
 			if a := f.get(fmt.Sprint("pod-", i)); !a.Holds(addr(fmt.Sprint("10.0.0.", i+1))) {
-				t.Errorf("pod-%d is %+v; want its address reserved", i, a.Record)
+				f.t.Errorf("pod-%d is %+v; want its address reserved", i, a.Record)
 			}
 		}
 		f.sleep(time.Hour)
 		f.wantStored(1 + protocol.MaxRepeats - f.lost())
-	})
-	run(t, "one of its addresses is taken", func(t *testing.T) {
-		f := newFixture(t)
-		health := f.allocate("health")
-		f.clearStore()
-		f.setStored("of a pod", health.Addrs()[1].String())
-		f.restart()
-		f.sleep(time.Minute)
-		f.wantHeld("health", "10.0.0.1")
-		if a := f.get("health"); a.Lost || a.Claimed(record.IPv6) || a.Holds(health.Addrs()[1]) {
-			t.Errorf("health is %+v; want it reacquired without the address that the pod has", a)
-		}
-		f.allocate("ingress")
-		f.wantStoreAgrees()
 	})
 }

@@ -11,8 +11,7 @@ import (
 )
 
 func TestStop(t *testing.T) {
-	run(t, "completes work in progress", func(t *testing.T) {
-		f := newFixture(t, gatedAdd, maxProcesses(1))
+	run(t, "completes work in progress", with(gatedAdd, maxProcesses(1)), func(f *fixture) {
 		running, _ := f.startAllocate(AllocateRequest{Owner: "running"})
 		queued, _ := f.startAllocate(AllocateRequest{Owner: "queued"})
 		stopped := make(chan error)
@@ -23,20 +22,19 @@ func TestStop(t *testing.T) {
 		f.wantError(err, protocol.Stopping)
 		// A client must not take it for the refusal of a plugin.
 		if e := (&protocol.Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
-			t.Errorf("%v is not to be repeated later", err)
+			f.t.Errorf("%v is not to be repeated later", err)
 		}
 		f.openGate()
 		if err := <-running; err != nil {
-			t.Errorf("work in progress: %v", err)
+			f.t.Errorf("work in progress: %v", err)
 		}
 		if err := <-stopped; err != nil {
-			t.Error(err)
+			f.t.Error(err)
 		}
 		f.wantHeld("running", "10.0.0.1")
 	})
 	// Without a budget the operation would be CHECK, four times DEL and ADD, and a DEL.
-	run(t, "begins no plugin call after the budget", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "begins no plugin call after the budget", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("of a pod", "10.0.0.1", "fd00::1")
@@ -45,7 +43,7 @@ func TestStop(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), f.opts.Budget+f.node.callTime)
 		defer cancel()
 		if err := f.Stop(ctx); err != nil {
-			t.Error(err)
+			f.t.Error(err)
 		}
 		f.node.callTime = 0
 		f.clearStore()
@@ -53,13 +51,12 @@ func TestStop(t *testing.T) {
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStoreAgrees()
 	})
-	run(t, "ends with its context", func(t *testing.T) {
-		f := newFixture(t, gatedAdd)
+	run(t, "ends with its context", with(gatedAdd), func(f *fixture) {
 		f.startAllocate(AllocateRequest{Owner: "running"})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := f.Stop(ctx); err == nil {
-			t.Error("no error although a call is in progress")
+			f.t.Error("no error although a call is in progress")
 		}
 		f.openGate()
 	})

@@ -31,166 +31,123 @@ func (o *fakeObserver) QueueWait(w Queue, d time.Duration) {
 	o.waits = append(o.waits, fmt.Sprintf("%s %s", w, d))
 }
 
-// take returns the events since the last time.
-func (o *fakeObserver) take() []string {
+// takeEvents returns the events since the last time.
+func (f *fixture) takeEvents() []string {
 	synctest.Wait()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	defer func() { o.events = nil }()
-	return o.events
+	f.observer.mu.Lock()
+	defer f.observer.mu.Unlock()
+	defer func() { f.observer.events = nil }()
+	return f.observer.events
 }
 
-func (o *fakeObserver) wantEvents(t *testing.T, want ...string) {
-	t.Helper()
-	if got := o.take(); !slices.Equal(got, want) {
-		t.Errorf("events %q; want %q", got, want)
+func (f *fixture) wantEvents(want ...string) {
+	f.t.Helper()
+	if got := f.takeEvents(); !slices.Equal(got, want) {
+		f.t.Errorf("events %q; want %q", got, want)
 	}
 }
 
-func (o *fakeObserver) wantWaits(t *testing.T, want ...string) {
-	t.Helper()
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (f *fixture) wantWaits(want ...string) {
+	f.t.Helper()
+	f.observer.mu.Lock()
+	defer f.observer.mu.Unlock()
 	for _, w := range want {
-		if !slices.Contains(o.waits, w) {
-			t.Errorf("waits %q; want %q among them", o.waits, w)
+		if !slices.Contains(f.observer.waits, w) {
+			f.t.Errorf("waits %q; want %q among them", f.observer.waits, w)
 		}
 	}
 }
 
 func TestEvents(t *testing.T) {
 	ipv4 := AllocateRequest{Owner: "router", Family: record.IPv4}
+	unknownPool := AllocateRequest{Owner: "router", Family: record.IPv4, Pool: "red"}
 	allocated := func(f *fixture) { f.allocate("router") }
 	releasedIPv6 := func(f *fixture) { f.allocate("router"); f.release("fd00::1") }
+	failedDEL := func(f *fixture) {
+		f.inject(always(refused, "DEL"))
+		_ = f.tryRelease("10.0.0.1")
+		time.Sleep(minRetryDelay * 3 / 2)
+		f.inject(nil)
+		time.Sleep(maxRetryDelay)
+	}
+	refusedADD := func(f *fixture) { f.inject(always(refused, "ADD")); _ = f.try(ipv4) }
 	for name, c := range map[string]struct {
-		setup  setup
-		before func(*fixture)
-		do     func(*fixture)
-		want   []string
+		setup      setup
+		before, do func(*fixture)
+		want       []string
 	}{
-		"allocate, both families": {
-			do:   func(f *fixture) { f.allocate("router") },
-			want: []string{"allocate success default [ipv4 ipv6]"},
-		},
-		"allocate, refused by the plugin": {
-			do:   func(f *fixture) { f.inject(always(refused, "ADD")); _ = f.tryAllocateWith(ipv4) },
-			want: []string{"allocate failed default [ipv4]"},
-		},
-		"allocate, owner not served": {
-			setup: onlyOwner("health"),
-			do:    func(f *fixture) { _ = f.tryAllocateWith(ipv4) },
-			want:  []string{"allocate rejected default [ipv4]"},
-		},
-		"allocate, family disabled": {
-			setup: ipv6Disabled,
-			do:    func(f *fixture) { _ = f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv6}) },
-			want:  []string{"allocate rejected default [ipv6]"},
-		},
+		"allocate, both families": {nil, nil, allocated, []string{"allocate success default [ipv4 ipv6]"}},
+		"allocate, refused":       {nil, nil, refusedADD, []string{"allocate failed default [ipv4]"}},
 		"allocate, unknown pool": {
-			do: func(f *fixture) {
-				_ = f.tryAllocateWith(AllocateRequest{Owner: "router", Family: record.IPv4, Pool: "red"})
-			},
-			want: []string{"allocate rejected red [ipv4]"},
+			nil, nil, func(f *fixture) { _ = f.try(unknownPool) },
+			[]string{"allocate rejected red [ipv4]"},
 		},
 		"restore, address of another owner": {
-			before: allocated,
-			do:     func(f *fixture) { _ = f.tryRestore("health", "10.0.0.1") },
-			want:   []string{"restore rejected default [ipv4]"},
+			nil, allocated, func(f *fixture) { _ = f.tryRestore("health", "10.0.0.1") },
+			[]string{"restore rejected default [ipv4]"},
 		},
 		"release, then of an unknown address": {
-			before: allocated,
-			do:     func(f *fixture) { _, _ = f.tryRelease("10.0.0.1"), f.tryRelease("10.0.0.9") },
-			want:   []string{"release success default [ipv4]", "release rejected default [ipv4]"},
+			nil, allocated, func(f *fixture) { _, _ = f.tryRelease("10.0.0.1"), f.tryRelease("10.0.0.9") },
+			[]string{"release success default [ipv4]", "release rejected default [ipv4]"},
 		},
 		"release, failed and retried": {
-			before: releasedIPv6,
-			do: func(f *fixture) {
-				f.inject(always(refused, "DEL"))
-				_ = f.tryRelease("10.0.0.1")
-				time.Sleep(minRetryDelay * 3 / 2)
-				f.inject(nil)
-				time.Sleep(maxRetryDelay)
-			},
-			want: []string{"release failed default [ipv4]", "cleanup failed default [ipv4 ipv6]", "cleanup success default [ipv4 ipv6]"},
+			nil, releasedIPv6, failedDEL,
+			[]string{"release failed default [ipv4]", "cleanup failed default [ipv4 ipv6]", "cleanup success default [ipv4 ipv6]"},
 		},
 		"release with a delay": {
-			setup:  releaseDelay(time.Hour),
-			before: releasedIPv6,
-			do:     func(f *fixture) { f.release("10.0.0.1"); time.Sleep(2 * time.Hour) },
-			want:   []string{"release success default [ipv4]", "cleanup success default [ipv4 ipv6]"},
+			releaseDelay(time.Hour), releasedIPv6, func(f *fixture) { f.release("10.0.0.1"); time.Sleep(2 * time.Hour) },
+			[]string{"release success default [ipv4]", "cleanup success default [ipv4 ipv6]"},
 		},
 		"expiration": {
-			do:   func(f *fixture) { f.allocateExpiring("router"); time.Sleep(time.Hour) },
-			want: []string{"allocate success default [ipv4 ipv6]", "expire success default [ipv4 ipv6]"},
+			nil, nil, func(f *fixture) { f.allocateExpiring("router"); time.Sleep(time.Hour) },
+			[]string{"allocate success default [ipv4 ipv6]", "expire success default [ipv4 ipv6]"},
+		},
+		"verified after a start": {nil, allocated, func(f *fixture) { f.restart() }, nil},
+		"reacquired": {
+			nil, allocated, func(f *fixture) { f.clearStore(); f.restart() },
+			[]string{"reacquire success default [ipv4 ipv6]"},
+		},
+		"lost": {
+			withProfile(checked()), allocated, func(f *fixture) { f.clearStore(); f.restart() },
+			[]string{"reacquire failed default [ipv4 ipv6]"},
+		},
+		"retired": {
+			nil, allocated, func(f *fixture) { f.restart(retireOwners, onlyOwner("health")) },
+			[]string{"retire success default [ipv4 ipv6]"},
 		},
 	} {
-		run(t, name, func(t *testing.T) {
-			o := &fakeObserver{}
-			f := newFixture(t, observer(o), c.setup)
+		run(t, name, with(c.setup), func(f *fixture) {
 			if c.before != nil {
 				c.before(f)
 			}
-			o.take()
+			f.takeEvents()
 			c.do(f)
-			o.wantEvents(t, c.want...)
-		})
-	}
-}
-
-func TestEventsAfterStart(t *testing.T) {
-	for name, c := range map[string]struct {
-		setup   setup
-		lost    bool
-		restart []setup
-		want    []string
-	}{
-		"verified":   {},
-		"reacquired": {lost: true, want: []string{"reacquire success default [ipv4 ipv6]"}},
-		"lost": {
-			setup: withProfile(checked()),
-			lost:  true, want: []string{"reacquire failed default [ipv4 ipv6]"},
-		},
-		"retired": {
-			restart: []setup{retireOwners, onlyOwner("health")},
-			want:    []string{"retire success default [ipv4 ipv6]"},
-		},
-	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, c.setup)
-			f.allocate("router")
-			if c.lost {
-				f.clearStore()
-			}
-			o := &fakeObserver{}
-			f.restart(append(c.restart, observer(o))...)
-			o.wantEvents(t, c.want...)
+			f.wantEvents(c.want...)
 		})
 	}
 }
 
 func TestWaits(t *testing.T) {
-	run(t, "counted and measured", func(t *testing.T) {
-		o := &fakeObserver{}
-		f := newFixture(t, gatedAdd, maxProcesses(1), observer(o))
+	run(t, "counted and measured", with(gatedAdd, maxProcesses(1)), func(f *fixture) {
 		var results []chan error
 		for _, owner := range []string{"router", "router", "health"} {
 			result, _ := f.startAllocate(AllocateRequest{Owner: owner})
 			results = append(results, result)
 		}
 		if q := f.QueueLengths(); q[QueueEntry] != 1 || q[QueueProcess] != 1 || q[QueueBackground] != 0 {
-			t.Errorf("queue lengths %v; want one for the entry and one for a process", q)
+			f.t.Errorf("queue lengths %v; want one for the entry and one for a process", q)
 		}
 		time.Sleep(time.Second)
 		close(f.node.addGate)
 		for _, result := range results {
 			if err := <-result; err != nil {
-				t.Error(err)
+				f.t.Error(err)
 			}
 		}
 		if q := f.QueueLengths(); q[QueueEntry] != 0 || q[QueueProcess] != 0 {
-			t.Errorf("queue lengths at the end %v; want none", q)
+			f.t.Errorf("queue lengths at the end %v; want none", q)
 		}
-		o.wantWaits(t, "attachment 1s", "process 1s", "attachment 0s", "process 0s")
+		f.wantWaits("attachment 1s", "process 1s", "attachment 0s", "process 0s")
 	})
 	for name, c := range map[string]struct {
 		owner  string
@@ -202,20 +159,18 @@ func TestWaits(t *testing.T) {
 		"budget spent, process":     {"late", false, "process 1m20s"},
 		"budget spent, attachment":  {"router", false, "attachment 1m20s"},
 	} {
-		run(t, name, func(t *testing.T) {
-			o := &fakeObserver{}
-			f := newFixture(t, gatedAdd, maxProcesses(1), observer(o))
+		run(t, name, with(gatedAdd, maxProcesses(1)), func(f *fixture) {
 			f.startAllocate(AllocateRequest{Owner: "router"})
 			time.Sleep(time.Hour) // its budget is spent, and its work continues
-			o.take()
+			f.takeEvents()
 			result, leave := f.startAllocate(AllocateRequest{Owner: c.owner, Family: record.IPv4})
 			time.Sleep(time.Second)
 			if c.leaves {
 				leave()
 			}
 			f.wantError(<-result, protocol.Busy)
-			o.wantEvents(t, "allocate rejected default [ipv4]")
-			o.wantWaits(t, c.want)
+			f.wantEvents("allocate rejected default [ipv4]")
+			f.wantWaits(c.want)
 			close(f.node.addGate)
 			synctest.Wait()
 		})

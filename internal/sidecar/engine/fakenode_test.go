@@ -143,9 +143,7 @@ func stop(t *testing.T, e *Engine) {
 // kill stops an engine as SIGKILL does: no further step of it has an effect.
 func (n *fakeNode) kill(t *testing.T, e *Engine) {
 	t.Helper()
-	n.mu.Lock()
-	n.killed = true
-	n.mu.Unlock()
+	n.with(func(n *fakeNode) { n.killed = true })
 	stop(t, e)
 }
 
@@ -168,20 +166,12 @@ func (n *fakeNode) Write(r record.Record) error {
 }
 
 // Remove implements Journal.
-func (n *fakeNode) Remove(id string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.steps = append(n.steps, "remove")
-	injected, effect := n.faultAt("remove")
-	if effect {
-		delete(n.records, id)
-		clear(n.removed)
-	}
-	return journalError(injected)
-}
+func (n *fakeNode) Remove(id string) error { return n.remove(id, true) }
 
 // RemoveSoon implements Journal.
-func (n *fakeNode) RemoveSoon(id string) error {
+func (n *fakeNode) RemoveSoon(id string) error { return n.remove(id, false) }
+
+func (n *fakeNode) remove(id string, durably bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.steps = append(n.steps, "remove")
@@ -190,15 +180,15 @@ func (n *fakeNode) RemoveSoon(id string) error {
 		n.removed[id] = r
 		delete(n.records, id)
 	}
+	if effect && durably {
+		clear(n.removed)
+	}
 	return journalError(injected)
 }
 
 // losePower brings back the records whose removal was not durable.
 func (n *fakeNode) losePower() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	maps.Copy(n.records, n.removed)
-	clear(n.removed)
+	n.with(func(n *fakeNode) { maps.Copy(n.records, n.removed); clear(n.removed) })
 }
 
 // Available implements Journal.
@@ -208,11 +198,16 @@ func (n *fakeNode) Available() error {
 	return n.availableErr
 }
 
-// logStep adds an annotation to the steps.
-func (n *fakeNode) logStep(a ...any) {
+// with changes the locked node.
+func (n *fakeNode) with(do func(n *fakeNode)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.steps = append(n.steps, "-- "+fmt.Sprintln(a...))
+	do(n)
+}
+
+// logStep adds an annotation to the steps.
+func (n *fakeNode) logStep(a ...any) {
+	n.with(func(n *fakeNode) { n.steps = append(n.steps, "-- "+fmt.Sprintln(a...)) })
 }
 
 // shiftTimes adds d to the times of every record, as if a clock that was ahead had written them.
@@ -260,8 +255,7 @@ func (n *fakeNode) wantSnapshotsUnchanged(t *testing.T) {
 }
 
 // throughJSON returns a record as it is after it was on disk.
-func throughJSON(r record.Record) record.Record {
-	var out record.Record
+func throughJSON(r record.Record) (out record.Record) {
 	if err := json.Unmarshal([]byte(toJSON(r)), &out); err != nil {
 		panic(err)
 	}

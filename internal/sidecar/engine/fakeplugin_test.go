@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,76 +106,50 @@ func (n *fakeNode) GC(_ context.Context, _ call.Invocation, valid []call.Attachm
 }
 
 func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
-	if err := n.begin(ctx, "ADD", c); err != nil {
-		return call.Result{}, err
-	}
-	if n.addGate != nil {
-		<-n.addGate
-	}
-	if n.afterAdd != nil {
-		defer n.afterAdd(c)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.called(ctx, "ADD", c)
-	n.steps = append(n.steps, fmt.Sprint("ADD ", c.ContainerID, requestedAddrs(c)))
-	injected, effect := n.faultAt("ADD")
-	if injected == timeoutLate {
-		n.actLate(c, lateCall, func() { _, _ = n.allocate(c) }) // the result has no reader any more
-	}
-	var got []netip.Addr
-	if effect {
-		var err error
-		if got, err = n.allocate(c); err != nil {
-			return call.Result{}, refusal("ADD", c, 999, err.Error())
+	var res call.Result
+	err := n.call(ctx, "ADD", c, func(injected fault, effect bool) error {
+		if injected == timeoutLate {
+			n.actLate(c, lateCall, func() { _, _ = n.allocate(c) }) // the result has no reader any more
 		}
-	}
-	if err := pluginError("ADD", c, injected); err != nil {
+		if !effect {
+			return nil
+		}
+		got, err := n.allocate(c)
+		if err != nil {
+			return refusal("ADD", c, 999, err.Error())
+		}
+		res = resultOf(got)
+		res.InStore = !n.lookupFails(c.Invocation)
+		return nil
+	})
+	if err != nil {
 		return call.Result{}, err
 	}
-	res := resultOf(got)
-	res.InStore = !n.lookupFails(c.Invocation)
 	return res, nil
 }
 
 func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
-	if err := n.begin(ctx, "DEL", c); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.called(ctx, "DEL", c)
-	n.steps = append(n.steps, "DEL "+c.ContainerID)
-	injected, effect := n.faultAt("DEL")
-	release := func() { delete(n.store, c.ContainerID) }
-	switch {
-	case injected == timeoutLate:
-		n.actLate(c, lateCall, release)
-	case injected == delQueued:
-		n.actLate(c, queuedDel, release)
+	return n.call(ctx, "DEL", c, func(injected fault, effect bool) error {
+		release := func() { delete(n.store, c.ContainerID) }
+		switch {
+		case injected == timeoutLate:
+			n.actLate(c, lateCall, release)
+		case injected == delQueued:
+			n.actLate(c, queuedDel, release)
+		case effect:
+			release()
+		}
 		return nil
-	case effect:
-		release()
-	}
-	return pluginError("DEL", c, injected)
+	})
 }
 
 func (n *fakeNode) Check(ctx context.Context, c call.Call) error {
-	if err := n.begin(ctx, "CHECK", c); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.called(ctx, "CHECK", c)
-	n.steps = append(n.steps, "CHECK "+c.ContainerID)
-	injected, effect := n.faultAt("CHECK")
-	if err := pluginError("CHECK", c, injected); err != nil {
-		return err
-	}
-	if _, ok := n.store[c.ContainerID]; effect && !ok {
-		return refusal("CHECK", c, 999, "Failed to find address added by container")
-	}
-	return nil
+	return n.call(ctx, "CHECK", c, func(injected fault, _ bool) error {
+		if _, ok := n.store[c.ContainerID]; injected == noFault && !ok {
+			return refusal("CHECK", c, 999, "Failed to find address added by container")
+		}
+		return nil
+	})
 }
 
 var errNoLookup = errors.New("no lookup")
@@ -231,24 +206,35 @@ func (n *fakeNode) Prestart(calls ...call.Upcoming) func() {
 	}
 }
 
-// begin returns an error if the call must not begin, and otherwise takes the time of a call.
-func (n *fakeNode) begin(ctx context.Context, verb string, c call.Call) error {
+// call is one call: do has its effect, with the fault that is injected.
+func (n *fakeNode) call(ctx context.Context, verb string, c call.Call, do func(injected fault, effect bool) error) error {
 	if ctx.Err() != nil {
 		return pluginError(verb, c, notStarted)
 	}
 	time.Sleep(n.callTime)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.needsPod && c.Invocation.Profile.PodIdentity == profile.PodIdentityNone {
+	refuse := false
+	n.with(func(n *fakeNode) { refuse = n.needsPod && c.Profile.PodIdentity == profile.PodIdentityNone })
+	if refuse {
 		return refusal(verb, c, 999, "no pod")
 	}
-	return nil
-}
-
-func (n *fakeNode) called(ctx context.Context, verb string, c call.Call) {
+	step := verb + " " + c.ContainerID
+	if verb == "ADD" {
+		step += fmt.Sprint(requestedAddrs(c))
+		if n.addGate != nil {
+			<-n.addGate
+		}
+		if n.afterAdd != nil {
+			defer n.afterAdd(c)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.onCall != nil {
 		n.onCall(ctx, verb, c)
 	}
+	n.steps = append(n.steps, step)
+	injected, effect := n.faultAt(verb)
+	return cmp.Or(do(injected, effect), pluginError(verb, c, injected))
 }
 
 // allocate is the plugin's ADD; n.mu is held.

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -61,13 +62,16 @@ func once(step string, injected fault) func(string) fault { return nth(1, step, 
 // always injects a fault at each occurrence of the steps.
 func always(injected fault, steps ...string) func(string) fault {
 	return func(s string) fault {
-		for _, step := range steps {
-			if s == step {
-				return injected
-			}
+		if slices.Contains(steps, s) {
+			return injected
 		}
 		return noFault
 	}
+}
+
+// each injects the fault of a step at each occurrence of it.
+func each(at map[string]fault) func(string) fault {
+	return func(step string) fault { return at[step] }
 }
 
 // faultAt returns the fault at a step, and whether the step has an effect.
@@ -119,7 +123,7 @@ func journalError(injected fault) error {
 func pluginError(verb string, c call.Call, injected fault) error {
 	e := &call.Error{Verb: verb, Plugin: c.Invocation.Plugin, ContainerID: c.ContainerID, Outcome: call.Unknown, Err: errors.New(string(injected))}
 	switch injected {
-	case noFault:
+	case noFault, delQueued:
 		return nil
 	case refused, errorAfter:
 		return refusal(verb, c, 7, string(injected))

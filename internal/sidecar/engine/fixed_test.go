@@ -10,7 +10,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // podContainer returns a container of a pod.
@@ -49,83 +48,68 @@ func TestFixedAddress(t *testing.T) {
 		"beside others":             {pod: "web-0", same: true, between: func(f *fixture) { f.add("other", "db-0"); f.add("deployed", "web-7d4b9-x2x4z") }},
 		"after a repeated DEL":      {pod: "web-0", same: true, between: func(f *fixture) { f.del("one", "web-0") }},
 		"after a restart":           {pod: "web-0", same: true, between: func(f *fixture) { f.restart(storeReadable, releaseDelay(time.Hour)) }},
-		"after the delay":           {pod: "web-0", between: func(f *fixture) { time.Sleep(2 * time.Hour); synctest.Wait(); f.add("other", "db-0") }},
+		"after the delay":           {pod: "web-0", between: func(f *fixture) { f.sleep(2 * time.Hour); f.add("other", "db-0") }},
 		"no StatefulSet":            {pod: "web-7d4b9-x2x4z", between: func(f *fixture) { f.add("other", "db-0") }},
 		"no requests by the plugin": {pod: "web-0", setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
 		"released by an operator": {pod: "web-0", between: func(f *fixture) {
-			a, _ := f.Lookup(client.DefaultPool, protocol.ContainerOwner("one", "eth0"))
+			a := f.get(protocol.ContainerOwner("one", "eth0"))
 			if _, err := f.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0], Containers: true}); err != nil {
 				f.t.Error(err)
 			}
 			f.add("other", "db-0")
 		}},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, append([]setup{storeReadable, releaseDelay(time.Hour)}, tt.setups...)...)
+		run(t, name, append([]setup{storeReadable, releaseDelay(time.Hour)}, tt.setups...), func(f *fixture) {
 			first := f.add("one", tt.pod)
 			f.del("one", tt.pod)
 			if tt.between != nil {
 				tt.between(f)
 			}
 			if second := f.add("two", tt.pod); (second == first) != tt.same {
-				t.Errorf("the second container got %s, and the first one %s; want the same: %t", second, first, tt.same)
+				f.t.Errorf("the second container got %s, and the first one %s; want the same: %t", second, first, tt.same)
 			}
 			f.del("one", tt.pod) // late
-			if a, ok := f.Lookup(client.DefaultPool, protocol.ContainerOwner("two", "eth0")); !ok || a.State != record.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
-				t.Errorf("after a late DEL the attachment is %+v, and the plugin has %v", a, f.node.store)
+			a := f.get(protocol.ContainerOwner("two", "eth0"))
+			if a.State != record.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
+				f.t.Errorf("after a late DEL the attachment is %+v, and the plugin has %v", a, f.node.store)
 			}
 			if _, ok := f.node.store["one"]; ok {
-				t.Errorf("the plugin has %v; want nothing of the first container", f.node.store)
+				f.t.Errorf("the plugin has %v; want nothing of the first container", f.node.store)
 			}
 		})
 	}
-}
-
-// The container would get the plugin's whole result, so an ADD fails if an excluded address comes with the
-// fixed one. The next sandbox gets others.
-func TestFixedAddressWithExcluded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delay := releaseDelay(time.Hour)
-		f := newFixture(t, ipv4Only, storeReadable, delay)
+	delay := releaseDelay(time.Hour)
+	// The container would get the plugin's whole result, so an ADD fails if an excluded address comes with the
+	// fixed one. The next sandbox gets others.
+	run(t, "with an excluded address", with(ipv4Only, storeReadable, delay), func(f *fixture) {
 		first := f.add("one", "web-0")
 		f.del("one", "web-0")
-		f.restart(storeReadable, delay, exclude("fd00::1"), func(n *fakeNode, _ *Options) { n.ipv6 = true })
+		f.restart(delay, exclude("fd00::1"), func(n *fakeNode, _ *Options) { n.ipv6 = true })
 		_, err := f.AddContainer(context.Background(), "net", podContainer("two", "web-0"))
 		f.wantError(err, protocol.Failed, first, "fd00::1 is excluded")
 		f.add("three", "web-0")
 		if got := f.node.store["three"]; len(got) != 2 || slices.Contains(got, addr("fd00::1")) {
-			t.Errorf("the third container has %v; want two addresses without the excluded fd00::1", got)
+			f.t.Errorf("the third container has %v; want two addresses without the excluded fd00::1", got)
 		}
 		f.wantStoreAgrees()
 	})
-}
-
-// An address is taken over from a deleted container only.
-func TestFixedAddressInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, storeReadable, releaseDelay(time.Hour))
+	run(t, "in use", with(storeReadable, delay), func(f *fixture) { // it is taken over from a deleted container only
 		if first, second := f.add("one", "web-0"), f.add("two", "web-0"); first == second {
-			t.Errorf("two containers got %s", first)
+			f.t.Errorf("two containers got %s", first)
 		}
 	})
-}
-
-// A reboot ends each container, and begins the delay, once.
-func TestFixedAddressAfterReboot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delay := releaseDelay(time.Hour)
-		f := newFixture(t, storeReadable, delay)
+	// A reboot ends each container, and begins the delay, once.
+	run(t, "after a reboot", with(storeReadable, delay), func(f *fixture) {
 		first, expired := f.add("one", "web-0"), f.add("expired", "web-1")
-		f.restart(storeReadable, delay, rebooted)
+		f.restart(delay, rebooted)
 		if second := f.add("two", "web-0"); second != first {
-			t.Errorf("got %s; want %s", second, first)
+			f.t.Errorf("got %s; want %s", second, first)
 		}
 		time.Sleep(40 * time.Minute)
-		f.restart(storeReadable, delay, rebooted)
-		time.Sleep(40 * time.Minute)
-		synctest.Wait()
-		if a, ok := f.Lookup(client.DefaultPool, protocol.ContainerOwner("expired", "eth0")); ok {
-			t.Errorf("%s is still kept: %+v", expired, a)
+		f.restart(delay, rebooted)
+		f.sleep(40 * time.Minute)
+		if a := f.get(protocol.ContainerOwner("expired", "eth0")); a.Owner != "" {
+			f.t.Errorf("%s is still kept: %+v", expired, a)
 		}
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -17,17 +20,24 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// run runs a subtest in a synctest bubble, so that waits take no time.
-func run(t *testing.T, name string, test func(t *testing.T)) {
+// run runs a subtest with a fixture in a synctest bubble, so that waits take no time.
+func run(t *testing.T, name string, setups []setup, test func(f *fixture)) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(newFixture(t, setups...)) })
+	})
 }
+
+func with(setups ...setup) []setup { return setups }
 
 // fixture is an engine on a fake node.
 type fixture struct {
 	t *testing.T
 	*Engine
-	node *fakeNode
+	node     *fakeNode
+	observer *fakeObserver
+	log      *logrus.Logger
+	logged   *logtest.Hook
 }
 
 // setup changes the fake node or the options before the engine starts; nil changes nothing.
@@ -35,7 +45,9 @@ type setup func(*fakeNode, *Options)
 
 func newFixture(t *testing.T, setups ...setup) *fixture {
 	t.Helper()
-	f := &fixture{t: t, node: newFakeNode()}
+	f := &fixture{t: t, node: newFakeNode(), observer: &fakeObserver{}}
+	f.log, f.logged = logtest.NewNullLogger()
+	f.log.SetLevel(logrus.DebugLevel)
 	f.start(setups...)
 	return f
 }
@@ -44,6 +56,7 @@ func newFixture(t *testing.T, setups ...setup) *fixture {
 func (f *fixture) start(setups ...setup) {
 	f.t.Helper()
 	o := defaultOptions()
+	o.Observer, o.Log = f.observer, f.log
 	for _, apply := range setups {
 		if apply != nil {
 			apply(f.node, &o)
@@ -63,6 +76,9 @@ func (f *fixture) restart(setups ...setup) {
 	synctest.Wait()
 }
 
+// routerID is the container ID of the owner router.
+const routerID = "cilium-agent-router-d8c9d588a6714816"
+
 func ipv4Only(n *fakeNode, _ *Options)      { n.ipv6 = false }
 func storeReadable(n *fakeNode, _ *Options) { n.storeHidden = false }
 
@@ -76,6 +92,11 @@ func withProfile(p profile.Profile, changes ...func(*profile.Profile)) setup {
 	}
 	return func(n *fakeNode, _ *Options) { n.profile = p }
 }
+
+// changedProfile makes the plugin a host-local with a changed profile.
+func changedProfile(change func(*profile.Profile)) setup { return withProfile(hostLocal(), change) }
+
+var hostLocalActsLate = changedProfile(func(p *profile.Profile) { p.AddOutlivesSeconds = 60 })
 
 // unknownPlugin has one family, takes no requests for addresses, and may act late; checkedPlugin also
 // notices a loss.
@@ -91,8 +112,6 @@ func releaseDelay(d time.Duration) setup { return func(_ *fakeNode, o *Options) 
 func maxProcesses(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxProcesses = n } }
 
 func maxQueued(n int) setup { return func(_ *fakeNode, o *Options) { o.MaxQueued = n } }
-
-func observer(to Observer) setup { return func(_ *fakeNode, o *Options) { o.Observer = to } }
 
 func rebooted(_ *fakeNode, o *Options)     { o.BootID = "boot2" }
 func ipv6Disabled(_ *fakeNode, o *Options) { o.EnableIPv6 = false }
@@ -118,6 +137,15 @@ func (f *fixture) allocate(owner string) Attachment {
 	return f.allocateWith(AllocateRequest{Owner: owner})
 }
 
+// given allocates the addresses of owners, and forgets the steps.
+func (f *fixture) given(owners ...string) {
+	f.t.Helper()
+	for _, owner := range owners {
+		f.allocate(owner)
+	}
+	f.steps()
+}
+
 func (f *fixture) allocateFamily(owner string, family record.Family) Attachment {
 	f.t.Helper()
 	return f.allocateWith(AllocateRequest{Owner: owner, Family: family})
@@ -139,24 +167,36 @@ func (f *fixture) allocateWith(r AllocateRequest) Attachment {
 
 // tryAllocate returns the error of an allocation.
 func (f *fixture) tryAllocate(owner string) error {
-	return f.tryAllocateWith(AllocateRequest{Owner: owner})
+	return f.try(AllocateRequest{Owner: owner})
 }
 
-func (f *fixture) tryAllocateWith(r AllocateRequest) error {
-	_, err := f.Allocate(context.Background(), r)
+// try makes a request, and returns its error.
+func (f *fixture) try(request any) (err error) {
+	switch r := request.(type) {
+	case AllocateRequest:
+		_, err = f.Allocate(context.Background(), r)
+	case RestoreRequest:
+		_, err = f.Restore(context.Background(), r)
+	case ReleaseRequest:
+		_, err = f.Release(context.Background(), r)
+	}
 	return err
 }
 
-func (f *fixture) restore(owner, ip string) {
+// restore restores an address of an owner that may know the one of the other family, too.
+func (f *fixture) restore(owner, ip string, also ...string) {
 	f.t.Helper()
-	if err := f.tryRestore(owner, ip); err != nil {
-		f.t.Fatalf("restore %s for %q: %v", ip, owner, err)
+	if err := f.tryRestore(owner, ip, also...); err != nil {
+		f.t.Fatalf("restore %s %s for %q: %v", ip, also, owner, err)
 	}
 }
 
-func (f *fixture) tryRestore(owner, ip string) error {
-	_, err := f.Restore(context.Background(), RestoreRequest{Owner: owner, IP: addr(ip)})
-	return err
+func (f *fixture) tryRestore(owner, ip string, also ...string) error {
+	r := RestoreRequest{Owner: owner, IP: addr(ip)}
+	for _, other := range also {
+		r.Also = addr(other)
+	}
+	return f.try(r)
 }
 
 func (f *fixture) release(ips ...string) {
@@ -168,10 +208,7 @@ func (f *fixture) release(ips ...string) {
 	}
 }
 
-func (f *fixture) tryRelease(ip string) error {
-	_, err := f.Release(context.Background(), ReleaseRequest{IP: addr(ip)})
-	return err
-}
+func (f *fixture) tryRelease(ip string) error { return f.try(ReleaseRequest{IP: addr(ip)}) }
 
 // releaseAll releases the addresses of an attachment.
 func (f *fixture) releaseAll(a Attachment) {
@@ -185,7 +222,7 @@ func (f *fixture) releaseAll(a Attachment) {
 func (f *fixture) releaseNow(ips ...string) {
 	f.t.Helper()
 	for _, ip := range ips {
-		if _, err := f.Release(context.Background(), ReleaseRequest{IP: addr(ip), SkipDelay: true}); err != nil {
+		if err := f.try(ReleaseRequest{IP: addr(ip), SkipDelay: true}); err != nil {
 			f.t.Fatalf("release %s without delay: %v", ip, err)
 		}
 	}
@@ -260,36 +297,23 @@ func (f *fixture) steps() string {
 
 // inject sets the fault function; nil for no faults.
 func (f *fixture) inject(at func(step string) fault) {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.fault = at
+	f.node.with(func(n *fakeNode) { n.fault = at })
 }
 
 // onCall calls do with each plugin call from now on.
 func (f *fixture) onCall(do func(verb string, c call.Call)) {
-	f.onCallCtx(func(_ context.Context, verb string, c call.Call) { do(verb, c) })
-}
-
-// onCallCtx is onCall with the context of each call.
-func (f *fixture) onCallCtx(do func(ctx context.Context, verb string, c call.Call)) {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.onCall = do
+	f.node.with(func(n *fakeNode) { n.onCall = func(_ context.Context, verb string, c call.Call) { do(verb, c) } })
 }
 
 // clearStore removes everything from the plugin's store.
-func (f *fixture) clearStore() {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	clear(f.node.store)
-}
+func (f *fixture) clearStore() { f.node.with(func(n *fakeNode) { clear(n.store) }) }
 
 // setStored makes the plugin's store hold exactly these addresses for a container ID.
 func (f *fixture) setStored(containerID string, ips ...string) {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	delete(f.node.store, containerID)
-	for _, ip := range ips {
-		f.node.store[containerID] = append(f.node.store[containerID], addr(ip))
-	}
+	f.node.with(func(n *fakeNode) {
+		delete(n.store, containerID)
+		for _, ip := range ips {
+			n.store[containerID] = append(n.store[containerID], addr(ip))
+		}
+	})
 }

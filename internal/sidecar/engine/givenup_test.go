@@ -16,8 +16,7 @@ func TestGivenUp(t *testing.T) {
 		"all released":     func(f *fixture) { f.release("10.0.0.1", "fd00::1"); f.wantNoAttachment() },
 		"told after start": func(f *fixture) { f.restart(); f.allocateFamily("router", record.IPv6) },
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, storeReadable)
+		run(t, name, with(storeReadable), func(f *fixture) {
 			f.allocate("router")
 			f.clearStore()
 			f.setStored("a-pod", "fd00::1")

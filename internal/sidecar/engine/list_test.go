@@ -28,42 +28,39 @@ func ownersOf(all []Attachment) []string {
 
 // A probe waits for no lock of the engine.
 func TestProbesNeedNoLock(t *testing.T) {
-	run(t, "held", func(t *testing.T) {
-		f := newFixture(t, releaseDelay(time.Hour))
+	run(t, "held", with(releaseDelay(time.Hour)), func(f *fixture) {
 		f.allocate("router")
 		f.allocate("health")
 		f.release("10.0.0.2", "fd00::2")
 		f.mu.Lock() // a call that waits for it never returns
 		defer f.mu.Unlock()
 		if r, ok := f.Record(client.DefaultPool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
-			t.Errorf("router has %v", r)
+			f.t.Errorf("router has %v", r)
 		}
 		if r, _ := f.Record(client.DefaultPool, "health"); r.State != record.Cooldown {
-			t.Errorf("health is %s", r.State)
+			f.t.Errorf("health is %s", r.State)
 		}
 		if _, ok := f.Record(client.DefaultPool, "ingress"); ok {
-			t.Error("ingress has a record")
+			f.t.Error("ingress has a record")
 		}
 		f.Counters()
 		f.LastFailure()
 	})
-	run(t, "after a release, and after a start", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "after a release, and after a start", nil, func(f *fixture) {
 		f.allocate("router")
 		f.restart()
 		if _, ok := f.Record(client.DefaultPool, "router"); !ok {
-			t.Error("router has no record")
+			f.t.Error("router has no record")
 		}
 		f.release("10.0.0.1", "fd00::1")
 		if r, ok := f.Record(client.DefaultPool, "router"); ok {
-			t.Errorf("router has %v", r)
+			f.t.Errorf("router has %v", r)
 		}
 	})
 }
 
 func TestList(t *testing.T) {
-	run(t, "sorted by pool and owner", func(t *testing.T) {
-		f := newFixture(t, manyAddresses, bluePool)
+	run(t, "sorted by pool and owner", with(manyAddresses, bluePool), func(f *fixture) {
 		var want []string
 		for i := range 2*listPage + 1 {
 			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", client.DefaultPool}[i%2]}
@@ -72,11 +69,10 @@ func TestList(t *testing.T) {
 		}
 		slices.Sort(want)
 		if got := ownersOf(f.List()); !slices.Equal(got, want) {
-			t.Errorf("got %q; want %q", got, want)
+			f.t.Errorf("got %q; want %q", got, want)
 		}
 	})
-	run(t, "changes during the iteration", func(t *testing.T) {
-		f := newFixture(t, manyAddresses)
+	run(t, "changes during the iteration", with(manyAddresses), func(f *fixture) {
 		owner := func(i int) string { return fmt.Sprintf("owner-%04d", i) }
 		for i := range 3 * listPage {
 			f.allocate(owner(i))
@@ -91,16 +87,15 @@ func TestList(t *testing.T) {
 				f.allocate("zebra")
 			}
 			if seen[a.Owner] {
-				t.Errorf("%s is listed twice", a.Owner)
+				f.t.Errorf("%s is listed twice", a.Owner)
 			}
 			seen[a.Owner] = true
 		}
 		if seen[released] || !seen["zebra"] || len(seen) != 3*listPage {
-			t.Errorf("%d are listed, the released one: %t, the new one: %t; want %d", len(seen), seen[released], seen["zebra"], 3*listPage)
+			f.t.Errorf("%d are listed, the released one: %t, the new one: %t; want %d", len(seen), seen[released], seen["zebra"], 3*listPage)
 		}
 	})
-	run(t, "the first one costs as much among many", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "the first one costs as much among many", nil, func(f *fixture) {
 		const n = 20_000
 		f.mu.Lock()
 		for i := range n {
@@ -117,18 +112,7 @@ func TestList(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		// A list of pointers to all of them would have 8 bytes for each.
 		if used := after.TotalAlloc - before.TotalAlloc; used > 8*n {
-			t.Errorf("%d bytes were allocated", used)
-		}
-	})
-	run(t, "iteration is stopped", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("a")
-		f.allocate("b")
-		for a := range f.All() {
-			if a.Owner != "a" {
-				t.Errorf("after the end came %s", a.Owner)
-			}
-			break
+			f.t.Errorf("%d bytes were allocated", used)
 		}
 	})
 }
@@ -167,34 +151,8 @@ func TestListConcurrent(t *testing.T) {
 	changing.Wait()
 }
 
-// The memory of a list does not grow with the number of attachments.
-func TestListAllocations(t *testing.T) {
-	allocations := func(attachments int) float64 {
-		n := newFakeNode()
-		e := New(defaultOptions(), n, n)
-		for i := range attachments {
-			owner := fmt.Sprintf("owner-%d", i)
-			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
-		}
-		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
-		return testing.AllocsPerRun(1, func() {
-			seen := 0
-			for range e.All() {
-				seen++
-			}
-			if seen != attachments {
-				t.Errorf("%d of %d are listed", seen, attachments)
-			}
-		})
-	}
-	if few, many := allocations(1000), allocations(20_000); many > few {
-		t.Errorf("a list of 20,000 allocates %.0f times; want at most %.0f, as one of 1,000", many, few)
-	}
-}
-
 func TestSummaries(t *testing.T) {
-	run(t, "by pool", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "by pool", nil, func(f *fixture) {
 		f.allocate("router")
 		f.allocate("health")
 		f.release("fd00::2")
@@ -203,17 +161,17 @@ func TestSummaries(t *testing.T) {
 		f.wantError(f.tryRelease("10.0.0.2"), protocol.Failed)
 		got := f.Summaries()[client.DefaultPool]
 		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(released) {
-			t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
+			f.t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
 		}
 		if twice := got.Add(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(released) {
-			t.Errorf("added to itself: %+v", twice)
+			f.t.Errorf("added to itself: %+v", twice)
 		}
 		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(released) {
-			t.Errorf("added to nothing: %+v", sum)
+			f.t.Errorf("added to nothing: %+v", sum)
 		}
 		setLost(f)
 		if lost := f.Summaries()[client.DefaultPool].Lost; lost != 1 {
-			t.Errorf("%d lost; want one", lost)
+			f.t.Errorf("%d lost; want one", lost)
 		}
 	})
 }

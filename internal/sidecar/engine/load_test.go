@@ -17,9 +17,7 @@ func (f *fixture) addCopy(owner, containerID string, change func(*record.Record)
 	r.Invocations = []call.Invocation{r.Invocations[0]}
 	r.Invocations[0].ContainerID = containerID
 	change(&r)
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.records[containerID] = r
+	f.node.with(func(n *fakeNode) { n.records[containerID] = r })
 }
 
 func TestLoad(t *testing.T) {
@@ -35,8 +33,7 @@ func TestLoad(t *testing.T) {
 		"dhcp, verified by ADD":      {"dhcp", "copy-1", true},
 		"azure, not verified":        {"azure-ipam", "copy-1", true},
 	} {
-		run(t, "two records with one address: "+name, func(t *testing.T) {
-			f := newFixture(t, withProfile(pluginProfile(c.plugin)))
+		run(t, "two records with one address: "+name, with(withProfile(pluginProfile(c.plugin))), func(f *fixture) {
 			f.allocate("router")
 			f.addCopy("router", c.younger, func(r *record.Record) { r.Owner = "copy" })
 			if c.stored {
@@ -45,16 +42,15 @@ func TestLoad(t *testing.T) {
 			f.restart()
 			f.wantOwners("copy", "router")
 			if f.Counters().Duplicates == 0 {
-				t.Error("no duplicate counted")
+				f.t.Error("no duplicate counted")
 			}
 			if younger := f.allocate("copy"); younger.Holds(addr("10.0.0.1")) {
-				t.Errorf("the younger gets %v, which router has", younger.Addrs())
+				f.t.Errorf("the younger gets %v, which router has", younger.Addrs())
 			}
 			f.wantHeld("router", "10.0.0.1")
 		})
 	}
-	run(t, "two records with one address: one is releasing", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "two records with one address: one is releasing", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.addCopy("router", "gone-1", func(r *record.Record) { r.Owner, r.State, r.Claims = "gone", record.Releasing, nil })
 		f.restart()
@@ -62,25 +58,24 @@ func TestLoad(t *testing.T) {
 		f.wantOwners("router")
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "two records of one owner", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "two records of one owner", nil, func(f *fixture) {
 		f.allocate("router")
 		f.addCopy("router", "second-1", func(*record.Record) {})
 		f.restart()
 		f.wantOwners("router")
 		if id := f.get("router").ContainerID; id == "second-1" {
-			t.Error("the second record is used")
+			f.t.Error("the second record is used")
 		}
 		f.wantRecords(2)
 	})
-	run(t, "node and network renamed", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "node and network renamed", nil, func(f *fixture) {
 		before := f.allocate("router")
 		f.node.networks[client.DefaultPool] = "renamed"
 		f.restart(func(_ *fakeNode, o *Options) { o.Node = "other" })
 		after := f.allocate("router")
-		if before.ContainerID != after.ContainerID || !sameAddresses(before.Result.Addresses, after.Result.Addresses) {
-			t.Errorf("before %+v, after %+v", before.Record, after.Record)
+		f.wantAddrs("router", "10.0.0.1", "fd00::1")
+		if before.ContainerID != after.ContainerID {
+			f.t.Errorf("the container ID was %s and is %s", before.ContainerID, after.ContainerID)
 		}
 	})
 }
@@ -97,8 +92,7 @@ func TestClockAhead(t *testing.T) {
 		"release delay":               releaseDelay(time.Minute),
 		"release delay, disabled now": nil,
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, releaseDelay(time.Minute))
+		run(t, name, with(releaseDelay(time.Minute)), func(f *fixture) {
 			f.releaseAll(f.allocate("router"))
 			clockWasAhead(f, setup)
 			f.wantStored(1)
@@ -106,15 +100,13 @@ func TestClockAhead(t *testing.T) {
 			f.wantStored(0)
 		})
 	}
-	run(t, "expiration", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "expiration", nil, func(f *fixture) {
 		f.allocateExpiring("router")
 		clockWasAhead(f)
 		f.sleep(time.Hour)
 		f.wantStored(0)
 	})
-	run(t, "ADD and DEL that may act late", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "ADD and DEL that may act late", with(unknownPlugin), func(f *fixture) {
 		f.inject(always(timeoutBefore, "ADD", "DEL"))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		clockWasAhead(f)

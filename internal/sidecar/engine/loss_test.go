@@ -25,12 +25,11 @@ func TestOutage(t *testing.T) {
 		"old record, no profile": bareCode(profile.Lost{}),
 		"message":                checked(),
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, withProfile(p), ipv4Only)
+		run(t, name, with(withProfile(p), ipv4Only), func(f *fixture) {
 			f.allocate("health")
 			f.inject(always(outage, "CHECK", "DEL", "ADD"))
 			_ = f.tryAllocate("health")
-			f.node.kill(t, f.Engine)
+			f.node.kill(f.t, f.Engine)
 			f.start() // during the outage
 			_ = f.tryAllocate("health")
 			f.sleep(time.Minute)
@@ -46,17 +45,15 @@ func TestOutage(t *testing.T) {
 // A loss is acted on only if the DEL of the attachment succeeds.
 func TestLossUnconfirmed(t *testing.T) {
 	for _, injected := range []fault{outage, notStarted, timeoutBefore, timeoutAfter, timeoutLate} {
-		run(t, "request: "+string(injected), func(t *testing.T) {
-			f := newFixture(t, withProfile(checked()), ipv4Only)
-			f.allocate("health")
-			f.steps()
-			f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": injected}[step] })
+		run(t, "request: "+string(injected), with(withProfile(checked()), ipv4Only), func(f *fixture) {
+			f.given("health")
+			f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": injected}))
 			f.wantError(f.tryAllocate("health"), protocol.Failed, "health", "10.0.0.1", "DEL", "kept")
 			f.wantSteps("CHECK, write held, DEL, write held")
 			f.wantHeld("health", "10.0.0.1")
 			acted := injected != outage && injected != notStarted
 			if f.get("health").Lost != acted {
-				t.Errorf("health is lost: %t; want %t", !acted, acted)
+				f.t.Errorf("health is lost: %t; want %t", !acted, acted)
 			}
 			f.inject(nil)
 			if !acted {
@@ -75,25 +72,23 @@ func TestLossUnconfirmed(t *testing.T) {
 			f.wantStoreAgrees()
 			f.release("10.0.0.1")
 			f.sleep(time.Hour)
-			f.wantNone()
-			f.wantRecords(0)
+			f.wantGone()
 		})
 	}
 	for name, s := range map[string]setup{"acts late": checkedPlugin, "ends with its process": ipv4Only} {
 		for _, at := range []fault{killBefore, killAfter} {
-			run(t, string(at)+" the DEL, which "+name, func(t *testing.T) {
-				f := newFixture(t, s)
+			run(t, string(at)+" the DEL, which "+name, with(s), func(f *fixture) {
 				f.allocate("health")
-				f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": at}[step] })
+				f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": at}))
 				_ = f.tryAllocate("health")
-				f.node.kill(t, f.Engine)
+				f.node.kill(f.t, f.Engine)
 				f.inject(always(outage, "CHECK", "DEL", "ADD"))
 				f.start() // during the outage
 				f.wantError(f.tryAllocate("health"), protocol.Failed)
 				f.sleep(time.Minute)
 				f.wantHeld("health", "10.0.0.1")
 				if !f.get("health").Lost {
-					t.Error("health is not verified, and not lost")
+					f.t.Error("health is not verified, and not lost")
 				}
 				f.inject(nil)
 				f.sleep(time.Hour)
@@ -111,8 +106,7 @@ func TestLossUnconfirmed(t *testing.T) {
 			})
 		}
 	}
-	run(t, "killed, and the DEL acts late", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "killed, and the DEL acts late", with(checkedPlugin), func(f *fixture) {
 		f.allocate("health")
 		writes := nth(2, "write held", killBefore)
 		f.inject(func(step string) fault {
@@ -127,45 +121,25 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.wantStoreAgrees()
 		f.wantStored(1)
 	})
-	run(t, "background", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		f.allocate("health")
-		f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": outage}[step] })
-		f.node.kill(t, f.Engine)
-		f.start()
-		f.sleep(time.Minute)
-		f.wantHeld("health", "10.0.0.1")
-		f.inject(nil)
-		f.sleep(time.Hour)
-		if a := f.get("health"); a.Lost || a.LastError != "" {
-			t.Errorf("health is %+v", a)
-		}
-		f.wantStoreAgrees()
-	})
-	run(t, "cooldown", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, releaseDelay(time.Minute))
+	run(t, "cooldown", with(ipv4Only, releaseDelay(time.Minute)), func(f *fixture) {
 		f.allocate("health")
 		f.release("10.0.0.1")
-		f.inject(func(step string) fault { return map[string]fault{"CHECK": saysLost, "DEL": outage}[step] })
+		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage}))
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "kept")
 		f.inject(nil)
 		f.sleep(2 * time.Minute)
 		f.wantNone()
 	})
-	run(t, "failed write", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
-		f.inject(func(step string) fault {
-			return map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}[step]
-		})
+		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}))
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "journal")
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantHeld("health", "10.0.0.1")
 		f.wantStoreAgrees()
 	})
-	run(t, "configuration changed", func(t *testing.T) { // today's DEL frees the address, too
-		f := newFixture(t, ipv4Only)
+	run(t, "configuration changed", with(ipv4Only), func(f *fixture) { // today's DEL frees the address, too
 		f.allocate("health")
 		f.clearStore()
 		f.node.cniVersion = "1.0.0"
@@ -173,17 +147,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
 	})
-	run(t, "by a lookup", func(t *testing.T) { // the store itself was read
-		f := newFixture(t, storeReadable)
-		f.allocate("router")
-		f.clearStore()
-		f.steps()
-		f.inject(once("DEL", outage))
-		f.allocate("router")
-		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write held")
-	})
-	run(t, "queued DEL", func(t *testing.T) { // it proves nothing, and no ID is used again
-		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+	run(t, "queued DEL", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) { // it proves nothing, and no ID is used again
 		f.allocate("router")
 		f.clearStore()
 		f.inject(once("DEL", timeoutBefore))

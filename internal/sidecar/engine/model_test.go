@@ -152,7 +152,7 @@ func (s *simulation) checkPods(rt *rapid.T) {
 		return
 	}
 	var pods []netip.Addr
-	s.withNode(func(n *fakeNode) { pods = slices.Concat(n.store["pod-1"], n.store["pod-2"]) })
+	s.node.with(func(n *fakeNode) { pods = slices.Concat(n.store["pod-1"], n.store["pod-2"]) })
 	for _, a := range s.engine.List() {
 		for _, ip := range a.Addrs() {
 			if a.State == record.Held && slices.Contains(pods, ip) {
@@ -172,7 +172,7 @@ func (s *simulation) checkAtRest(rt *rapid.T) {
 	} else {
 		rt.Errorf("an operation still holds a plugin process")
 	}
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		if n.activePrestarts != 0 {
 			rt.Errorf("%d announcements were not forgotten", n.activePrestarts)
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // startAllocate begins an allocation. It returns its result, and a function that makes its client leave.
@@ -28,8 +27,7 @@ func (f *fixture) openGate() {
 
 func TestClientLeaves(t *testing.T) {
 	for name, family := range map[string]record.Family{"both families": "", "one family": record.IPv4} {
-		run(t, "before the request: "+name, func(t *testing.T) {
-			f := newFixture(t)
+		run(t, "before the request: "+name, nil, func(f *fixture) {
 			gone, leave := context.WithCancel(context.Background())
 			leave()
 			_, err := f.Allocate(gone, AllocateRequest{Owner: "router", Family: family})
@@ -38,41 +36,24 @@ func TestClientLeaves(t *testing.T) {
 			f.wantSteps("")
 		})
 	}
-	run(t, "during the ADD", func(t *testing.T) {
-		f := newFixture(t, gatedAdd)
+	run(t, "during the ADD", with(gatedAdd), func(f *fixture) {
 		result, leave := f.startAllocate(AllocateRequest{Owner: "router"})
 		leave()
 		f.wantError(<-result, protocol.Busy, "disconnected")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "during the ADD for a generated owner", func(t *testing.T) {
-		f := newFixture(t, gatedAdd)
+	run(t, "during the ADD for a generated owner", with(gatedAdd), func(f *fixture) {
 		result, leave := f.startAllocate(AllocateRequest{})
 		leave()
 		f.wantError(<-result, protocol.Busy, "disconnected")
 		f.openGate()
 		f.wantNone()
 	})
-	run(t, "in the queue", func(t *testing.T) {
-		f := newFixture(t, gatedAdd, maxProcesses(2))
-		f.startAllocate(AllocateRequest{Owner: "a"})
-		f.startAllocate(AllocateRequest{Owner: "b"})
-		result, leave := f.startAllocate(AllocateRequest{Owner: "late"})
-		leave()
-		f.wantError(<-result, protocol.Busy, "disconnected")
-		f.openGate()
-		f.openGate()
-		if _, ok := f.Lookup(client.DefaultPool, "late"); ok {
-			t.Error("the queued request was carried out")
-		}
-		f.wantStored(2)
-	})
 }
 
 func TestBudget(t *testing.T) {
-	run(t, "late outcome is recorded", func(t *testing.T) {
-		f := newFixture(t, gatedAdd)
+	run(t, "late outcome is recorded", with(gatedAdd), func(f *fixture) {
 		f.wantError(f.tryAllocate("router"), protocol.Busy, "1m20s", "recorded")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")

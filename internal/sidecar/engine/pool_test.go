@@ -14,8 +14,7 @@ import (
 // The plugin has lost everything, and returns the addresses of health to ingress, which has them for
 // a second. Meanwhile health requests.
 func TestRepeatAfterOthers(t *testing.T) {
-	start := func(t *testing.T) (f *fixture, ingress <-chan error) {
-		f = newFixture(t, verifyInterval(0))
+	start := func(f *fixture) (ingress <-chan error) {
 		f.allocate("health")
 		f.clearStore()
 		f.node.afterAdd = func(c call.Call) {
@@ -23,21 +22,19 @@ func TestRepeatAfterOthers(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- f.tryAllocate("ingress") }()
-		synctest.Wait()
-		return f, ended
+		ingress, _ = f.startAllocate(AllocateRequest{Owner: "ingress"})
+		return ingress
 	}
-	run(t, "gets its addresses", func(t *testing.T) {
-		f, ingress := start(t)
+	run(t, "gets its addresses", nil, func(f *fixture) {
+		ingress := start(f)
 		f.allocate("health")
 		f.wantAddrs("health", "10.0.0.1", "fd00::1")
 		<-ingress
 		f.sleep(time.Hour)
 		f.wantStoreAgrees()
 	})
-	run(t, "a pod has one of them", func(t *testing.T) {
-		f, ingress := start(t)
+	run(t, "a pod has one of them", nil, func(f *fixture) {
+		ingress := start(f)
 		f.setStored("of a pod", "fd00::1")
 		f.allocate("health")
 		f.wantAddrs("health", "10.0.0.1", "fd00::2")
@@ -45,30 +42,20 @@ func TestRepeatAfterOthers(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantStored(len(f.List()) + 1)
 	})
-	run(t, "others do not wait meanwhile", func(t *testing.T) {
-		f, ingress := start(t)
-		health := make(chan error)
-		go func() { health <- f.tryAllocate("health") }()
-		synctest.Wait()
+	run(t, "others and plugin processes do not wait meanwhile", nil, func(f *fixture) {
+		ingress := start(f)
+		health, _ := f.startAllocate(AllocateRequest{Owner: "health"})
+		if free := f.freeProcesses(); free != f.opts.MaxProcesses-1 {
+			f.t.Errorf("%d free processes; want all but the one of ingress", free)
+		}
 		f.wantInstantly(func() { f.allocate("router") })
 		f.wantAddrs("router", "10.0.0.2", "fd00::2")
 		<-ingress
 		<-health
 		f.wantAddrs("health", "10.0.0.1", "fd00::1")
 	})
-	run(t, "occupies no plugin process meanwhile", func(t *testing.T) {
-		f, ingress := start(t)
-		health := make(chan error)
-		go func() { health <- f.tryAllocate("health") }()
-		synctest.Wait()
-		if free := f.freeProcesses(); free != f.opts.MaxProcesses-1 {
-			t.Errorf("%d free processes; want all but the one of ingress", free)
-		}
-		<-ingress
-		<-health
-	})
-	run(t, "does not wait for long", func(t *testing.T) {
-		f, _ := start(t)
+	run(t, "does not wait for long", nil, func(f *fixture) {
+		start(f)
 		f.setStored("of a pod", "10.0.0.1", "fd00::1")
 		f.node.afterAdd = func(c call.Call) {
 			if c.Owner == "hangs" {
@@ -79,7 +66,7 @@ func TestRepeatAfterOthers(t *testing.T) {
 		began := time.Now()
 		f.allocate("health")
 		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
-			t.Errorf("waited for %s; want about 10 s", took)
+			f.t.Errorf("waited for %s; want about 10 s", took)
 		}
 	})
 }
@@ -129,8 +116,7 @@ func TestHangingPool(t *testing.T) {
 			f.wantStored(3)
 		},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, bluePool, ipv4Only, verifyInterval(0), maxProcesses(2))
+		run(t, name, with(bluePool, ipv4Only, verifyInterval(0), maxProcesses(2)), func(f *fixture) {
 			f.allocate("router")
 			f.node.afterAdd = func(c call.Call) {
 				if c.Pool == "blue" {
@@ -148,10 +134,9 @@ func TestHangingPool(t *testing.T) {
 
 // With one process for requests, background work has another one.
 func TestOneProcess(t *testing.T) {
-	run(t, "request during background work", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(1), verifyInterval(0))
+	run(t, "request during background work", with(maxProcesses(1), verifyInterval(0)), func(f *fixture) {
 		f.allocate("held")
-		f.node.kill(t, f.Engine)
+		f.node.kill(f.t, f.Engine)
 		hang := make(chan struct{})
 		f.node.afterAdd = func(c call.Call) {
 			if c.Owner == "held" {

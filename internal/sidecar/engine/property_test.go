@@ -89,13 +89,6 @@ func (s *simulation) start() {
 	s.engine = s.node.start(s.t, o)
 }
 
-// withNode runs do while the node is locked.
-func (s *simulation) withNode(do func(n *fakeNode)) {
-	s.node.mu.Lock()
-	defer s.node.mu.Unlock()
-	do(s.node)
-}
-
 func drawOwner(rt *rapid.T) string { return rapid.SampledFrom(simulatedOwners).Draw(rt, "owner") }
 
 func drawFamily(rt *rapid.T) record.Family {
@@ -195,7 +188,7 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 			return false
 		}
 	}
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		own := containerid.For(owner, "node1", n.networks[client.DefaultPool])
 		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
 		for id, stored := range n.store {
@@ -255,7 +248,7 @@ func (s *simulation) Fault(rt *rapid.T) {
 	}
 	faults = append(faults, killBefore, killAfter)
 	injected := nth(rapid.IntRange(1, 3).Draw(rt, "nth"), step, rapid.SampledFrom(faults).Draw(rt, "fault"))
-	s.withNode(func(n *fakeNode) { n.fault = injected })
+	s.node.with(func(n *fakeNode) { n.fault = injected })
 }
 
 func (s *simulation) RenameNetwork(rt *rapid.T) {
@@ -263,13 +256,13 @@ func (s *simulation) RenameNetwork(rt *rapid.T) {
 		return // an ID of another network would not be found again
 	}
 	name := rapid.SampledFrom([]string{"net", "net2"}).Draw(rt, "name")
-	s.withNode(func(n *fakeNode) { n.networks[client.DefaultPool] = name })
+	s.node.with(func(n *fakeNode) { n.networks[client.DefaultPool] = name })
 }
 
 // Pod allocates an address to a pod, which the plugin serves too, or releases it.
 func (s *simulation) Pod(rt *rapid.T) {
 	pod := rapid.SampledFrom([]string{"pod-1", "pod-2"}).Draw(rt, "pod")
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		if _, ok := n.store[pod]; ok {
 			delete(n.store, pod)
 			return
@@ -289,7 +282,7 @@ func (s *simulation) LoseJournal(*rapid.T) {
 	s.node.kill(s.t, s.engine)
 	s.node.logStep("the journal is lost")
 	s.endContainers()
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		clear(n.records)
 		clear(n.removed)
 		found := map[string]bool{} // the IDs that the owners' next requests find
@@ -319,7 +312,7 @@ func (s *simulation) ClockAhead(*rapid.T) {
 }
 
 func (s *simulation) BackUpStore(*rapid.T) {
-	s.withNode(func(n *fakeNode) { s.backup = maps.Clone(n.store) })
+	s.node.with(func(n *fakeNode) { s.backup = maps.Clone(n.store) })
 }
 
 func (s *simulation) Wait(*rapid.T) { time.Sleep(2 * time.Minute) }
@@ -336,7 +329,7 @@ func (s *simulation) Reboot(rt *rapid.T) {
 		s.node.losePower()
 	}
 	store := rapid.SampledFrom([]string{"survives", "is lost", "is restored from the backup"}).Draw(rt, "store")
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		n.reboots++
 		switch store {
 		case "is lost":
@@ -365,7 +358,7 @@ func (n *fakeNode) recordedOnly(backup map[string][]netip.Addr) map[string][]net
 // Check restarts a killed engine and checks what always holds.
 func (s *simulation) Check(rt *rapid.T) {
 	killed := false
-	s.withNode(func(n *fakeNode) { killed = n.killed })
+	s.node.with(func(n *fakeNode) { killed = n.killed })
 	if killed {
 		s.Kill(rt)
 	}
@@ -376,7 +369,7 @@ func (s *simulation) Check(rt *rapid.T) {
 // recover lets the engine work for a day without faults. Owners of a lost journal then make a
 // request, because only that finds what they hold.
 func (s *simulation) recover(rt *rapid.T) {
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		n.fault = nil
 		if s.model.storeLost { // a pod may have got a lost address, which prevents its reacquisition
 			delete(n.store, "pod-1")
@@ -403,18 +396,15 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 			}
 			continue
 		}
+		ips := slices.Clip(a.GivenUp)
 		if a.Excluded() {
-			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: a.Addrs()[0]}); err != nil {
-				rt.Errorf("release %s of %s: %v", a.Addrs()[0], a.Owner, err)
-			}
+			ips = append(ips, a.Addrs()[0])
 		}
 		for _, family := range a.Claims {
 			held, _ := a.Address(family)
-			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: held.Addr()}); err != nil {
-				rt.Errorf("release %s of %s: %v", held.Addr(), a.Owner, err)
-			}
+			ips = append(ips, held.Addr())
 		}
-		for _, ip := range a.GivenUp {
+		for _, ip := range ips {
 			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip}); err != nil {
 				rt.Errorf("release %s of %s: %v", ip, a.Owner, err)
 			}
@@ -423,7 +413,7 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 	time.Sleep(24 * time.Hour)
 	synctest.Wait()
 	list := s.engine.List()
-	s.withNode(func(n *fakeNode) {
+	s.node.with(func(n *fakeNode) {
 		maps.DeleteFunc(n.store, func(id string, _ []netip.Addr) bool { return isPod(id) })
 		if len(list) != 0 || len(n.store) != 0 || len(n.records) != 0 {
 			rt.Errorf("after everything was released the list is %+v, the journal %+v, and the plugin holds %v", list, n.records, n.store)

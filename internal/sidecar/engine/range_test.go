@@ -36,8 +36,7 @@ func TestOutOfRange(t *testing.T) {
 		"no request possible":  withProfile(pluginProfile("unknown")),
 		"single-use IDs":       withProfile(singleUseIDs()),
 	} {
-		run(t, "allocate/"+name, func(t *testing.T) {
-			f := newFixture(t, s)
+		run(t, "allocate/"+name, with(s), func(f *fixture) {
 			f.allocate("router")
 			outside(v4, v6)(f.node, nil)
 			f.wantAddrs("router", "10.0.0.1", "fd00::1") // it is in use until its owner asks
@@ -47,15 +46,7 @@ func TestOutOfRange(t *testing.T) {
 			f.wantStored(1)
 		})
 	}
-	run(t, "kept by a start", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.restart(outside(v4, v6))
-		f.wantAddrs("router", "10.0.0.1", "fd00::1")
-		f.wantStoreAgrees()
-	})
-	run(t, "kept when it is listed", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "kept when it is listed", nil, func(f *fixture) {
 		f.allocate("router")
 		outside(v4)(f.node, nil)
 		f.allocate("health")
@@ -64,14 +55,12 @@ func TestOutOfRange(t *testing.T) {
 			got = append(got, a.Range)
 		}
 		if want := []call.Range{"", call.RangeOutside}; !slices.Equal(got, want) {
-			t.Errorf("health and router are %q; want %q", got, want)
+			f.t.Errorf("health and router are %q; want %q", got, want)
 		}
 	})
-	run(t, "restore", func(t *testing.T) {
-		for _, s := range []setup{nil, verifyInterval(1e12)} {
-			f := newFixture(t, s)
-			f.allocate("router")
-			f.steps()
+	for name, s := range map[string]setup{"restore": nil, "restore, recently verified": verifyInterval(1e12)} {
+		run(t, name, with(s), func(f *fixture) {
+			f.given("router")
 			outside(v4)(f.node, nil)
 			f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1", "outside the ranges")
 			f.restore("router", "fd00::1") // of the other family
@@ -79,32 +68,29 @@ func TestOutOfRange(t *testing.T) {
 			f.wantStoreAgrees()
 			f.wantError(f.tryRestore("health", "10.0.0.2"), protocol.Failed, "10.0.0.2", "outside the ranges")
 			f.wantOwners("router")
-		}
-	})
-	run(t, "one family", func(t *testing.T) {
-		f := newFixture(t)
+		})
+	}
+	run(t, "one family", nil, func(f *fixture) {
 		f.allocate("router")
 		outside(v4)(f.node, nil)
 		if a := f.allocateFamily("router", record.IPv6); !a.Holds(addr("10.0.0.1")) {
-			t.Errorf("IPv4 of %v has changed for a request of IPv6", a.Addrs())
+			f.t.Errorf("IPv4 of %v has changed for a request of IPv6", a.Addrs())
 		}
 		f.allocateFamily("router", record.IPv4)
 		f.wantAddrs("router", "10.0.0.4", "fd00::1") // IPv6 is requested again
 	})
-	run(t, "lost", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "lost", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.restart(outside(v4, v6))
 		f.wantSteps("CHECK") // no ADD for an address that another node may have
 		if a := f.get("router"); !a.Lost {
-			t.Errorf("%+v is not lost", a)
+			f.t.Errorf("%+v is not lost", a)
 		}
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
 	})
-	run(t, "lost journal", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
+	run(t, "lost journal", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
 		clear(f.node.records)
 		f.restart(storeReadable, outside(v4, v6))
@@ -114,8 +100,7 @@ func TestOutOfRange(t *testing.T) {
 		f.wantStoreAgrees()
 		f.wantStored(1)
 	})
-	run(t, "released", func(t *testing.T) {
-		f := newFixture(t, releaseDelay(1e12))
+	run(t, "released", with(releaseDelay(1e12)), func(f *fixture) {
 		a := f.allocate("router")
 		f.releaseAll(a)
 		outside(v4, v6)(f.node, nil)
@@ -123,8 +108,7 @@ func TestOutOfRange(t *testing.T) {
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
 	})
 	for name, s := range map[string]setup{"": nil, ", recently verified": verifyInterval(1e12), ", readable store": storeReadable} {
-		run(t, "no configuration at the start"+name, func(t *testing.T) {
-			f := newFixture(t, s)
+		run(t, "no configuration at the start"+name, with(s), func(f *fixture) {
 			f.allocate("router")
 			f.restart(s, outside(v4, v6), func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
 			f.steps()
@@ -133,7 +117,7 @@ func TestOutOfRange(t *testing.T) {
 			f.wantSteps("")
 			f.wantHeld("router", "10.0.0.1")
 			if got := f.get("router").LastError; got != "" { // nothing is wrong with it
-				t.Errorf("last error %q", got)
+				f.t.Errorf("last error %q", got)
 			}
 			f.node.networkErr = nil
 			f.allocate("router")
@@ -141,20 +125,18 @@ func TestOutOfRange(t *testing.T) {
 			f.wantStoreAgrees()
 		})
 	}
-	run(t, "no configuration at the start, unknown ranges", func(t *testing.T) {
-		f := newFixture(t, checkedPlugin)
+	run(t, "no configuration at the start, unknown ranges", with(checkedPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.restart(checkedPlugin, func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.1")
 	})
-	run(t, "no configuration", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "no configuration", nil, func(f *fixture) {
 		f.allocate("router")
 		synctest.Wait()
 		f.node.networkErr = errNoLookup
 		if got := f.List()[0].Range; got != call.RangeUnconfigured {
-			t.Errorf("got %q; want %q", got, call.RangeUnconfigured)
+			f.t.Errorf("got %q; want %q", got, call.RangeUnconfigured)
 		}
 		f.allocate("router") // held addresses are served
 		f.wantAddrs("router", "10.0.0.1", "fd00::1")

@@ -13,42 +13,24 @@ import (
 )
 
 func TestReconcile(t *testing.T) {
-	run(t, "held: verified once", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.restart()
-		f.wantSteps("CHECK")
-		f.wantHeld("router", "10.0.0.1")
-	})
-	run(t, "lost: reacquired", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("health")
-		f.allocate("router")
-		f.clearStore()
-		f.restart()
-		f.wantHeld("health", "10.0.0.1")
-		f.wantHeld("router", "10.0.0.2")
-	})
-	run(t, "lost: left to its owner if it cannot be requested", func(t *testing.T) {
-		f := newFixture(t, withProfile(checked()))
+	run(t, "lost: left to its owner if it cannot be requested", with(withProfile(checked())), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1", "fd00::1")
 		f.restart()
 		if a := f.get("router"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
-			t.Fatalf("after the start: %+v", a)
+			f.t.Fatalf("after the start: %+v", a)
 		}
 		if a := f.allocate("router"); !a.Holds(addr("10.0.0.2")) || a.Lost {
-			t.Errorf("the next request gets %+v", a)
+			f.t.Errorf("the next request gets %+v", a)
 		}
 	})
-	run(t, "interrupted allocation", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "interrupted allocation", nil, func(f *fixture) {
 		for _, step := range []string{"DEL", "ADD", "write held"} {
 			for _, kill := range []fault{killBefore, killAfter} {
 				f.inject(once(step, kill))
 				if f.tryAllocate("router") == nil {
-					t.Fatalf("%s %s: no error", kill, step)
+					f.t.Fatalf("%s %s: no error", kill, step)
 				}
 				f.restart()
 				if step == "write held" && kill == killAfter {
@@ -59,32 +41,20 @@ func TestReconcile(t *testing.T) {
 			}
 		}
 	})
-	run(t, "interrupted release", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "interrupted release", with(ipv4Only), func(f *fixture) {
 		for _, step := range []string{"DEL", "remove"} {
 			for _, kill := range []fault{killBefore, killAfter} {
 				f.allocate("router")
 				f.inject(once(step, kill))
 				if f.tryRelease("10.0.0.1") == nil {
-					t.Fatalf("%s %s: no error", kill, step)
+					f.t.Fatalf("%s %s: no error", kill, step)
 				}
 				f.restart()
-				f.wantNone()
-				f.wantRecords(0)
+				f.wantGone()
 			}
 		}
 	})
-	run(t, "cooldown: released at its deadline", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, releaseDelay(time.Hour))
-		f.allocate("router")
-		f.release("10.0.0.1")
-		f.restart()
-		f.wantStored(1)
-		f.sleep(time.Hour)
-		f.wantStored(0)
-	})
-	run(t, "retired owner", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "retired owner", nil, func(f *fixture) {
 		f.allocate("router")
 		f.allocate("ingress")
 		f.restart(onlyOwner("router"))
@@ -95,17 +65,22 @@ func TestReconcile(t *testing.T) {
 	})
 }
 
+// countDELs counts the DELs from now on.
+func (f *fixture) countDELs() *int {
+	n := 0
+	f.onCall(func(verb string, _ call.Call) {
+		if verb == "DEL" {
+			n++
+		}
+	})
+	return &n
+}
+
 func TestRetry(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"recently verified": time.Hour, "verified by the request": 0} {
-		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, func(t *testing.T) {
-			f := newFixture(t, storeReadable, verifyInterval(interval))
+		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, with(storeReadable, verifyInterval(interval)), func(f *fixture) {
 			f.allocate("router")
-			dels := 0
-			f.onCall(func(verb string, _ call.Call) {
-				if verb == "DEL" {
-					dels++
-				}
-			})
+			dels := f.countDELs()
 			f.inject(always(notStarted, "DEL"))
 			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
 			f.pools[client.DefaultPool].workqueue.add(f.byOwner[protocol.Key{Pool: client.DefaultPool, Owner: "router"}])
@@ -113,16 +88,16 @@ func TestRetry(t *testing.T) {
 				f.sleep(100 * time.Millisecond)
 				f.allocate("router")
 			}
-			if dels > 5 { // immediately, after 1 s, 2 s and 4 s
-				t.Errorf("%d DELs in ten seconds", dels)
+			if *dels > 5 { // immediately, after 1 s, 2 s and 4 s
+				f.t.Errorf("%d DELs in ten seconds", *dels)
 			}
 			if got := f.get("router").LastError; got == "" {
-				t.Error("the error of the DEL is not reported")
+				f.t.Error("the error of the DEL is not reported")
 			}
 			f.inject(nil)
 			f.sleep(time.Minute)
 			if got := f.get("router"); got.LastError != "" || len(got.Invocations) != 1 {
-				t.Errorf("after a successful DEL: error %q, %d invocations", got.LastError, len(got.Invocations))
+				f.t.Errorf("after a successful DEL: error %q, %d invocations", got.LastError, len(got.Invocations))
 			}
 		})
 	}
@@ -139,8 +114,7 @@ func TestRetry(t *testing.T) {
 			return err
 		},
 	} {
-		run(t, "a loss is found, and "+name, func(t *testing.T) {
-			f := newFixture(t, ipv4Only, storeReadable, gatedAdd, maxQueued(1))
+		run(t, "a loss is found, and "+name, with(ipv4Only, storeReadable, gatedAdd, maxQueued(1)), func(f *fixture) {
 			f.startAllocate(AllocateRequest{Owner: "router"})
 			f.openGate()
 			had := f.get("router")
@@ -152,15 +126,9 @@ func TestRetry(t *testing.T) {
 			f.wantStoreAgrees()
 		})
 	}
-	run(t, "not postponed by repeated releases", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "not postponed by repeated releases", nil, func(f *fixture) {
 		a := f.allocate("router")
-		dels, requests := 0, 0
-		f.onCall(func(verb string, _ call.Call) {
-			if verb == "DEL" {
-				dels++
-			}
-		})
+		dels, requests := f.countDELs(), 0
 		f.inject(always(refused, "DEL"))
 		for range 600 { // each second for ten minutes
 			for _, ip := range a.Addrs() {
@@ -172,12 +140,11 @@ func TestRetry(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if dels <= requests {
-			t.Errorf("%d DELs for %d requests; want background retries among them", dels, requests)
+		if *dels <= requests {
+			f.t.Errorf("%d DELs for %d requests; want background retries among them", *dels, requests)
 		}
 	})
-	run(t, "not postponed by rejected requests", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "not postponed by rejected requests", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
@@ -191,23 +158,21 @@ func TestRetry(t *testing.T) {
 		}
 		f.wantStored(0)
 	})
-	run(t, "no plugin call without the state directory", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "no plugin call without the state directory", nil, func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", refused))
 		f.release("10.0.0.1")
 		f.wantError(f.tryRelease("fd00::1"), protocol.Failed)
-		f.setAvailable(errors.New("another file system is there"))
+		f.node.with(func(n *fakeNode) { n.availableErr = errors.New("another file system is there") })
 		f.steps()
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "another file system is there")
 		f.sleep(time.Hour)
 		f.wantSteps("")
-		f.setAvailable(nil)
+		f.node.with(func(n *fakeNode) { n.availableErr = nil })
 		f.sleep(time.Hour)
 		f.wantStored(0)
 	})
-	run(t, "last DEL begins when no ADD can act any more", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "last DEL begins when no ADD can act any more", with(unknownPlugin), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		var began []time.Time
@@ -221,15 +186,8 @@ func TestRetry(t *testing.T) {
 		f.restart()
 		f.sleep(time.Hour)
 		if len(began) == 0 || began[len(began)-1].Before(deadline) {
-			t.Errorf("DELs began at %v; the ADD may act until %v", began, deadline)
+			f.t.Errorf("DELs began at %v; the ADD may act until %v", began, deadline)
 		}
 		f.wantRecords(0)
 	})
-}
-
-// setAvailable sets what Journal.Available returns.
-func (f *fixture) setAvailable(err error) {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.availableErr = err
 }

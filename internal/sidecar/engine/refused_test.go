@@ -23,56 +23,37 @@ func namesPod(n *fakeNode, _ *Options) { n.profile.PodIdentity = profile.PodIden
 // The plugin refuses every ADD and DEL with the profile at that time, and neither with the one of
 // today.
 func TestRefusedInvocation(t *testing.T) {
-	refusedBefore := func(t *testing.T) *fixture {
-		f := newFixture(t, needsPod)
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
-		f.sleep(time.Minute)
-		f.wantRecords(1)
-		return f
+	for name, after := range map[string]func(f *fixture){
+		"next start": func(f *fixture) { f.restart(namesPod) },
+		"retry": func(f *fixture) {
+			f.node.with(func(n *fakeNode) { namesPod(n, nil) })
+			f.sleep(2 * maxRetryDelay)
+		},
+		"the owner requests again, and releases": func(f *fixture) {
+			f.node.with(func(n *fakeNode) { namesPod(n, nil) })
+			f.allocate("router")
+			f.wantHeld("router", "10.0.0.1")
+			f.release("10.0.0.1")
+		},
+	} {
+		run(t, name, with(needsPod), func(f *fixture) {
+			f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
+			f.sleep(time.Minute)
+			f.wantRecords(1)
+			after(f)
+			f.wantGone()
+		})
 	}
-	run(t, "next start", func(t *testing.T) {
-		f := refusedBefore(t)
-		f.restart(namesPod)
-		f.wantNone()
-		f.wantRecords(0)
-	})
-	run(t, "retry", func(t *testing.T) {
-		f := refusedBefore(t)
-		f.node.mu.Lock()
-		namesPod(f.node, nil)
-		f.node.mu.Unlock()
-		f.sleep(2 * maxRetryDelay)
-		f.wantNone()
-		f.wantRecords(0)
-	})
-	run(t, "the owner requests again, and releases", func(t *testing.T) {
-		f := refusedBefore(t)
-		f.node.mu.Lock()
-		namesPod(f.node, nil)
-		f.node.mu.Unlock()
-		f.allocate("router")
-		f.wantHeld("router", "10.0.0.1")
-		f.release("10.0.0.1")
-		f.wantNone()
-		f.wantRecords(0)
-	})
-	run(t, "an ADD with an unknown outcome may have allocated", func(t *testing.T) {
-		f := newFixture(t, needsPod)
-		f.node.mu.Lock()
+	run(t, "an ADD with an unknown outcome may have allocated", with(needsPod), func(f *fixture) {
 		f.node.needsPod = false
-		f.node.mu.Unlock()
 		f.inject(once("ADD", timeoutAfter))
-		f.node.afterAdd = func(call.Call) {
-			f.node.mu.Lock()
-			defer f.node.mu.Unlock()
-			f.node.needsPod = true
-		}
+		f.node.afterAdd = func(call.Call) { f.node.with(func(n *fakeNode) { n.needsPod = true }) }
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.restart(namesPod)
 		f.sleep(time.Hour)
 		f.wantRecords(1)
 		if got := f.get("router"); got.State != record.Releasing || got.LastError == "" {
-			t.Errorf("router is %s, last error %q", got.State, got.LastError)
+			f.t.Errorf("router is %s, last error %q", got.State, got.LastError)
 		}
 	})
 }

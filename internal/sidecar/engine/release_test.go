@@ -14,10 +14,8 @@ import (
 )
 
 func TestRelease(t *testing.T) {
-	run(t, "claim by claim", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.steps()
+	run(t, "claim by claim", nil, func(f *fixture) {
+		f.given("router")
 		f.release("10.0.0.1")
 		f.wantSteps("write held")
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.NotFound)
@@ -25,8 +23,7 @@ func TestRelease(t *testing.T) {
 		f.wantSteps("write releasing, DEL, remove")
 		f.wantNone()
 	})
-	run(t, "address changes while the release waits", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "address changes while the release waits", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1")
@@ -42,30 +39,27 @@ func TestRelease(t *testing.T) {
 		f.wantError(<-released, protocol.NotFound)
 		f.wantHeld("router", "10.0.0.2")
 	})
-	run(t, "failed DEL is retried", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "failed DEL is retried", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "retried", "router")
 		time.Sleep(30 * time.Minute)
 		f.wantStored(1)
 		if state := f.get("router").State; state != record.Releasing {
-			t.Fatalf("state %q; want releasing", state)
+			f.t.Fatalf("state %q; want releasing", state)
 		}
 		f.inject(nil)
 		f.sleep(10 * time.Minute)
 		f.wantNone()
 	})
-	run(t, "repeated release retries immediately", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "repeated release retries immediately", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", notStarted))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.release("10.0.0.1")
 		f.wantStored(0)
 	})
-	run(t, "failed removal of the record is retried", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "failed removal of the record is retried", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("remove", writeFailed))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "removed")
@@ -73,10 +67,9 @@ func TestRelease(t *testing.T) {
 		f.wantNoAttachment()
 		f.wantRecords(0)
 	})
-	run(t, "last failure", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "last failure", with(ipv4Only), func(f *fixture) {
 		if last := f.LastFailure(); last.Text != "" || !last.At.IsZero() {
-			t.Errorf("before any failure: %+v", last)
+			f.t.Errorf("before any failure: %+v", last)
 		}
 		a := f.allocate("router")
 		f.inject(once("DEL", refused))
@@ -85,27 +78,26 @@ func TestRelease(t *testing.T) {
 		last := f.LastFailure()
 		if last.Owner != "router" || last.Pool != client.DefaultPool || last.ContainerID != a.ContainerID ||
 			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
-			t.Errorf("got %+v", last)
+			f.t.Errorf("got %+v", last)
 		}
 		// It is shown with the owner and the pool.
 		if got := f.get("router").LastError; !strings.HasPrefix(got, "could not be released; ") || !strings.HasSuffix(last.Text, got) {
-			t.Errorf("the attachment has the error %q; want that without owner and pool", got)
+			f.t.Errorf("the attachment has the error %q; want that without owner and pool", got)
 		}
 		f.sleep(time.Minute)
 		f.wantNoAttachment()
 		if now := f.LastFailure(); now != (Failure{}) {
-			t.Errorf("after the retry: %+v; want none", now)
+			f.t.Errorf("after the retry: %+v; want none", now)
 		}
 		f.allocate("router")
 		f.inject(once("DEL", refused))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		f.allocate("health")
 		if now := f.LastFailure(); now.Owner != "router" {
-			t.Errorf("after a success of another attachment: %+v; want the one of the router", now)
+			f.t.Errorf("after a success of another attachment: %+v; want the one of the router", now)
 		}
 	})
-	run(t, "generated owner leaves no tombstone", func(t *testing.T) {
-		f := newFixture(t, withProfile(singleUseIDs()), ipv4Only)
+	run(t, "generated owner leaves no tombstone", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.releaseAll(f.allocate(""))
 		f.wantRecords(0)
 	})
@@ -114,8 +106,7 @@ func TestRelease(t *testing.T) {
 // A power loss may bring a removed record back. Its DEL frees nothing that was allocated meanwhile, or
 // the record is removed durably.
 func TestRemovalLost(t *testing.T) {
-	run(t, "a pod has the address", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "a pod has the address", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.setStored("a-pod", "10.0.0.1")
@@ -127,8 +118,7 @@ func TestRemovalLost(t *testing.T) {
 		f.wantRecords(0)
 		f.wantStored(1)
 	})
-	run(t, "another owner has the address", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "another owner has the address", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.allocate("health")
@@ -138,65 +128,48 @@ func TestRemovalLost(t *testing.T) {
 		f.wantHeld("health", "10.0.0.1")
 		f.wantStoreAgrees()
 	})
-	run(t, "the owner has an attachment again", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
-		f.allocate("router")
-		f.release("10.0.0.1")
-		f.allocate("router")
-		f.node.losePower()
-		f.restart(rebooted)
-		f.wantHeld("router", "10.0.0.1")
-		f.wantStoreAgrees()
-	})
 	durable := func(t *testing.T, f *fixture) {
 		t.Helper()
 		if f.node.losePower(); len(f.node.records) != 0 {
 			t.Errorf("%v came back", f.node.records)
 		}
 	}
-	run(t, "a plugin whose DEL may release by address", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "a plugin whose DEL may release by address", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.release("10.0.0.1")
-		durable(t, f)
+		durable(f.t, f)
 	})
-	run(t, "discarded", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "discarded", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(refused, "DEL"))
-		if _, _, err := f.Discard(t.Context(), client.DefaultPool, "router"); err != nil {
-			t.Fatal(err)
+		if _, _, err := f.Discard(f.t.Context(), client.DefaultPool, "router"); err != nil {
+			f.t.Fatal(err)
 		}
-		durable(t, f)
+		durable(f.t, f)
 	})
 }
 
 func TestReleaseDelay(t *testing.T) {
 	delay := releaseDelay(time.Minute)
-	run(t, "cooldown, then DEL", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, delay)
-		f.allocate("router")
-		f.steps()
+	run(t, "cooldown, then DEL", with(ipv4Only, delay), func(f *fixture) {
+		f.given("router")
 		f.release("10.0.0.1")
 		f.wantSteps("write cooldown")
 		if a := f.allocate("health"); a.Holds(addr("10.0.0.1")) {
-			t.Error("an address in cooldown was allocated to another owner")
+			f.t.Error("an address in cooldown was allocated to another owner")
 		}
 		f.steps()
 		f.sleep(time.Minute)
 		f.wantSteps("write releasing, DEL, remove")
 	})
-	run(t, "skipped", func(t *testing.T) {
-		f := newFixture(t, delay)
-		f.allocate("router")
-		f.steps()
+	run(t, "skipped", with(delay), func(f *fixture) {
+		f.given("router")
 		f.releaseNow("10.0.0.1")
 		f.wantSteps("write held") // the other family is still claimed
 		f.releaseNow("fd00::1")
 		f.wantSteps("write releasing, DEL, remove")
 	})
-	run(t, "skipped in cooldown", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, delay)
+	run(t, "skipped in cooldown", with(ipv4Only, delay), func(f *fixture) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.steps()
@@ -204,48 +177,41 @@ func TestReleaseDelay(t *testing.T) {
 		f.wantSteps("")
 		f.releaseNow("10.0.0.1")
 		f.wantSteps("write releasing, DEL, remove")
-		_, err := f.Release(context.Background(), ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true})
-		f.wantError(err, protocol.NotFound)
+		f.wantError(f.try(ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true}), protocol.NotFound)
 	})
 }
 
 // Abandon releases an attachment whose client did not receive the response.
 func TestAbandon(t *testing.T) {
 	delay := releaseDelay(time.Hour)
-	run(t, "without the release delay", func(t *testing.T) {
-		f := newFixture(t, delay)
+	run(t, "without the release delay", with(delay), func(f *fixture) {
 		a := f.allocate("")
 		f.steps()
 		f.Abandon(context.Background(), a.Pool, a.Owner)
 		if got := f.steps(); strings.Count(got, "write releasing") != 1 {
-			t.Errorf("steps %s; want the record written as releasing once", got)
+			f.t.Errorf("steps %s; want the record written as releasing once", got)
 		}
 		synctest.Wait()
-		f.wantNone()
-		f.wantRecords(0)
+		f.wantGone()
 	})
 	for name, injected := range map[string]func(string) fault{
 		"failed DEL":   once("DEL", refused),
 		"failed write": once("write releasing", writeFailed),
 	} {
-		run(t, name+" is retried", func(t *testing.T) {
-			o := &fakeObserver{}
-			f := newFixture(t, delay, observer(o))
+		run(t, name+" is retried", with(delay), func(f *fixture) {
 			a := f.allocate("")
 			f.inject(injected)
 			f.Abandon(context.Background(), a.Pool, a.Owner)
 			f.sleep(time.Minute)
-			f.wantNone()
-			f.wantRecords(0)
-			for _, e := range o.take() {
+			f.wantGone()
+			for _, e := range f.takeEvents() {
 				if strings.HasPrefix(e, string(protocol.Retire)) {
-					t.Errorf("event %q without --retire-owners", e)
+					f.t.Errorf("event %q without --retire-owners", e)
 				}
 			}
 		})
 	}
-	run(t, "failed write after the client left is retried", func(t *testing.T) {
-		f := newFixture(t, delay, gatedAdd)
+	run(t, "failed write after the client left is retried", with(delay, gatedAdd), func(f *fixture) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go f.Allocate(ctx, AllocateRequest{}) //nolint:errcheck // its client leaves
 		synctest.Wait()
@@ -253,24 +219,20 @@ func TestAbandon(t *testing.T) {
 		f.inject(once("write releasing", writeFailed))
 		f.node.addGate <- struct{}{}
 		f.sleep(time.Minute)
-		f.wantNone()
-		f.wantRecords(0)
+		f.wantGone()
 	})
-	run(t, "next start completes it", func(t *testing.T) {
-		f := newFixture(t, delay)
+	run(t, "next start completes it", with(delay), func(f *fixture) {
 		a := f.allocate("")
-		stop(t, f.Engine)
+		stop(f.t, f.Engine)
 		f.steps()
 		f.Abandon(context.Background(), a.Pool, a.Owner)
 		f.wantSteps("write releasing")
 		f.wantStored(1)
 		f.start()
 		synctest.Wait()
-		f.wantNone()
-		f.wantRecords(0)
+		f.wantGone()
 	})
-	run(t, "once", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "once", nil, func(f *fixture) {
 		a := f.allocate("")
 		f.allocate("router")
 		f.Abandon(context.Background(), client.DefaultPool, "anonymous/unknown")
@@ -286,15 +248,14 @@ func TestAbandon(t *testing.T) {
 // The last invocation has the container ID that holds the addresses, also after a release that could not be
 // written.
 func TestReleaseNotWritten(t *testing.T) {
-	run(t, "an ADD of another ID was refused", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, storeReadable)
+	run(t, "an ADD of another ID was refused", with(ipv4Only, storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.addInvocation("router", func(c *call.Invocation) { c.ContainerID, c.AddRefused = "earlier", true; c.Args = "A=b" })
 		live := lastID(f.get("router").Record)
 		f.inject(once("write releasing", writeFailed))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		if got := lastID(f.get("router").Record); got != live {
-			t.Errorf("the last container ID is %s; want %s", got, live)
+			f.t.Errorf("the last container ID is %s; want %s", got, live)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -12,52 +11,36 @@ import (
 )
 
 func TestReject(t *testing.T) {
-	allocate := func(owner, pool string, family record.Family) func(*fixture) error {
-		return func(f *fixture) error {
-			return f.tryAllocateWith(AllocateRequest{Owner: owner, Pool: pool, Family: family})
-		}
-	}
-	restore := func(owner, pool, ip string) func(*fixture) error {
-		return func(f *fixture) error {
-			_, err := f.Restore(context.Background(), RestoreRequest{Owner: owner, Pool: pool, IP: addr(ip)})
-			return err
-		}
-	}
-	release := func(pool, ip string) func(*fixture) error {
-		return func(f *fixture) error {
-			_, err := f.Release(context.Background(), ReleaseRequest{Pool: pool, IP: addr(ip)})
-			return err
-		}
-	}
+	onlyRouter := onlyOwner("router")
+	pools := []string{"green", "default"}
+	v4, v6 := addr("10.0.0.77"), addr("fd00::1")
 	for name, c := range map[string]struct {
-		setup setup
-		do    func(*fixture) error
-		kind  protocol.Kind
-		words []string
+		setup   setup
+		request any
+		kind    protocol.Kind
+		words   []string
 	}{
-		"allocate: owner not served": {onlyOwner("router"), allocate("health", "", ""), protocol.Forbidden, []string{"health", "--owners"}},
-		"restore: owner not served":  {onlyOwner("router"), restore("health", "", "10.0.0.1"), protocol.Forbidden, []string{"health"}},
-		"allocate: family disabled":  {ipv6Disabled, allocate("router", "", record.IPv6), protocol.FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
-		"restore: family disabled":   {ipv6Disabled, restore("router", "", "fd00::1"), protocol.FamilyDisabled, nil},
-		"release: family disabled":   {ipv6Disabled, release("", "fd00::1"), protocol.FamilyDisabled, nil},
-		"allocate: unknown pool":     {nil, allocate("router", "green", ""), protocol.UnknownPool, []string{"green", "default"}},
-		"restore: unknown pool":      {nil, restore("router", "green", "fd00::1"), protocol.UnknownPool, []string{"green", "default"}},
-		"release: unknown pool":      {nil, release("green", "fd00::1"), protocol.UnknownPool, []string{"green", "default"}},
-		"release: unknown address":   {nil, release("", "10.0.0.77"), protocol.NotFound, []string{"10.0.0.77"}},
+		"allocate: owner not served": {onlyRouter, AllocateRequest{Owner: "health"}, protocol.Forbidden, []string{"health", "--owners"}},
+		"restore: owner not served":  {onlyRouter, RestoreRequest{Owner: "health", IP: v4}, protocol.Forbidden, []string{"health"}},
+		"allocate: family disabled":  {ipv6Disabled, AllocateRequest{Family: record.IPv6}, protocol.FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
+		"restore: family disabled":   {ipv6Disabled, RestoreRequest{IP: v6}, protocol.FamilyDisabled, nil},
+		"release: family disabled":   {ipv6Disabled, ReleaseRequest{IP: v6}, protocol.FamilyDisabled, nil},
+		"allocate: unknown pool":     {nil, AllocateRequest{Pool: "green"}, protocol.UnknownPool, pools},
+		"restore: unknown pool":      {nil, RestoreRequest{Pool: "green", IP: v6}, protocol.UnknownPool, pools},
+		"release: unknown pool":      {nil, ReleaseRequest{Pool: "green", IP: v6}, protocol.UnknownPool, pools},
+		"release: unknown address":   {nil, ReleaseRequest{IP: v4}, protocol.NotFound, []string{"10.0.0.77"}},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, c.setup)
-			f.wantError(c.do(f), c.kind, c.words...)
+		run(t, name, with(c.setup), func(f *fixture) {
+			f.wantError(f.try(c.request), c.kind, c.words...)
 			f.wantSteps("")
 			f.wantNoAttachment()
 		})
 	}
-	run(t, "record of a newer version", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "record of a newer version", nil, func(f *fixture) {
 		f.Engine = New(defaultOptions(), f.node, f.node)
 		f.RejectOwner(client.DefaultPool, "router", errors.New("its record has version 99"))
 		f.Start(nil)
-		defer stop(t, f.Engine)
+		defer stop(f.t, f.Engine)
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "version 99")
 		f.wantSteps("")
 	})
@@ -65,36 +48,32 @@ func TestReject(t *testing.T) {
 
 func TestPools(t *testing.T) {
 	release := func(f *fixture, pool string, ip netip.Addr) error {
-		_, err := f.Release(context.Background(), ReleaseRequest{IP: ip, Pool: pool})
-		return err
+		return f.try(ReleaseRequest{IP: ip, Pool: pool})
 	}
-	run(t, "one attachment in each", func(t *testing.T) {
-		f := newFixture(t, bluePool)
+	run(t, "one attachment in each", with(bluePool), func(f *fixture) {
 		a := f.allocate("router")
 		b := f.allocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
 		if a.ContainerID == b.ContainerID {
-			t.Fatalf("both have the container ID %s", a.ContainerID)
+			f.t.Fatalf("both have the container ID %s", a.ContainerID)
 		}
 		ip := b.Addrs()[0]
 		f.wantError(release(f, client.DefaultPool, ip), protocol.NotFound)
 		if err := release(f, "blue", ip); err != nil {
-			t.Error(err)
+			f.t.Error(err)
 		}
 	})
-	run(t, "release in a removed pool", func(t *testing.T) {
-		f := newFixture(t, bluePool)
+	run(t, "release in a removed pool", with(bluePool), func(f *fixture) {
 		b := f.allocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
 		f.restart()
 		f.wantError(release(f, "blue", addr("10.0.0.77")), protocol.NotFound)
 		for _, ip := range b.Addrs() {
 			if err := release(f, "blue", ip); err != nil {
-				t.Error(err)
+				f.t.Error(err)
 			}
 		}
 		f.wantStored(0)
 	})
-	run(t, "release of a disabled family", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "release of a disabled family", nil, func(f *fixture) {
 		f.allocate("router")
 		f.restart(ipv6Disabled)
 		f.release("10.0.0.1", "fd00::1")

@@ -21,18 +21,15 @@ func verifiedByAdd(n *fakeNode, _ *Options) {
 }
 
 func TestVerify(t *testing.T) {
-	run(t, "verify interval", func(t *testing.T) {
-		f := newFixture(t, verifyInterval(time.Minute))
-		f.allocate("router")
-		f.steps()
+	run(t, "verify interval", with(verifyInterval(time.Minute)), func(f *fixture) {
+		f.given("router")
 		f.allocate("router")
 		f.wantSteps("")
 		time.Sleep(time.Minute)
 		f.allocate("router")
 		f.wantSteps("CHECK")
 	})
-	run(t, "failed CHECK is not evidence of loss", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "failed CHECK is not evidence of loss", nil, func(f *fixture) {
 		f.allocate("router")
 		for _, injected := range []fault{notStarted, timeoutBefore, refused} {
 			f.inject(always(injected, "CHECK"))
@@ -40,67 +37,57 @@ func TestVerify(t *testing.T) {
 		}
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "last error is kept until the plugin works", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "last error is kept until the plugin works", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(refused, "CHECK"))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.sleep(time.Minute)
 		if f.get("router").LastError == "" {
-			t.Error("no last error although CHECK still fails")
+			f.t.Error("no last error although CHECK still fails")
 		}
 		f.inject(nil)
 		f.sleep(time.Hour)
 		if last := f.get("router").LastError; last != "" {
-			t.Errorf("the last error is still %q", last)
+			f.t.Errorf("the last error is still %q", last)
 		}
 	})
+	noCheck := func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }
+	notVerified := changedProfile(func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing })
+	clearStore := func(f *fixture) { f.clearStore() }
+	const again = "write adding, DEL, ADD[10.0.0.1 fd00::1], write held"
 	for name, c := range map[string]struct {
 		setup setup
-		steps string // of a second allocation
+		since func(*fixture) // what happened since an allocation
+		steps string         // of the next one
 	}{
-		"CHECK":                     {nil, "CHECK"},
-		"CNI version without CHECK": {func(n *fakeNode, _ *Options) { n.cniVersion = "0.3.1" }, ""},
-		"ADD":                       {verifiedByAdd, "ADD[]"},
-		"dhcp: ADD, not CHECK":      {withProfile(pluginProfile("dhcp")), "ADD[]"}, // its CHECK would take a lease
-		"lookup":                    {storeReadable, ""},
+		"CHECK":                     {nil, nil, "CHECK"},
+		"CNI version without CHECK": {noCheck, nil, ""},
+		"ADD":                       {verifiedByAdd, nil, "ADD[]"},
+		"dhcp: ADD, not CHECK":      {withProfile(pluginProfile("dhcp")), nil, "ADD[]"},   // its CHECK would take a lease
+		"calico: nothing":           {withProfile(pluginProfile("calico-ipam")), nil, ""}, // its CHECK always succeeds
+		"nothing to verify by":      {notVerified, clearStore, ""},
+		"lookup":                    {storeReadable, nil, ""},
+		"lookup finds a loss":       {storeReadable, clearStore, again},
+		"lookup fails":              {storeReadable, func(f *fixture) { f.node.storeHidden = true }, "CHECK"},
+		"no lookup after the ADD":   {nil, func(f *fixture) { f.node.storeHidden = false }, "CHECK"},
+		"lookup finds a loss, and the DEL fails": { // the store itself was read
+			storeReadable, func(f *fixture) { f.clearStore(); f.inject(once("DEL", outage)) }, again,
+		},
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, c.setup)
-			first := f.allocate("router")
-			f.steps()
-			again := f.allocate("router")
-			f.wantSteps(c.steps)
-			if !sameAddresses(first.Result.Addresses, again.Result.Addresses) {
-				t.Errorf("got %v, then %v", first.Addrs(), again.Addrs())
+		run(t, name, with(c.setup), func(f *fixture) {
+			f.given("router")
+			if c.since != nil {
+				c.since(f)
 			}
+			f.allocate("router")
+			f.wantSteps(c.steps)
+			f.wantAddrs("router", "10.0.0.1", "fd00::1")
 		})
 	}
-	run(t, "nothing to verify by", func(t *testing.T) {
-		f := newFixture(t, withProfile(hostLocal(), func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }))
-		f.allocate("router")
-		f.clearStore()
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("")
-		f.wantHeld("router", "10.0.0.1")
-	})
-	run(t, "calico: CHECK always succeeds, so it is not called", func(t *testing.T) {
-		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
-		f.allocate("router")
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("")
-		f.clearStore()
-		f.restart(rebooted)
-		f.wantHeld("router", "10.0.0.1")
-		f.wantSteps("write held") // its store is off the node: a reboot loses nothing there
-	})
 }
 
 func TestVerifyByAdd(t *testing.T) {
-	run(t, "other result is released", func(t *testing.T) {
-		f := newFixture(t, verifiedByAdd)
+	run(t, "other result is released", with(verifiedByAdd), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1", "fd00::1")
@@ -110,8 +97,7 @@ func TestVerifyByAdd(t *testing.T) {
 		f.wantHeld("router", "10.0.0.2")
 	})
 	for name, crash := range map[string]bool{"engine killed": true, "write fails": false} {
-		run(t, "timed-out ADD gets a DEL: "+name, func(t *testing.T) {
-			f := newFixture(t, withProfile(pluginProfile("dhcp")), ipv4Only)
+		run(t, "timed-out ADD gets a DEL: "+name, with(withProfile(pluginProfile("dhcp")), ipv4Only), func(f *fixture) {
 			id := f.allocate("router").ContainerID
 			f.clearStore()
 			firstADD := once("ADD", timeoutBefore)
@@ -124,11 +110,11 @@ func TestVerifyByAdd(t *testing.T) {
 			err := f.tryAllocate("router")
 			f.wantError(err, protocol.Failed, "could not verify [10.0.0.1]")
 			if strings.Contains(err.Error(), "nothing was changed") {
-				t.Errorf("error %q although the ADD may have allocated", err)
+				f.t.Errorf("error %q although the ADD may have allocated", err)
 			}
 			f.inject(nil)
 			if crash {
-				f.node.kill(t, f.Engine)
+				f.node.kill(f.t, f.Engine)
 				f.start()
 			}
 			f.release("10.0.0.1")
@@ -141,37 +127,12 @@ func TestVerifyByAdd(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	run(t, "finds a loss", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
-		f.allocate("router")
-		f.clearStore()
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write held")
-	})
-	run(t, "CHECK if the lookup fails", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
-		f.allocate("router")
-		f.hideStore(true)
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("CHECK")
-	})
-	run(t, "CHECK if the store did not have the ADD", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.hideStore(false)
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("CHECK")
-	})
-	run(t, "needs no plugin process", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
+	run(t, "needs no plugin process", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
 		synctest.Wait() // an operation may hold its process a moment longer than its client waits
 		all := int64(f.opts.MaxProcesses)
 		if !f.pools[client.DefaultPool].processes.TryAcquire(all) {
-			t.Fatal("a process is in use")
+			f.t.Fatal("a process is in use")
 		}
 		f.allocate("router")
 		f.pools[client.DefaultPool].processes.Release(all)
@@ -179,59 +140,52 @@ func TestLookup(t *testing.T) {
 }
 
 func TestReboot(t *testing.T) {
-	run(t, "lease in the store is kept", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
-		f.allocate("router")
-		f.restart(rebooted)
-		f.wantSteps("write held")
-		f.wantHeld("router", "10.0.0.1")
-		f.wantStoreAgrees()
-	})
-	run(t, "lookup finds a lost write", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
+	provesAddress := changedProfile(func(p *profile.Profile) { p.CheckProves = profile.ProvesAddress })
+	for name, c := range map[string]struct {
+		setup, restart setup
+		steps          string
+	}{
+		"held: verified once":             {nil, nil, "CHECK"}, // without a reboot
+		"lease in the store is kept":      {storeReadable, rebooted, "write held"},
+		"store off the node":              {withProfile(pluginProfile("calico-ipam")), rebooted, "write held"},
+		"CHECK that compares the address": {provesAddress, rebooted, "CHECK, write held"},
+	} {
+		run(t, name, with(c.setup), func(f *fixture) {
+			f.allocate("router")
+			f.restart(c.restart)
+			f.wantSteps(c.steps)
+			f.wantAddrs("router", "10.0.0.1", "fd00::1")
+			f.wantStoreAgrees()
+		})
+	}
+	run(t, "lookup finds a lost write", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.restart(rebooted)
 		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "store off the node", func(t *testing.T) {
-		f := newFixture(t, withProfile(pluginProfile("calico-ipam")), ipv4Only)
-		f.allocate("router")
-		f.restart(rebooted)
-		f.wantSteps("write held")
-	})
-	run(t, "does not end an ADD at a server", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, withProfile(pluginProfile("calico-ipam"), func(p *profile.Profile) {
-			p.AddOutlivesSeconds = 240
-		}))
+	atServer := withProfile(pluginProfile("calico-ipam"), func(p *profile.Profile) { p.AddOutlivesSeconds = 240 })
+	run(t, "does not end an ADD at a server", with(ipv4Only, atServer), func(f *fixture) {
 		f.inject(once("ADD", timeoutLate))
 		f.wantError(f.tryAllocate("router"), protocol.Failed)
 		f.restart(rebooted)
 		f.sleep(time.Hour)
 		f.wantNone()
 	})
-	run(t, "CHECK that compares the address", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, withProfile(hostLocal(), func(p *profile.Profile) { p.CheckProves = profile.ProvesAddress }))
-		f.allocate("router")
-		f.restart(rebooted)
-		f.wantSteps("CHECK, write held")
-	})
-	run(t, "one family is not available any more", func(t *testing.T) {
-		f := newFixture(t, storeReadable)
+	run(t, "one family is not available any more", with(storeReadable), func(f *fixture) {
 		id := f.allocate("router").ContainerID
 		f.clearStore()
 		f.setStored("a-pod", "10.0.0.1")
 		f.restart(rebooted)
 		f.sleep(time.Hour)
 		if got := f.node.store[id]; !slices.Contains(got, addr("fd00::1")) {
-			t.Errorf("after an hour the plugin holds %v for router; want fd00::1, which its owner uses", got)
+			f.t.Errorf("after an hour the plugin holds %v for router; want fd00::1, which its owner uses", got)
 		}
 		f.wantHeld("router", "fd00::1")
 		f.wantStoreAgrees()
 	})
-	run(t, "CHECK of presence is not enough", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "CHECK of presence is not enough", nil, func(f *fixture) {
 		f.allocate("health")
 		id := f.allocate("router").ContainerID
 		f.setStored(id, "10.0.0.9", "fd00::9") // an older state: the last writes are lost
@@ -239,26 +193,24 @@ func TestReboot(t *testing.T) {
 		f.wantHeld("router", "10.0.0.2")
 		f.wantHeld("health", "10.0.0.1")
 		if got := fmt.Sprint(f.node.store[id]); got != "[10.0.0.2 fd00::2]" {
-			t.Errorf("the plugin holds %s for router", got)
+			f.t.Errorf("the plugin holds %s for router", got)
 		}
 	})
-	run(t, "presence of a cooldown is not enough", func(t *testing.T) {
-		f := newFixture(t, ipv4Only, releaseDelay(time.Hour))
+	run(t, "presence of a cooldown is not enough", with(ipv4Only, releaseDelay(time.Hour)), func(f *fixture) {
 		id := f.allocate("router").ContainerID
 		f.release("10.0.0.1")
 		f.setStored(id, "10.0.0.9") // an older state
 		f.setStored("a-pod", "10.0.0.1")
 		f.restart(releaseDelay(time.Hour), rebooted)
 		if a := f.allocate("router"); a.Holds(addr("10.0.0.1")) {
-			t.Errorf("router got %v, which a pod has", a.Addrs())
+			f.t.Errorf("router got %v, which a pod has", a.Addrs())
 		}
 	})
 }
 
 // A request that comes before the background work, and leaves while it waits, does not replace it.
 func TestRebootLeft(t *testing.T) {
-	run(t, "client has left", func(t *testing.T) {
-		f := newFixture(t, ipv4Only)
+	run(t, "client has left", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.allocate("router")
 		f.clearStore()
@@ -266,7 +218,7 @@ func TestRebootLeft(t *testing.T) {
 		gone, leave := context.WithCancel(context.Background())
 		leave()
 		if _, err := f.Allocate(gone, AllocateRequest{Owner: "router"}); err == nil {
-			t.Fatal("router was allocated without a plugin process")
+			f.t.Fatal("router was allocated without a plugin process")
 		}
 		close(f.node.addGate)
 		f.sleep(time.Minute)
@@ -286,31 +238,19 @@ func TestRebootWithoutNetwork(t *testing.T) {
 		"nothing left":   {nil, true},
 		"an older state": {[]string{"10.0.0.9"}, false}, // which CHECK does not notice
 	} {
-		run(t, name, func(t *testing.T) {
-			f := newFixture(t, ipv4Only)
+		run(t, name, with(ipv4Only), func(f *fixture) {
 			id := f.allocate("router").ContainerID
+			f.clearStore()
 			f.setStored(id, c.stored...)
-			if c.stored == nil {
-				f.clearStore()
-			}
 			f.restart(rebooted, network(errors.New("no network")))
 			f.sleep(time.Minute)
 			if a := f.get("router"); a.Lost != c.lost || !strings.Contains(a.LastError, "no network") || !a.Verified.IsZero() {
-				t.Errorf("router is lost: %v, want %v; last error %q, verified %v", a.Lost, c.lost, a.LastError, a.Verified)
+				f.t.Errorf("router is lost: %v, want %v; last error %q, verified %v", a.Lost, c.lost, a.LastError, a.Verified)
 			}
-			f.node.mu.Lock()
-			f.node.networkErr = nil
-			f.node.mu.Unlock()
+			f.node.with(func(n *fakeNode) { n.networkErr = nil })
 			f.sleep(time.Hour)
 			f.wantHeld("router", "10.0.0.1")
 			f.wantStoreAgrees()
 		})
 	}
-}
-
-// hideStore makes lookups fail or succeed.
-func (f *fixture) hideStore(hidden bool) {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.storeHidden = hidden
 }

@@ -13,24 +13,22 @@ import (
 )
 
 func TestQueueSlots(t *testing.T) {
-	run(t, "full queue", func(t *testing.T) {
-		f := newFixture(t, gatedAdd, maxQueued(1))
+	run(t, "full queue", with(gatedAdd, maxQueued(1)), func(f *fixture) {
 		f.startAllocate(AllocateRequest{Owner: "a"})
 		err := f.tryAllocate("b")
 		f.wantError(err, protocol.Busy, "--max-queued-requests")
 		if e := err.(*protocol.Error); e.RetryAfter <= 0 {
-			t.Error("the error has no RetryAfter")
+			f.t.Error("the error has no RetryAfter")
 		}
 		f.openGate()
 	})
-	run(t, "held addresses need no queue slot", func(t *testing.T) {
-		f := newFixture(t, gatedAdd, maxQueued(1), verifyInterval(time.Hour))
+	run(t, "held addresses need no queue slot", with(gatedAdd, maxQueued(1), verifyInterval(time.Hour)), func(f *fixture) {
 		f.startAllocate(AllocateRequest{Owner: "router"})
 		f.openGate()
 		f.startAllocate(AllocateRequest{Owner: "a"})
 		for range 2 {
 			if got := f.allocate("router"); !got.Holds(addr("10.0.0.1")) {
-				t.Errorf("router gets %v", got.Addrs())
+				f.t.Errorf("router gets %v", got.Addrs())
 			}
 		}
 		f.wantHeld("router", "10.0.0.1")
@@ -39,7 +37,7 @@ func TestQueueSlots(t *testing.T) {
 			f.startAllocate(AllocateRequest{Owner: owner})
 			f.openGate()
 			if _, ok := f.Lookup(client.DefaultPool, owner); !ok {
-				t.Errorf("%s was rejected by an empty queue", owner)
+				f.t.Errorf("%s was rejected by an empty queue", owner)
 			}
 		}
 	})
@@ -55,59 +53,45 @@ func (f *fixture) freeProcesses() int {
 	return n
 }
 
-// recordFreeProcesses records freeProcesses at each plugin call.
-func (f *fixture) recordFreeProcesses() *[]int {
-	free := &[]int{}
-	f.onCall(func(string, call.Call) { *free = append(*free, f.freeProcesses()) })
-	return free
-}
-
+// The second process is released after the first call.
 func TestProcesses(t *testing.T) {
-	run(t, "held addresses need no process", func(t *testing.T) {
-		f := newFixture(t, gatedAdd, maxProcesses(1), verifyInterval(time.Hour))
-		f.startAllocate(AllocateRequest{Owner: "router"})
-		f.openGate()
-		f.startAllocate(AllocateRequest{Owner: "slow"})
-		f.allocate("router")
-		f.openGate()
-	})
-	check := func(f *fixture, free *[]int, want ...int) {
-		f.t.Helper()
-		synctest.Wait() // an operation may hold its process a moment longer than its client waits
-		if !slices.Equal(*free, want) {
-			f.t.Errorf("free processes at each call: %v; want %v", *free, want)
-		}
-		if n := f.freeProcesses(); n != 2 {
-			f.t.Errorf("%d free processes at the end; want 2", n)
-		}
+	allocate := func(f *fixture) { f.allocate("router") }
+	for name, c := range map[string]struct {
+		setup      setup
+		before, do func(*fixture)
+		want       []int // free processes at each call
+	}{
+		"allocate": {nil, nil, allocate, []int{0, 1}},
+		"release": {
+			nil, func(f *fixture) {
+				f.allocate("router")
+				f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
+			},
+			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") }, []int{0, 1},
+		},
+		"failed write": {
+			nil, nil, func(f *fixture) {
+				f.inject(always(writeFailed, "write adding"))
+				f.wantError(f.tryAllocate("router"), protocol.Failed)
+			}, nil,
+		},
+		"no second one for a plugin that does not wait for its configuration": {
+			changedProfile(func(p *profile.Profile) { p.WaitsForConfig = false }), nil, allocate, []int{1, 1},
+		},
+	} {
+		run(t, name, with(maxProcesses(2), c.setup), func(f *fixture) {
+			if c.before != nil {
+				c.before(f)
+			}
+			var free []int
+			f.onCall(func(string, call.Call) { free = append(free, f.freeProcesses()) })
+			c.do(f)
+			synctest.Wait() // an operation may hold its process a moment longer than its client waits
+			if n := f.freeProcesses(); !slices.Equal(free, c.want) || n != 2 {
+				f.t.Errorf("free processes at each call: %v; want %v; at the end %d; want 2", free, c.want, n)
+			}
+		})
 	}
-	run(t, "second one released after the DEL of an allocate", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(2))
-		free := f.recordFreeProcesses()
-		f.allocate("router")
-		check(f, free, 0, 1)
-	})
-	run(t, "second one released after the first DEL of a release", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(2))
-		f.allocate("router")
-		f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
-		free := f.recordFreeProcesses()
-		f.releaseNow("10.0.0.1", "fd00::1")
-		check(f, free, 0, 1)
-	})
-	run(t, "second one released after a failed write", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(2))
-		f.inject(always(writeFailed, "write adding"))
-		free := f.recordFreeProcesses()
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
-		check(f, free)
-	})
-	run(t, "no second one for a plugin that does not wait for its configuration", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(2), withProfile(hostLocal(), func(p *profile.Profile) { p.WaitsForConfig = false }))
-		free := f.recordFreeProcesses()
-		f.allocate("router")
-		check(f, free, 1, 1)
-	})
 }
 
 // addInvocation adds the invocation of an earlier ADD, with a change, to an owner's record.
@@ -125,77 +109,41 @@ func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	op.publish(func(s *protocol.State) { s.Rec = &r })
 }
 
-// wantPrestarts compares the calls announced since the last time. They must have been announced
-// before any step, and forgotten since.
-func (f *fixture) wantPrestarts(want ...string) {
-	f.t.Helper()
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	var got []string
-	for _, p := range f.node.prestarts {
-		got = append(got, p.calls...)
-		if len(p.calls) > 0 && p.stepsBefore != 0 {
-			f.t.Errorf("%v were announced after %v", p.calls, f.node.steps[:p.stepsBefore])
-		}
-	}
-	if !slices.Equal(got, want) {
-		f.t.Errorf("announced %q; want %q", got, want)
-	}
-	if f.node.activePrestarts != 0 {
-		f.t.Errorf("%d announcements were not forgotten", f.node.activePrestarts)
-	}
-	f.node.prestarts, f.node.steps = nil, nil
-}
-
-// forgetPrestarts makes wantPrestarts begin here.
-func (f *fixture) forgetPrestarts() {
-	f.node.mu.Lock()
-	defer f.node.mu.Unlock()
-	f.node.prestarts, f.node.steps = nil, nil
-}
-
+// Calls are announced before any step, and forgotten at the end.
 func TestPrestart(t *testing.T) {
-	id := func(f *fixture) string { return f.get("router").ContainerID }
-	run(t, "DEL and ADD of a new owner", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.wantPrestarts("DEL "+id(f), "ADD "+id(f))
-	})
-	run(t, "held", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.forgetPrestarts()
-		f.allocate("router")
-		f.wantPrestarts()
-	})
-	run(t, "DEL of a release", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		del := "DEL " + id(f)
-		f.forgetPrestarts()
-		f.release("10.0.0.1")
-		f.wantPrestarts() // another claim is left
-		f.release("fd00::1")
-		f.wantPrestarts(del)
-	})
-	run(t, "ADD that can be repeated", func(t *testing.T) {
-		f := newFixture(t, withProfile(sameAnswer()))
-		f.allocate("router")
-		f.wantPrestarts("ADD " + id(f))
-	})
-	run(t, "one call for one process", func(t *testing.T) {
-		f := newFixture(t, maxProcesses(1))
-		f.allocate("router")
-		f.wantPrestarts("DEL " + id(f))
-	})
-	run(t, "one call in the background", func(t *testing.T) {
-		f := newFixture(t)
-		f.allocate("router")
-		f.clearStore()
-		f.forgetPrestarts()
-		f.restart()
-		if all := f.node.prestarts; len(all) != 1 || len(all[0].calls) != 1 {
-			t.Errorf("announced %v; want one call at a time", all)
-		}
-	})
+	const del, add = "DEL " + routerID, "ADD " + routerID
+	allocate := func(f *fixture) { f.allocate("router") }
+	for name, c := range map[string]struct {
+		setup      setup
+		before, do func(*fixture)
+		want       []string
+	}{
+		"new owner":                {nil, nil, allocate, []string{del, add}},
+		"held":                     {nil, allocate, allocate, nil},
+		"release of one claim":     {nil, allocate, func(f *fixture) { f.release("10.0.0.1") }, nil},
+		"release":                  {ipv4Only, allocate, func(f *fixture) { f.release("10.0.0.1") }, []string{del}},
+		"ADD that can be repeated": {withProfile(sameAnswer()), nil, allocate, []string{add}},
+		"one process":              {maxProcesses(1), nil, allocate, []string{del}},
+		"in the background": { // one call at a time
+			storeReadable, allocate, func(f *fixture) { f.clearStore(); f.restart() }, []string{del},
+		},
+	} {
+		run(t, name, with(c.setup), func(f *fixture) {
+			if c.before != nil {
+				c.before(f)
+			}
+			f.node.with(func(n *fakeNode) { n.prestarts, n.steps = nil, nil })
+			c.do(f)
+			var got []string
+			for _, p := range f.node.prestarts {
+				got = append(got, p.calls...)
+				if len(p.calls) > 0 && p.stepsBefore != 0 {
+					f.t.Errorf("%v were announced after %d steps", p.calls, p.stepsBefore)
+				}
+			}
+			if !slices.Equal(got, c.want) || f.node.activePrestarts != 0 {
+				f.t.Errorf("announced %q, %d not forgotten; want %q", got, f.node.activePrestarts, c.want)
+			}
+		})
+	}
 }

@@ -12,30 +12,27 @@ import (
 )
 
 func TestInvocations(t *testing.T) {
-	run(t, "DEL uses the invocation of the ADD", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "DEL uses the invocation of the ADD", nil, func(f *fixture) {
 		f.allocate("router")
 		f.node.networks[client.DefaultPool] = "renamed"
 		calls := f.recordCalls(func(c call.Call) string { return c.Invocation.Network })
 		f.release("10.0.0.1", "fd00::1")
 		f.wantCalls(calls, "DEL net")
 	})
-	run(t, "kept until its DEL succeeds", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "kept until its DEL succeeds", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.node.networks[client.DefaultPool] = "renamed"
 		f.inject(once("DEL", notStarted)) // with the old invocation
 		a := f.allocate("router")
 		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
-			t.Fatalf("invocations %+v", a.Invocations)
+			f.t.Fatalf("invocations %+v", a.Invocations)
 		}
 		calls := f.recordCalls(func(c call.Call) string { return c.Invocation.Network })
 		f.releaseAll(a)
 		f.wantCalls(calls, "DEL renamed", "DEL net")
 	})
-	run(t, "kept while its ADD may act", func(t *testing.T) {
-		f := newFixture(t, unknownPlugin)
+	run(t, "kept while its ADD may act", with(unknownPlugin), func(f *fixture) {
 		lastDEL := map[string]time.Time{}
 		f.onCall(func(verb string, c call.Call) {
 			if verb == "DEL" {
@@ -50,11 +47,10 @@ func TestInvocations(t *testing.T) {
 		f.sleep(time.Hour)
 		f.release("10.0.0.1")
 		if d := lastDEL["net"].Sub(began); d < 240*time.Second {
-			t.Errorf("the last DEL came %s after the timed-out ADD, which may act for 240s", d)
+			f.t.Errorf("the last DEL came %s after the timed-out ADD, which may act for 240s", d)
 		}
 	})
-	run(t, "CHECK gets the result of the ADD", func(t *testing.T) {
-		f := newFixture(t)
+	run(t, "CHECK gets the result of the ADD", nil, func(f *fixture) {
 		f.allocate("router")
 		calls := f.recordCalls(func(c call.Call) string { return string(c.PrevResult) })
 		f.allocate("router")
