@@ -2,9 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -57,5 +63,93 @@ func TestBudget(t *testing.T) {
 		f.wantError(f.tryAllocate("router"), protocol.Busy, "1m20s", "recorded")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
+	})
+}
+
+func TestStop(t *testing.T) {
+	run(t, "completes work in progress", with(gatedAdd, maxProcesses(1)), func(f *fixture) {
+		running, _ := f.startAllocate(AllocateRequest{Owner: "running"})
+		queued, _ := f.startAllocate(AllocateRequest{Owner: "queued"})
+		stopped := make(chan error)
+		go func() { stopped <- f.Stop(context.Background()) }()
+		synctest.Wait()
+		f.wantError(<-queued, protocol.Stopping)
+		err := f.tryAllocate("new")
+		f.wantError(err, protocol.Stopping)
+		// A client must not take it for the refusal of a plugin.
+		if e := (&protocol.Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
+			f.t.Errorf("%v is not to be repeated later", err)
+		}
+		f.openGate()
+		if err := <-running; err != nil {
+			f.t.Errorf("work in progress: %v", err)
+		}
+		if err := <-stopped; err != nil {
+			f.t.Error(err)
+		}
+		f.wantHeld("running", "10.0.0.1")
+	})
+	// Without a budget the operation would be CHECK, four times DEL and ADD, and a DEL.
+	run(t, "begins no plugin call after the budget", nil, func(f *fixture) {
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("of a pod", "10.0.0.1", "fd00::1")
+		f.node.callTime = 35 * time.Second
+		f.startAllocate(AllocateRequest{Owner: "router"})
+		ctx, cancel := context.WithTimeout(context.Background(), f.opts.Budget+f.node.callTime)
+		defer cancel()
+		if err := f.Stop(ctx); err != nil {
+			f.t.Error(err)
+		}
+		f.node.callTime = 0
+		f.clearStore()
+		f.restart()
+		f.wantHeld("router", "10.0.0.1")
+		f.wantStoreAgrees()
+	})
+	run(t, "ends with its context", with(gatedAdd), func(f *fixture) {
+		f.startAllocate(AllocateRequest{Owner: "running"})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := f.Stop(ctx); err == nil {
+			f.t.Error("no error although a call is in progress")
+		}
+		f.openGate()
+	})
+}
+
+func TestRequestID(t *testing.T) {
+	run(t, "lines and calls of a request", with(ipv4Only), func(f *fixture) {
+		f.allocate("router")
+		f.clearStore()
+		f.setStored("a-pod", "10.0.0.1")
+		f.logged.Reset()
+		var ids []string
+		f.node.onCall = func(ctx context.Context, _ string, _ call.Call) { ids = append(ids, logging.RequestID(ctx)) }
+		ctx, cancel := context.WithCancel(logging.WithRequestID(context.Background(), "abc"))
+		del := nth(2, "DEL", refused)
+		f.inject(func(step string) fault { // the second DEL before an ADD fails, and the client leaves
+			injected := del(step)
+			if injected != noFault {
+				cancel()
+			}
+			return injected
+		})
+		_, _ = f.Allocate(ctx, AllocateRequest{Owner: "router"})
+		synctest.Wait()
+		for _, line := range f.logged.AllEntries() {
+			ids = append(ids, fmt.Sprint(line.Data["requestID"]))
+		}
+		// CHECK, DEL, ADD, DEL, DEL; and the lines: lost, DEL failed, the client had left
+		if want := slices.Repeat([]string{"abc"}, 5+3); !slices.Equal(ids, want) {
+			f.t.Errorf("calls and lines have the request IDs %q; want %q", ids, want)
+		}
+	})
+	run(t, "unread response", nil, func(f *fixture) {
+		a := f.allocate("")
+		f.Abandon(logging.WithRequestID(context.Background(), "abc"), a.Pool, a.Owner)
+		if got := f.logged.LastEntry().Data["requestID"]; got != "abc" {
+			f.t.Errorf("the line has the request ID %v; want abc", got)
+		}
 	})
 }
