@@ -158,16 +158,6 @@ func TestAcquireFailure(t *testing.T) {
 }
 
 func TestRequestedAddresses(t *testing.T) {
-	run(t, "lost addresses are requested", nil, func(f *fixture) {
-		f.allocate("health")
-		f.allocate("router")
-		f.clearStore()
-		f.steps()
-		f.allocate("router")
-		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2 fd00::2], write held")
-		f.wantHeld("router", "10.0.0.2")
-		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
-	})
 	run(t, "prefix length", nil, func(f *fixture) { // known subnet, else the full length
 		f.allocate("router")
 		f.clearStore()
@@ -198,17 +188,6 @@ func TestRequestedAddresses(t *testing.T) {
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStored(1)
 		f.wantCounters(Counters{Lost: 1}) // not reacquired
-	})
-	run(t, "one of two addresses is taken", nil, func(f *fixture) {
-		f.allocate("first")
-		f.allocate("router")
-		f.release("10.0.0.1", "fd00::1")
-		f.clearStore()
-		f.setStored("a-pod", "10.0.0.2")
-		a := f.allocate("router")
-		if got := fmt.Sprint(a.Addrs()); got != "[10.0.0.1 fd00::2]" {
-			f.t.Errorf("router has %s; want another IPv4 address and its own fd00::2", got)
-		}
 	})
 }
 

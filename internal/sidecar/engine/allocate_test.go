@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -163,14 +162,6 @@ func TestExpiration(t *testing.T) {
 		if a := f.get("default/pod"); a.Expiration == nil || a.Lost {
 			f.t.Errorf("after the reacquisition: %+v", a)
 		}
-	})
-	run(t, "deadline survives a restart", nil, func(f *fixture) {
-		f.allocateExpiring("default/pod")
-		f.node.kill(f.t, f.Engine)
-		time.Sleep(time.Hour)
-		f.start()
-		synctest.Wait()
-		f.wantNone()
 	})
 	run(t, "lost attachment expires", with(checkedPlugin), func(f *fixture) {
 		f.allocateExpiring("router")

@@ -48,17 +48,6 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantStoreAgrees()
 	})
-	run(t, "its attachment is busy", with(checkedPlugin), func(f *fixture) {
-		f.allocate("health")
-		f.lose("health")
-		op := f.lock("health")
-		f.wantError(f.tryAllocate("ingress"), protocol.Failed, "has already")
-		op.unlock()
-		synctest.Wait() // its verification
-		f.allocate("ingress")
-		f.wantAddrs("health", "10.0.0.1")
-		f.wantAddrs("ingress", "10.0.0.2")
-	})
 	run(t, "several, the plugin continues after its last address", with(checkedPlugin, func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*protocol.MaxRepeats, true }), func(f *fixture) {
 		for i := range protocol.MaxRepeats {
 			f.allocate(fmt.Sprint("pod-", i))

@@ -52,11 +52,6 @@ func TestExclude(t *testing.T) {
 		f.allocate("health")
 		f.wantSteps("write adding, DEL, ADD[], write held") // the plugin returns it to none
 	})
-	run(t, "prefixes of both families", with(exclude("10.0.0.0/30", "fd00::4/126")), func(f *fixture) {
-		f.allocate("router")
-		f.wantAddrs("router", "10.0.0.8", "fd00::8")
-		f.wantStoreAgrees()
-	})
 	for name, s := range map[string]setup{
 		"no request possible":   withProfile(pluginProfile("unknown")),
 		"one request possible":  requestsBy(profile.RequestCNIArgs),
@@ -188,13 +183,6 @@ func TestExcludeRestore(t *testing.T) {
 // What was allocated before it was excluded is served as before.
 func TestExcludeLater(t *testing.T) {
 	later := exclude("10.0.0.1")
-	run(t, "held", nil, func(f *fixture) {
-		f.allocate("router")
-		f.restart(later)
-		f.restore("router", "10.0.0.1")
-		f.allocate("router")
-		f.wantBoth("router", "10.0.0.1", "fd00::1")
-	})
 	run(t, "lost", nil, func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()

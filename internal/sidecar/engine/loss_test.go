@@ -121,15 +121,6 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.wantStoreAgrees()
 		f.wantStored(1)
 	})
-	run(t, "cooldown", with(ipv4Only, releaseDelay(time.Minute)), func(f *fixture) {
-		f.allocate("health")
-		f.release("10.0.0.1")
-		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage}))
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "kept")
-		f.inject(nil)
-		f.sleep(2 * time.Minute)
-		f.wantNone()
-	})
 	run(t, "failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}))

@@ -17,11 +17,7 @@ func TestRepeatAfterOthers(t *testing.T) {
 	start := func(f *fixture) (ingress <-chan error) {
 		f.allocate("health")
 		f.clearStore()
-		f.node.afterAdd = func(c call.Call) {
-			if c.Owner == "ingress" {
-				time.Sleep(time.Second)
-			}
-		}
+		f.slowADD("ingress", time.Second)
 		ingress, _ = f.startAllocate(AllocateRequest{Owner: "ingress"})
 		return ingress
 	}
@@ -57,11 +53,7 @@ func TestRepeatAfterOthers(t *testing.T) {
 	run(t, "does not wait for long", nil, func(f *fixture) {
 		start(f)
 		f.setStored("of a pod", "10.0.0.1", "fd00::1")
-		f.node.afterAdd = func(c call.Call) {
-			if c.Owner == "hangs" {
-				time.Sleep(time.Minute)
-			}
-		}
+		f.slowADD("hangs", time.Minute)
 		f.startAllocate(AllocateRequest{Owner: "hangs"})
 		began := time.Now()
 		f.allocate("health")
@@ -69,6 +61,15 @@ func TestRepeatAfterOthers(t *testing.T) {
 			f.t.Errorf("waited for %s; want about 10 s", took)
 		}
 	})
+}
+
+// slowADD makes the ADDs of an owner, or in a pool, end late.
+func (f *fixture) slowADD(of string, by time.Duration) {
+	f.node.afterAdd = func(c call.Call) {
+		if c.Owner == of || c.Pool == of {
+			time.Sleep(by)
+		}
+	}
 }
 
 // wantInstantly fails if do waits for anything.
@@ -118,11 +119,7 @@ func TestHangingPool(t *testing.T) {
 	} {
 		run(t, name, with(bluePool, ipv4Only, verifyInterval(0), maxProcesses(2)), func(f *fixture) {
 			f.allocate("router")
-			f.node.afterAdd = func(c call.Call) {
-				if c.Pool == "blue" {
-					time.Sleep(30 * time.Second)
-				}
-			}
+			f.slowADD("blue", 30*time.Second)
 			for i := range 2 * f.opts.MaxProcesses {
 				f.startAllocate(AllocateRequest{Owner: fmt.Sprint("hangs-", i), Pool: "blue"})
 			}
@@ -137,16 +134,10 @@ func TestOneProcess(t *testing.T) {
 	run(t, "request during background work", with(maxProcesses(1), verifyInterval(0)), func(f *fixture) {
 		f.allocate("held")
 		f.node.kill(f.t, f.Engine)
-		hang := make(chan struct{})
-		f.node.afterAdd = func(c call.Call) {
-			if c.Owner == "held" {
-				<-hang
-			}
-		}
+		f.slowADD("held", time.Hour)
 		f.clearStore()
 		f.start(maxProcesses(1))
 		synctest.Wait()
 		f.wantInstantly(func() { f.allocate("router") })
-		close(hang)
 	})
 }

@@ -100,13 +100,6 @@ func TestOutOfRange(t *testing.T) {
 		f.wantStoreAgrees()
 		f.wantStored(1)
 	})
-	run(t, "released", with(releaseDelay(1e12)), func(f *fixture) {
-		a := f.allocate("router")
-		f.releaseAll(a)
-		outside(v4, v6)(f.node, nil)
-		f.allocate("router")
-		f.wantAddrs("router", "10.0.0.4", "fd00::4")
-	})
 	for name, s := range map[string]setup{"": nil, ", recently verified": verifyInterval(1e12), ", readable store": storeReadable} {
 		run(t, "no configuration at the start"+name, with(s), func(f *fixture) {
 			f.allocate("router")

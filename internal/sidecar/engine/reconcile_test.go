@@ -13,18 +13,6 @@ import (
 )
 
 func TestReconcile(t *testing.T) {
-	run(t, "lost: left to its owner if it cannot be requested", with(withProfile(checked())), func(f *fixture) {
-		f.allocate("router")
-		f.clearStore()
-		f.setStored("a-pod", "10.0.0.1", "fd00::1")
-		f.restart()
-		if a := f.get("router"); !a.Lost || !a.Holds(addr("10.0.0.1")) {
-			f.t.Fatalf("after the start: %+v", a)
-		}
-		if a := f.allocate("router"); !a.Holds(addr("10.0.0.2")) || a.Lost {
-			f.t.Errorf("the next request gets %+v", a)
-		}
-	})
 	run(t, "interrupted allocation", nil, func(f *fixture) {
 		for _, step := range []string{"DEL", "ADD", "write held"} {
 			for _, kill := range []fault{killBefore, killAfter} {

@@ -120,16 +120,6 @@ func TestRemovalLost(t *testing.T) {
 		f.wantRecords(0)
 		f.wantStored(1)
 	})
-	run(t, "another owner has the address", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.release("10.0.0.1")
-		f.allocate("health")
-		f.node.losePower()
-		f.wantRecords(1) // its write has made the removal durable
-		f.restart(rebooted)
-		f.wantHeld("health", "10.0.0.1")
-		f.wantStoreAgrees()
-	})
 	durable := func(t *testing.T, f *fixture) {
 		t.Helper()
 		if f.node.losePower(); len(f.node.records) != 0 {
