@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -20,9 +19,12 @@ func (f *fixture) loseJournal(setups ...setup) {
 }
 
 func TestAdopt(t *testing.T) {
-	run(t, "allocate", with(storeReadable), func(f *fixture) {
+	run(t, "allocate, also after a failed write", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.loseJournal()
+		f.inject(once("write held", writeFailed))
+		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.steps()
 		f.allocate("router")
 		f.wantSteps("lookup, write held")
 		f.wantAddrs("router", "10.0.0.1", "fd00::1")
@@ -91,26 +93,13 @@ func TestAdopt(t *testing.T) {
 		f.releaseAll(f.allocateFamily("router", record.IPv4))
 		f.allocateFamily("router", record.IPv6)
 	})
-	run(t, "failed write", with(storeReadable), func(f *fixture) {
-		f.allocate("router")
-		f.loseJournal()
-		f.inject(once("write held", writeFailed))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
-		f.allocate("router")
-		f.wantAddrs("router", "10.0.0.1", "fd00::1")
-	})
 	run(t, "address of another attachment", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
-		f.allocate("health")
+		healthID := f.allocate("health").ContainerID
 		f.node.kill(f.t, f.Engine)
-		for id, r := range f.node.records { // router's record is lost, and the store has health's addresses under its ID
-			if r.Owner == "router" {
-				delete(f.node.records, id)
-				continue
-			}
-			f.node.store[containerid.For("router", "node1", "net")] = f.node.store[id]
-			delete(f.node.store, id)
-		}
+		delete(f.node.records, routerID)
+		f.setStored(routerID, "10.0.0.2", "fd00::2") // health's addresses under router's ID
+		f.setStored(healthID)
 		f.restart()
 		f.allocate("router")
 		synctest.Wait()

@@ -117,13 +117,12 @@ func (n *fakeNode) start(t *testing.T, o Options) *Engine {
 	t.Helper()
 	n.mu.Lock()
 	n.killed, n.neverErr = false, n.networkErr
-	var records []record.Record
-	for _, r := range n.records {
-		records = append(records, r)
+	byID := func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) }
+	records := slices.SortedFunc(maps.Values(n.records), byID)
+	for _, r := range records {
 		n.snapshots = append(n.snapshots, newSnapshot(r))
 	}
 	n.mu.Unlock()
-	slices.SortFunc(records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
 	e := New(o, n, n)
 	e.Start(records)
 	t.Cleanup(func() {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -165,12 +166,8 @@ func (n *fakeNode) Holds(inv call.Invocation, ips []netip.Addr) (bool, error) {
 	if n.lookupFails(inv) {
 		return false, errNoLookup
 	}
-	for _, ip := range ips {
-		if !slices.Contains(n.store[inv.ContainerID], ip) {
-			return false, nil
-		}
-	}
-	return true, nil
+	lacks := func(ip netip.Addr) bool { return !slices.Contains(n.store[inv.ContainerID], ip) }
+	return !slices.ContainsFunc(ips, lacks), nil
 }
 
 func (n *fakeNode) Lookup(_ context.Context, inv call.Invocation) (call.Result, error) {
@@ -273,19 +270,13 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 // pick returns the requested address of a family, or else its first free one, after the last one if
 // the plugin continues.
 func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Addr, error) {
-	taken := func(ip netip.Addr) bool {
-		for _, held := range n.store {
-			if slices.Contains(held, ip) {
-				return true
-			}
-		}
-		return false
-	}
+	held := slices.Concat(slices.Collect(maps.Values(n.store))...)
+	unusable := func(ip netip.Addr) bool { return slices.Contains(held, ip) || n.isOutside(ip) }
 	for _, ip := range requested {
 		if record.FamilyOf(ip) != family {
 			continue
 		}
-		if taken(ip) || n.isOutside(ip) {
+		if unusable(ip) {
 			return netip.Addr{}, fmt.Errorf("requested address %s is not available", ip)
 		}
 		return ip, nil
@@ -296,7 +287,7 @@ func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Add
 	}
 	for i := range n.rangeSize {
 		n.last = (first+i)%n.rangeSize + 1
-		if ip := rangeAddr(family, n.last); !taken(ip) && !n.isOutside(ip) {
+		if ip := rangeAddr(family, n.last); !unusable(ip) {
 			return ip, nil
 		}
 	}

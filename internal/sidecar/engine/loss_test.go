@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"testing"
 	"time"
 
@@ -106,21 +105,6 @@ func TestLossUnconfirmed(t *testing.T) {
 			})
 		}
 	}
-	run(t, "killed, and the DEL acts late", with(checkedPlugin), func(f *fixture) {
-		f.allocate("health")
-		writes := nth(2, "write held", killBefore)
-		f.inject(func(step string) fault {
-			return cmp.Or(map[string]fault{"CHECK": saysLost, "DEL": timeoutLate}[step], writes(step))
-		})
-		_ = f.tryAllocate("health")
-		f.sleep(lateCall / 2)
-		f.restart(checkedPlugin)
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act") // CHECK would succeed
-		f.sleep(time.Hour)
-		f.allocate("health")
-		f.wantStoreAgrees()
-		f.wantStored(1)
-	})
 	run(t, "failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}))
