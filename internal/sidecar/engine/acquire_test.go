@@ -235,7 +235,7 @@ func TestDuplicate(t *testing.T) {
 	run(t, "not with a completed release", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(writeFailed, "remove"))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "could not be removed", "retried")
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
 		f.wantCounters(Counters{})
@@ -244,7 +244,7 @@ func TestDuplicate(t *testing.T) {
 		f.wantHeld("health", "10.0.0.1")
 		f.wantStored(1)
 		f.release("10.0.0.1")
-		f.wantStored(0)
+		f.wantGone()
 	})
 }
 

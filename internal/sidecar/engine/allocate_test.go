@@ -77,20 +77,9 @@ func TestRestore(t *testing.T) {
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
-	run(t, "plugin refuses the address", nil, func(f *fixture) {
-		f.setStored("a-pod", "10.0.0.40")
-		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40")
-		f.wantNoAttachment()
-		f.wantStored(1)
-	})
 	run(t, "plugin returns another address", nil, func(f *fixture) {
 		f.node.profile.Requests = nil
 		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.1")
-		f.wantNone()
-	})
-	run(t, "plugin returns an extra address", nil, func(f *fixture) {
-		f.node.extraAddr = "10.0.0.99"
-		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.99")
 		f.wantNone()
 	})
 	run(t, "CHECK and DEL request the same", nil, func(f *fixture) {

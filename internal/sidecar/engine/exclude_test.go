@@ -90,22 +90,6 @@ func TestExclude(t *testing.T) {
 		f.wantAddrs(aside, "10.0.0.1", "fd00::1")
 		f.wantAddrs("health", "10.0.0.3", "fd00::3")
 	})
-	run(t, "cannot be set aside", with(exclude("10.0.0.1")), func(f *fixture) {
-		refusedOnce := once("ADD", refused)
-		n := 0
-		f.inject(func(step string) fault { // the second ADD is for the excluded address
-			if step == "ADD" {
-				if n++; n == 1 {
-					return noFault
-				}
-			}
-			return refusedOnce(step)
-		})
-		f.allocate("router")
-		f.wantAddrs("router", "10.0.0.2", "fd00::2")
-		f.sleep(time.Hour)
-		f.wantStoreAgrees()
-	})
 	run(t, "its attachment is busy", with(exclude("10.0.0.1")), func(f *fixture) {
 		op := f.lock(aside)
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "is excluded")

@@ -61,14 +61,6 @@ func TestRelease(t *testing.T) {
 		f.release("10.0.0.1")
 		f.wantStored(0)
 	})
-	run(t, "failed removal of the record is retried", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.inject(once("remove", writeFailed))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "removed")
-		f.sleep(time.Minute)
-		f.wantNoAttachment()
-		f.wantRecords(0)
-	})
 	run(t, "last failure", with(ipv4Only), func(f *fixture) {
 		if last := f.LastFailure(); last.Text != "" || !last.At.IsZero() {
 			f.t.Errorf("before any failure: %+v", last)
@@ -283,19 +275,6 @@ func TestDiscard(t *testing.T) {
 		f.allocate("router")
 		f.discard()
 		f.wantGone()
-	})
-	run(t, "a DEL may act late", with(unknownPlugin), func(f *fixture) {
-		f.allocate("router")
-		f.inject(always(timeoutLate, "DEL"))
-		if _, left, err := f.Discard(context.Background(), "", "router"); err != nil || len(left) != 1 {
-			f.t.Fatalf("got %+v, %v; want one leftover", left, err)
-		}
-		f.wantNoAttachment()
-		f.inject(nil)
-		f.allocate("router")
-		f.wantGeneration("router", 1)
-		f.sleep(time.Hour)
-		f.wantStoreAgrees()
 	})
 	run(t, "the record cannot be removed", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")

@@ -257,15 +257,6 @@ func TestLookUpRounds(t *testing.T) {
 		f.sleep(2 * round)
 		f.wantSteps("")
 	})
-	run(t, "a pod has the address", with(ipv4Only, storeReadable), func(f *fixture) {
-		f.allocate("router")
-		f.setStored(routerID)
-		f.setStored("pod", "10.0.0.1")
-		f.sleep(round)
-		if a := f.get("router"); !a.Lost || a.LastError == "" {
-			f.t.Errorf("router is lost: %t, last error %q", a.Lost, a.LastError)
-		}
-	})
 	run(t, "the store cannot be read", with(ipv4Only, storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
