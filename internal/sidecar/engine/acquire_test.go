@@ -51,7 +51,8 @@ func TestAcquire(t *testing.T) {
 	run(t, "container ID of another attachment", with(bluePool), func(f *fixture) {
 		f.allocate("router")
 		f.node.networks["blue"] = "net"
-		f.wantError(f.try(AllocateRequest{Owner: "router", Pool: "blue"}), protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
+		err := f.try(AllocateRequest{Owner: "router", Pool: "blue"})
+		f.wantError(err, protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
 	})
 	run(t, "write of adding fails", nil, func(f *fixture) {
 		f.inject(always(writeFailed, "write adding"))
@@ -217,7 +218,8 @@ func TestDuplicate(t *testing.T) {
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
 	})
-	run(t, "plugin with one address for all", with(changedProfile(func(p *profile.Profile) { p.Unique = false })), func(f *fixture) {
+	notUnique := changedProfile(func(p *profile.Profile) { p.Unique = false })
+	run(t, "plugin with one address for all", with(notUnique), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.wantError(f.tryAllocate("health"), protocol.Failed, "every attachment", "router", "10.0.0.1")
@@ -273,4 +275,52 @@ func TestGivenUp(t *testing.T) {
 			f.wantStoreAgrees()
 		})
 	}
+}
+
+func TestDuplicateOfLost(t *testing.T) {
+	run(t, "cannot be requested", with(checkedPlugin), func(f *fixture) {
+		f.allocate("health")
+		f.allocate("router")
+		f.setStored(f.get("health").IDInUse())                          // the plugin loses it
+		f.wantError(f.tryAllocate("finder"), protocol.Failed, "health") // and returns the first free address
+		synctest.Wait()
+		if !f.get("health").Lost {
+			f.t.Fatal("health is not lost")
+		}
+		f.allocate("ingress")
+		f.wantAddrs("health", "10.0.0.1")
+		f.wantAddrs("ingress", "10.0.0.3")
+		if f.get("health").Lost {
+			f.t.Error("health is still lost")
+		}
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
+	continues := func(n *fakeNode, _ *Options) { n.rangeSize, n.continues = 2*protocol.MaxRepeats, true }
+	run(t, "several, the plugin continues after its last address", with(checkedPlugin, continues), func(f *fixture) {
+		for i := range protocol.MaxRepeats {
+			f.allocate(fmt.Sprint("pod-", i))
+		}
+		f.clearStore()
+		f.restart()
+		f.sleep(time.Hour)
+		f.node.last = 0
+		f.steps()
+		f.allocate("ingress")
+		synctest.Wait()
+		steps := f.steps()
+		// DEL and ADD of ingress; and for each lost attachment in the way DEL, ADD and DEL, and the
+		// same when it is verified.
+		calls := strings.Count(steps, "ADD") + strings.Count(steps, "DEL")
+		if most := 2 + protocol.MaxRepeats*(2+3+3); calls > most {
+			f.t.Errorf("%d plugin calls; want at most %d: %s", calls, most, steps)
+		}
+		for i := range protocol.MaxRepeats {
+			if a := f.get(fmt.Sprint("pod-", i)); !a.Holds(addr(fmt.Sprint("10.0.0.", i+1))) {
+				f.t.Errorf("pod-%d is %+v; want its address reserved", i, a.Record)
+			}
+		}
+		f.sleep(time.Hour)
+		f.wantStored(1 + protocol.MaxRepeats - f.Summaries()[client.DefaultPool].Lost)
+	})
 }

@@ -59,7 +59,7 @@ func TestAdopt(t *testing.T) {
 		run(t, "every family is claimed by a request for "+string(family), with(storeReadable), func(f *fixture) {
 			f.allocate("router")
 			f.loseJournal()
-			a := f.allocateWith(AllocateRequest{Owner: "router", Family: family, Expire: true})
+			a := f.must(AllocateRequest{Owner: "router", Family: family, Expire: true})
 			held, _ := a.Address(family)
 			f.release(held.Addr().String())
 			f.sleep(time.Hour)
@@ -87,7 +87,8 @@ func TestAdopt(t *testing.T) {
 		id := f.allocate("router").ContainerID
 		f.setStored(id, "10.0.0.1")
 		f.loseJournal()
-		f.wantError(f.try(AllocateRequest{Owner: "router", Family: record.IPv6}), protocol.Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
+		err := f.try(AllocateRequest{Owner: "router", Family: record.IPv6})
+		f.wantError(err, protocol.Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
 		f.wantError(f.tryRestore("router", "fd00::1"), protocol.Failed, "holds [10.0.0.1], not fd00::1")
 		f.wantSteps("lookup, write held")
 		f.releaseAll(f.allocateFamily("router", record.IPv4))

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +26,8 @@ func TestAllocate(t *testing.T) {
 		f.allocate("health")
 		f.node.ipv6 = true
 		f.steps()
-		f.wantError(f.try(AllocateRequest{Owner: "health", Family: record.IPv6}), protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
+		err := f.try(AllocateRequest{Owner: "health", Family: record.IPv6})
+		f.wantError(err, protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
 		f.wantSteps("CHECK")
 		f.release("10.0.0.1")
 		f.allocateFamily("health", record.IPv6)
@@ -205,7 +205,7 @@ func TestFromMemory(t *testing.T) {
 				c.after(f)
 			}
 			f.steps()
-			f.allocateWith(c.request)
+			f.must(c.request)
 			if got := f.steps(); (got == "") != c.want {
 				f.t.Errorf("steps: %s", got)
 			}
@@ -264,29 +264,22 @@ func TestReject(t *testing.T) {
 }
 
 func TestPools(t *testing.T) {
-	release := func(f *fixture, pool string, ip netip.Addr) error {
-		return f.try(ReleaseRequest{IP: ip, Pool: pool})
-	}
 	run(t, "one attachment in each", with(bluePool), func(f *fixture) {
 		a := f.allocate("router")
-		b := f.allocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
+		b := f.must(AllocateRequest{Owner: "router", Pool: "blue"})
 		if a.ContainerID == b.ContainerID {
 			f.t.Fatalf("both have the container ID %s", a.ContainerID)
 		}
 		ip := b.Addrs()[0]
-		f.wantError(release(f, client.DefaultPool, ip), protocol.NotFound)
-		if err := release(f, "blue", ip); err != nil {
-			f.t.Error(err)
-		}
+		f.wantError(f.try(ReleaseRequest{Pool: client.DefaultPool, IP: ip}), protocol.NotFound)
+		f.must(ReleaseRequest{Pool: "blue", IP: ip})
 	})
 	run(t, "release in a removed pool", with(bluePool), func(f *fixture) {
-		b := f.allocateWith(AllocateRequest{Owner: "router", Pool: "blue"})
+		b := f.must(AllocateRequest{Owner: "router", Pool: "blue"})
 		f.restart()
-		f.wantError(release(f, "blue", addr("10.0.0.77")), protocol.NotFound)
+		f.wantError(f.try(ReleaseRequest{Pool: "blue", IP: addr("10.0.0.77")}), protocol.NotFound)
 		for _, ip := range b.Addrs() {
-			if err := release(f, "blue", ip); err != nil {
-				f.t.Error(err)
-			}
+			f.must(ReleaseRequest{Pool: "blue", IP: ip})
 		}
 		f.wantStored(0)
 	})

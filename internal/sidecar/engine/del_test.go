@@ -67,12 +67,12 @@ func TestLateDel(t *testing.T) {
 func TestSingleUseIDs(t *testing.T) {
 	run(t, "after a release", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		a := f.allocate("router")
-		first := lastID(a.Record)
+		first := a.IDInUse()
 		f.release("10.0.0.1")
 		f.wantNoAttachment()
 		f.wantRecords(0)
 		f.restart()
-		second := lastID(f.allocate("router").Record)
+		second := f.allocate("router").IDInUse()
 		if first == second || first == a.ContainerID || second == a.ContainerID || !containerid.Match(second) {
 			f.t.Errorf("IDs %q and %q; want two unique ones of %q", first, second, a.ContainerID)
 		}
@@ -101,7 +101,7 @@ func TestSingleUseIDs(t *testing.T) {
 		for _, r := range f.node.records {
 			first = r.Invocations[0].ContainerID
 		}
-		if a := f.allocate("router"); lastID(a.Record) == first {
+		if a := f.allocate("router"); a.IDInUse() == first {
 			f.t.Fatalf("invocations %+v; want another container ID", a.Invocations)
 		}
 		time.Sleep(100 * time.Second)

@@ -85,7 +85,7 @@ func TestExclude(t *testing.T) {
 	})
 	run(t, "returned although it is held", with(exclude("10.0.0.1")), func(f *fixture) {
 		f.allocate("router")
-		f.setStored(lastID(f.get(aside).Record)) // the plugin loses it
+		f.setStored(f.get(aside).IDInUse()) // the plugin loses it
 		f.allocate("health")
 		f.wantAddrs(aside, "10.0.0.1", "fd00::1")
 		f.wantAddrs("health", "10.0.0.3", "fd00::3")
@@ -132,7 +132,8 @@ func TestExcludeRestore(t *testing.T) {
 		f.restore("router", "10.0.0.7")
 		f.wantAddrs("router", "10.0.0.7", "fd00::1")
 		f.wantError(f.tryRestore("router", "fd00::1"), protocol.Failed, "is excluded")
-		f.wantError(f.try(AllocateRequest{Owner: "router", Family: record.IPv6}), protocol.Failed, "fd00::1", "is excluded", "release the attachment")
+		err := f.try(AllocateRequest{Owner: "router", Family: record.IPv6})
+		f.wantError(err, protocol.Failed, "fd00::1", "is excluded", "release the attachment")
 		if a := f.allocate("router"); len(a.Claims) != 1 || !a.Claimed(record.IPv4) {
 			f.t.Errorf("the claims are %v; want IPv4 only", a.Claims)
 		}

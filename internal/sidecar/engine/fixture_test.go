@@ -136,7 +136,7 @@ func addr(ip string) netip.Addr { return netip.MustParseAddr(ip) }
 // allocate allocates the addresses of an owner.
 func (f *fixture) allocate(owner string) Attachment {
 	f.t.Helper()
-	return f.allocateWith(AllocateRequest{Owner: owner})
+	return f.must(AllocateRequest{Owner: owner})
 }
 
 // given allocates the addresses of owners, and forgets the steps.
@@ -150,21 +150,12 @@ func (f *fixture) given(owners ...string) {
 
 func (f *fixture) allocateFamily(owner string, family record.Family) Attachment {
 	f.t.Helper()
-	return f.allocateWith(AllocateRequest{Owner: owner, Family: family})
+	return f.must(AllocateRequest{Owner: owner, Family: family})
 }
 
 func (f *fixture) allocateExpiring(owner string) Attachment {
 	f.t.Helper()
-	return f.allocateWith(AllocateRequest{Owner: owner, Expire: true})
-}
-
-func (f *fixture) allocateWith(r AllocateRequest) Attachment {
-	f.t.Helper()
-	a, err := f.Allocate(context.Background(), r)
-	if err != nil {
-		f.t.Fatalf("allocate %+v: %v", r, err)
-	}
-	return a
+	return f.must(AllocateRequest{Owner: owner, Expire: true})
 }
 
 // tryAllocate returns the error of an allocation.
@@ -172,41 +163,65 @@ func (f *fixture) tryAllocate(owner string) error {
 	return f.try(AllocateRequest{Owner: owner})
 }
 
-// try makes a request, and returns its error.
-func (f *fixture) try(request any) (err error) {
+// request makes a request.
+func (f *fixture) request(ctx context.Context, request any) (a Attachment, err error) {
 	switch r := request.(type) {
 	case AllocateRequest:
-		_, err = f.Allocate(context.Background(), r)
+		a, err = f.Allocate(ctx, r)
 	case RestoreRequest:
-		_, err = f.Restore(context.Background(), r)
+		a, err = f.Restore(ctx, r)
 	case ReleaseRequest:
-		_, err = f.Release(context.Background(), r)
+		a, err = f.Release(ctx, r)
 	}
+	return a, err
+}
+
+// try makes a request, and returns its error.
+func (f *fixture) try(request any) error {
+	_, err := f.request(context.Background(), request)
 	return err
 }
 
-// restore restores an address of an owner that may know the one of the other family, too.
-func (f *fixture) restore(owner, ip string, also ...string) {
+// must makes a request that succeeds.
+func (f *fixture) must(request any) Attachment {
 	f.t.Helper()
-	if err := f.tryRestore(owner, ip, also...); err != nil {
-		f.t.Fatalf("restore %s %s for %q: %v", ip, also, owner, err)
+	a, err := f.request(context.Background(), request)
+	if err != nil {
+		f.t.Fatalf("%+v: %v", request, err)
 	}
+	return a
 }
 
-func (f *fixture) tryRestore(owner, ip string, also ...string) error {
+// tryLeft makes a request whose client has left.
+func (f *fixture) tryLeft(request any) error {
+	ctx, leave := context.WithCancel(context.Background())
+	leave()
+	_, err := f.request(ctx, request)
+	return err
+}
+
+// restoring is the request of an address by an owner that may know the one of the other family, too.
+func restoring(owner, ip string, also ...string) RestoreRequest {
 	r := RestoreRequest{Owner: owner, IP: addr(ip)}
 	for _, other := range also {
 		r.Also = addr(other)
 	}
-	return f.try(r)
+	return r
+}
+
+func (f *fixture) restore(owner, ip string, also ...string) {
+	f.t.Helper()
+	f.must(restoring(owner, ip, also...))
+}
+
+func (f *fixture) tryRestore(owner, ip string, also ...string) error {
+	return f.try(restoring(owner, ip, also...))
 }
 
 func (f *fixture) release(ips ...string) {
 	f.t.Helper()
 	for _, ip := range ips {
-		if err := f.tryRelease(ip); err != nil {
-			f.t.Fatalf("release %s: %v", ip, err)
-		}
+		f.must(ReleaseRequest{IP: addr(ip)})
 	}
 }
 
@@ -224,9 +239,7 @@ func (f *fixture) releaseAll(a Attachment) {
 func (f *fixture) releaseNow(ips ...string) {
 	f.t.Helper()
 	for _, ip := range ips {
-		if err := f.try(ReleaseRequest{IP: addr(ip), SkipDelay: true}); err != nil {
-			f.t.Fatalf("release %s without delay: %v", ip, err)
-		}
+		f.must(ReleaseRequest{IP: addr(ip), SkipDelay: true})
 	}
 }
 
@@ -413,7 +426,7 @@ func (f *fixture) wantStoreAgrees() {
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
 	for _, a := range all {
-		if stored := f.node.store[lastID(a.Record)]; a.State == record.Held && !sameAddresses(resultOf(stored).Addresses, a.Result.Addresses) {
+		if stored := f.node.store[a.IDInUse()]; a.State == record.Held && !sameAddresses(resultOf(stored).Addresses, a.Result.Addresses) {
 			f.t.Errorf("%s holds %v, and the plugin's store has %v for its ID", a.Owner, a.Addrs(), stored)
 		}
 	}
@@ -430,21 +443,10 @@ func (f *fixture) wantCounters(want Counters) {
 func (f *fixture) wantGeneration(owner string, generation int) {
 	f.t.Helper()
 	a := f.get(owner)
-	if want := containerid.Generation(a.ContainerID, generation); lastID(a.Record) != want {
-		f.t.Errorf("%s holds under %s; want %s", owner, lastID(a.Record), want)
+	if want := containerid.Generation(a.ContainerID, generation); a.IDInUse() != want {
+		f.t.Errorf("%s holds under %s; want %s", owner, a.IDInUse(), want)
 	}
 }
-
-// lastInvocationOf returns the invocation of a record's last ADD.
-func lastInvocationOf(r record.Record) call.Invocation {
-	if len(r.Invocations) == 0 {
-		return call.Invocation{}
-	}
-	return r.Invocations[len(r.Invocations)-1]
-}
-
-// lastID returns the container ID of a record's last ADD.
-func lastID(r record.Record) string { return lastInvocationOf(r).ContainerID }
 
 // sameAddresses compares two results regardless of order.
 func sameAddresses(a, b []call.Address) bool {

@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 		var want []string
 		for i := range 2*listPage + 1 {
 			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", client.DefaultPool}[i%2]}
-			f.allocateWith(r)
+			f.must(r)
 			want = append(want, r.Pool+"/"+r.Owner)
 		}
 		slices.Sort(want)

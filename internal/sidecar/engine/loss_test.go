@@ -122,7 +122,8 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
 	})
-	run(t, "queued DEL", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) { // it proves nothing, and no ID is used again
+	// It proves nothing, and no ID is used again.
+	run(t, "queued DEL", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
 		f.inject(once("DEL", timeoutBefore))

@@ -196,7 +196,7 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 	for _, r := range s.node.records {
 		switch {
 		case r.State == record.Held:
-			held[lastID(r)] = true
+			held[r.IDInUse()] = true
 		case r.State == record.Tombstone, r.State == record.Adding && r.InUse():
 		default:
 			rt.Errorf("the record of %s with claims %v is still %s", r.Owner, r.Claims, r.State)
@@ -215,7 +215,7 @@ func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
 	if s.node.profile.VerifyBy == profile.VerifyNothing && s.model.storeLost {
 		return // the plugin cannot be queried
 	}
-	inv := lastInvocationOf(a.Record)
+	inv := protocol.State{Rec: &a.Record}.LastInvocation()
 	if _, stored := s.node.store[inv.ContainerID]; !stored && !a.Lost {
 		rt.Errorf("%s is listed as holding %s, but the plugin's store has %v", k.owner, ip, slices.Collect(maps.Keys(s.node.store)))
 	}

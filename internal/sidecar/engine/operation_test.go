@@ -34,10 +34,7 @@ func (f *fixture) openGate() {
 func TestClientLeaves(t *testing.T) {
 	for name, family := range map[string]record.Family{"both families": "", "one family": record.IPv4} {
 		run(t, "before the request: "+name, nil, func(f *fixture) {
-			gone, leave := context.WithCancel(context.Background())
-			leave()
-			_, err := f.Allocate(gone, AllocateRequest{Owner: "router", Family: family})
-			f.wantError(err, protocol.Busy, "disconnected")
+			f.wantError(f.tryLeft(AllocateRequest{Owner: "router", Family: family}), protocol.Busy, "disconnected")
 			synctest.Wait()
 			f.wantSteps("")
 		})

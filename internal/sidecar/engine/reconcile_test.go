@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -66,7 +65,8 @@ func (f *fixture) countDELs() *int {
 
 func TestRetry(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"recently verified": time.Hour, "verified by the request": 0} {
-		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, with(storeReadable, verifyInterval(interval)), func(f *fixture) {
+		setups := with(storeReadable, verifyInterval(interval))
+		run(t, "DEL of an earlier container ID not repeated sooner by requests: "+name, setups, func(f *fixture) {
 			f.allocate("router")
 			dels := f.countDELs()
 			f.inject(always(notStarted, "DEL"))
@@ -95,12 +95,7 @@ func TestRetry(t *testing.T) {
 			synctest.Wait()
 			return f.tryAllocate("router")
 		},
-		"the client has left": func(f *fixture) error {
-			gone, leave := context.WithCancel(context.Background())
-			leave()
-			_, err := f.Allocate(gone, AllocateRequest{Owner: "router"})
-			return err
-		},
+		"the client has left": func(f *fixture) error { return f.tryLeft(AllocateRequest{Owner: "router"}) },
 	} {
 		run(t, "a loss is found, and "+name, with(ipv4Only, storeReadable, gatedAdd, maxQueued(1)), func(f *fixture) {
 			f.startAllocate(AllocateRequest{Owner: "router"})

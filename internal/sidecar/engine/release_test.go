@@ -235,10 +235,10 @@ func TestReleaseNotWritten(t *testing.T) {
 	run(t, "an ADD of another ID was refused", with(ipv4Only, storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.addInvocation("router", func(c *call.Invocation) { c.ContainerID, c.AddRefused = "earlier", true; c.Args = "A=b" })
-		live := lastID(f.get("router").Record)
+		live := f.get("router").IDInUse()
 		f.inject(once("write releasing", writeFailed))
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
-		if got := lastID(f.get("router").Record); got != live {
+		if got := f.get("router").IDInUse(); got != live {
 			f.t.Errorf("the last container ID is %s; want %s", got, live)
 		}
 	})

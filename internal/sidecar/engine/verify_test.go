@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -202,9 +201,7 @@ func TestRebootLeft(t *testing.T) {
 		f.allocate("router")
 		f.clearStore()
 		f.restart(ipv4Only, rebooted, gatedAdd, maxProcesses(1)) // the ADD of health waits
-		gone, leave := context.WithCancel(context.Background())
-		leave()
-		if _, err := f.Allocate(gone, AllocateRequest{Owner: "router"}); err == nil {
+		if err := f.tryLeft(AllocateRequest{Owner: "router"}); err == nil {
 			f.t.Fatal("router was allocated without a plugin process")
 		}
 		close(f.node.addGate)

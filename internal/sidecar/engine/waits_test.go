@@ -99,7 +99,7 @@ func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	f.t.Helper()
 	op := f.lock(owner)
 	defer op.unlock()
-	earlier := lastInvocationOf(*op.entry.Rec)
+	earlier := op.entry.LastInvocation()
 	change(&earlier)
 	r := op.entry.Rec.Clone()
 	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
