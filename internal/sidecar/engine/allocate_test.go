@@ -77,6 +77,13 @@ func TestRestore(t *testing.T) {
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
+	run(t, "plugin refuses the address", nil, func(f *fixture) { // and no other one is requested
+		f.setStored("a-pod", "10.0.0.40")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40 is not available")
+		f.wantSteps("write adding, DEL, ADD[10.0.0.40], DEL, remove")
+		f.wantNoAttachment()
+		f.wantStored(1)
+	})
 	run(t, "plugin returns another address", nil, func(f *fixture) {
 		f.node.profile.Requests = nil
 		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.1")
