@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -35,12 +35,6 @@ func wantText(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// wantLookupError fails the test if err is not the error of a lookup with the text.
-func wantLookupError(t *testing.T, err error, text string) {
-	t.Helper()
-	wantText(t, err, "lookup of container ID", text)
-}
-
 // ipsOf returns the addresses and gateways of a result.
 func ipsOf(r call.Result) string {
 	var texts []string
@@ -52,25 +46,6 @@ func ipsOf(r call.Result) string {
 		texts = append(texts, text)
 	}
 	return strings.Join(texts, ", ")
-}
-
-// addrsOf returns the addresses of a result.
-func addrsOf(r call.Result) []netip.Addr {
-	var all []netip.Addr
-	for _, a := range r.Addresses {
-		all = append(all, a.Addr())
-	}
-	return all
-}
-
-// wantAddrs fails the test if a result lacks one of the addresses.
-func wantAddrs(t *testing.T, r call.Result, want ...netip.Addr) {
-	t.Helper()
-	for _, ip := range want {
-		if !slices.Contains(addrsOf(r), ip.Unmap()) {
-			t.Errorf("got %s, want %s among them", ipsOf(r), ip)
-		}
-	}
 }
 
 func addrs(texts ...string) []netip.Addr {
@@ -96,7 +71,5 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
 		t.Fatal(err)
 	}
-	x1, errX := json.Marshal(x)
-	y1, errY := json.Marshal(y)
-	return errX == nil && errY == nil && string(x1) == string(y1)
+	return reflect.DeepEqual(x, y)
 }

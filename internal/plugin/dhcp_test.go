@@ -34,31 +34,23 @@ func newDHCP(t *testing.T) *dhcpFixture {
 func newDHCPWith(t *testing.T, pool string, daemonFlags ...string) *dhcpFixture {
 	t.Helper()
 	d := &dhcpFixture{DHCP: harness.NewDHCP(t, pool)}
-	d.fixture = newReal(t, dhcpIPAM(d.Socket), func(o *Options) { o.NetNS = d.NetNS })
+	d.fixture = newReal(t, `{"type":"dhcp","daemonSocketPath":"`+d.Socket+`"}`, func(o *Options) { o.NetNS = d.NetNS })
 	d.StartDaemon(t, filepath.Join(d.bin, "dhcp"), daemonFlags...)
 	return d
-}
-
-func dhcpIPAM(socket string) string { return `{"type":"dhcp","daemonSocketPath":"` + socket + `"}` }
-
-// addActive runs an ADD, and waits until the server has its lease.
-func (d *dhcpFixture) addActive(c call.Call) (ips string, lease netip.Addr) {
-	d.t.Helper()
-	got := d.add(c)
-	if len(got.Addresses) != 1 {
-		d.t.Fatalf("got %s, want one address", ipsOf(got))
-	}
-	lease = got.Addresses[0].Addr()
-	d.WaitState(d.t, lease, "active")
-	return ipsOf(got), lease
 }
 
 func TestRealDHCPVerbs(t *testing.T) {
 	d := newDHCP(t)
 	target := d.call("id")
-	ips, lease := d.addActive(target)
+	got := d.add(target)
+	ips, lease := ipsOf(got), got.Addresses[0].Addr()
+	d.WaitState(t, lease, "active")
 	if !strings.HasPrefix(ips, "10.77.0.1") || !strings.HasSuffix(ips, "/24 via 10.77.0.1") {
 		t.Fatalf("got %s, want an address of the server's range", ips)
+	}
+	d.gc(target) // of the container runtime
+	if got := d.State(t, lease); got != "active" {
+		t.Errorf("the server's lease is %q after the GC, want \"active\"", got)
 	}
 	target.PrevResult = d.wantAdd(target, ips).Raw
 	other := target
@@ -84,20 +76,6 @@ func TestRealDHCPCheck(t *testing.T) {
 	}
 	if got := target.Invocation.Profile.VerifyBy; got != profile.VerifyAdd {
 		t.Errorf("the profile verifies by %q, want %q", got, profile.VerifyAdd)
-	}
-	d.must(target, call.VerbDel)
-}
-
-// Trap in the table: dhcp ignores all three conventions for a requested address.
-func TestRealDHCPRequest(t *testing.T) {
-	d := newDHCP(t)
-	target := d.call("id")
-	target.Requested = request("10.77.0.12")
-	wantError(t, d.run(call.VerbAdd, target), call.NotStarted, "10.77.0.12")
-
-	target.Invocation.Profile.Requests, target.Invocation.Profile.RequestForm = []profile.Request{profile.RequestCNIArgs}, profile.FormAddress
-	if got := ipsOf(d.add(target)); strings.HasPrefix(got, "10.77.0.12/") {
-		t.Errorf("got %s, want the request ignored", got)
 	}
 	d.must(target, call.VerbDel)
 }
@@ -147,58 +125,8 @@ func TestRealDHCPExhausted(t *testing.T) {
 	}
 }
 
-// Trap: the server must see DHCPRELEASE. This one does, and honours it; it has but one address, which
-// the next client gets.
-func TestRealDHCPRelease(t *testing.T) {
-	d := newDHCPWith(t, "10.77.0.10", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "60s")
-	first := d.call("first")
-	ips, lease := d.addActive(first)
-	d.must(first, call.VerbDel)
-	d.WaitState(t, lease, "free")
-	next := d.call("next")
-	d.wantAdd(next, ips)
-	d.must(next, call.VerbDel)
-}
-
-// Trap: GC (spec 1.1) by the container runtime. dhcp's is accepted without its daemon, which alone
-// knows the leases: it cannot have freed one.
-func TestRealDHCPGCWithoutDaemon(t *testing.T) {
-	absent := filepath.Join(t.TempDir(), "no-daemon.sock")
-	f := newReal(t, dhcpIPAM(absent), func(o *Options) { o.NetNS = DefaultNetNS })
-	target := f.call("id")
-	if stdout, exit := f.byHand(call.VerbAdd, target, target.Invocation.Config); exit == 0 || !strings.Contains(string(stdout), absent) {
-		t.Errorf("ADD: exit status %d: %s; want it to miss the daemon, or this test proves nothing", exit, stdout)
-	}
-	f.gc(target, `[]`)
-}
-
-// Trap: GC (spec 1.1) by the container runtime, with the daemon and a live lease.
-func TestRealDHCPGC(t *testing.T) {
-	d := newDHCP(t)
-	target := d.call("id")
-	ips, lease := d.addActive(target)
-	d.gc(target, `[]`)
-	if got := d.State(t, lease); got != "active" {
-		t.Errorf("the server's lease is %q after the GC, want \"active\"", got)
-	}
-	d.wantAdd(target, ips)
-	d.must(target, call.VerbDel)
-}
-
 func TestDHCPNamespace(t *testing.T) {
 	f := newReal(t, `{"type":"dhcp"}`)
 	_, err := f.newInvocation("id")
 	wantText(t, err, "plugin dhcp", "the interface eth0", "--cni-netns")
-}
-
-// Trap: dhcp without an ipam key crashes with SIGSEGV, exit status 2, no output. No invocation is made
-// of such a configuration, so that it takes a broken record.
-func TestRealDHCPWithoutIPAM(t *testing.T) {
-	f := newReal(t, `{"type":"dhcp"}`, func(o *Options) { o.NetNS = DefaultNetNS })
-	target := f.call("id")
-	target.Invocation.Config = json.RawMessage(`{"cniVersion":"1.1.0","name":"net"}`)
-	e := wantError(t, f.run(call.VerbAdd, target), call.Unknown, "exit status 2 and nothing on stdout")
-	if !strings.Contains(e.Stderr, "goroutine") {
-		t.Errorf("got stderr %q, want the end of a Go crash", e.Stderr)
-	}
 }

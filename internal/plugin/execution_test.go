@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestOutcome(t *testing.T) {
@@ -26,34 +27,25 @@ func TestOutcome(t *testing.T) {
 		outcome call.Outcome
 		want    string
 	}{
-		"error and exit status 1":        {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
-		"error and exit status 77":       {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
-		"error and exit status 0":        {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
-		"error with code 0":              {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "not a CNI error"},
-		"error with a negative code":     {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "not a CNI error"},
-		"result and exit status 1":       {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and stdout is not a CNI error"},
-		"result and error":               {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "not a CNI error"},
-		"exit status 2, no output":       {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 and nothing on stdout"},
-		"stderr":                         {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "(stderr: panic: nil map)"},
-		"stderr with control bytes":      {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, `(stderr: a\x1b[31m level=error\x00b)`},
-		"killed":                         {every, `{"killSelf":9}`, call.Unknown, "signal: killed"},
-		"panic":                          {every, `{"killSelf":11}`, call.Unknown, "exit status 2 and nothing on stdout"},
-		"killed after the result":        {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
-		"100 MB on stdout":               {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
-		"one byte too much on stdout":    {every, `{"stdoutBytes":1048577}`, call.Unknown, "more than 1048576 bytes"},
-		"not JSON":                       {add, `{"stdout":"hello"}`, call.Unknown, "cannot be parsed"},
-		"half a document":                {add, `{"stdout":"{\"cniVersion\":"}`, call.Unknown, "cannot be parsed"},
-		"no output":                      {add, `{"exitCode":0}`, call.Unknown, "cannot be parsed"},
-		"two results":                    {add, `{"result":` + goodResult + `,"stdout":"{}"}`, call.Unknown, "cannot be parsed"},
-		"unknown version":                {add, `{"result":{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "9.9.9"},
-		"no address":                     {add, `{"result":{"cniVersion":"1.1.0"}}`, call.Unknown, "no address"},
-		"no prefix length":               {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}}`, call.Unknown, "10.1.0.9"},
-		"prefix length too long":         {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/40"}]}}`, call.Unknown, "10.1.0.9/40"},
-		"one address twice":              {add, `{"result":{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"10.1.0.9/16"}]}}`, call.Unknown, "10.1.0.9 twice"},
-		"missing uplink":                 {add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`, call.Unknown, "no-such-link"},
-		"3 MB of stderr":                 {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
-		"message with control bytes":     {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
-		"fake with an unreadable script": {every, `{"exitCode":"x"}`, call.Unknown, "exit status 3 and nothing on stdout"},
+		"error and exit status 1":    {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
+		"error and exit status 77":   {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
+		"error and exit status 0":    {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
+		"error with code 0":          {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "not a CNI error"},
+		"error with a negative code": {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "not a CNI error"},
+		"result and exit status 1":   {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and stdout is not a CNI error"},
+		"result and error":           {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "not a CNI error"},
+		"exit status 2, no output":   {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 and nothing on stdout (stderr: panic: nil map)"},
+		"stderr with control bytes":  {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, `(stderr: a\x1b[31m level=error\x00b)`},
+		"killed after the result":    {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
+		"100 MB on stdout":           {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
+		"3 MB of stderr":             {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
+		"message with control bytes": {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
+		"not JSON":                   {add, `{"stdout":"hello"}`, call.Unknown, "cannot be parsed: invalid character"},
+		"no output":                  {add, `{"exitCode":0}`, call.Unknown, "cannot be parsed"},
+		"missing uplink": {
+			add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`,
+			call.Unknown, "no-such-link",
+		},
 	} {
 		for _, verb := range c.verbs {
 			t.Run(verb+": "+name, func(t *testing.T) {
@@ -134,7 +126,8 @@ func (f *fixture) wantLocked(id string) {
 	}
 }
 
-func TestStartedCallIsNotCancelled(t *testing.T) {
+// Only a call that has not started is cancelled.
+func TestCancelledCall(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")
 	begun := f.fifo("begun")
@@ -151,16 +144,9 @@ func TestStartedCallIsNotCancelled(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("got %v, want the result of the call that had started", err)
 	}
-}
-
-func TestCancelledCallIsNotStarted(t *testing.T) {
-	f := newFake(t)
-	target := f.call("id")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
 	_, err := f.runner.Add(ctx, target)
 	wantError(t, err, call.NotStarted, "context canceled")
-	f.wantCalls(call.VerbAdd, 0)
+	f.wantCalls(call.VerbAdd, 1)
 }
 
 func TestNotStarted(t *testing.T) {
@@ -195,16 +181,24 @@ func TestCallLog(t *testing.T) {
 	logger.SetLevel(logrus.DebugLevel)
 	f := newFake(t, func(o *Options) { o.Log = logger.WithField("of", "the caller") })
 	target := f.call("id")
+	ctx := logging.WithRequestID(t.Context(), "abc")
+	harness.Must(t, f.runner.Del(ctx, target))
+	// A field without a value is left out, so that a line has no "error=<nil>" and no "owner=".
+	got := slices.Sorted(maps.Keys(lines.LastEntry().Data))
+	if want := []string{"containerID", "duration", "exit", "of", "plugin", "requestID", "verb"}; !slices.Equal(got, want) {
+		t.Errorf("got the fields %q, want %q", got, want)
+	}
+
 	target.Owner, target.Pool = "health", "default"
 	f.script(call.VerbDel, `{"error":`+goodError+`,"stderr":"trouble"}`)
-	err := wantError(t, f.run(call.VerbDel, target), call.Refused, "999")
+	err := wantError(t, f.runner.Del(ctx, target), call.Refused, "999")
 	line := lines.LastEntry()
-	if line == nil || line.Message != "Plugin call ended" || line.Level != logrus.DebugLevel {
+	if line.Message != "Plugin call ended" || line.Level != logrus.DebugLevel {
 		t.Fatalf("got the line %v, want the call's", line)
 	}
 	for field, want := range map[string]any{
 		"owner": "health", "poolName": "default", "containerID": "id", "plugin": fakeType, "verb": "DEL",
-		"exit": "exit status 1", "stderr": "trouble", "error": err, "of": "the caller",
+		"exit": "exit status 1", "stderr": "trouble", "error": err, "of": "the caller", "requestID": "abc",
 	} {
 		if got := line.Data[field]; got != want {
 			t.Errorf("%s: got %v, want %v", field, got, want)
@@ -212,32 +206,5 @@ func TestCallLog(t *testing.T) {
 	}
 	if took, ok := line.Data["duration"].(time.Duration); !ok || took <= 0 {
 		t.Errorf("duration: got %v, want how long it took", line.Data["duration"])
-	}
-}
-
-// A field without a value is left out, so that a line has no "error=<nil>" and no "owner=".
-func TestCallLogWithoutValues(t *testing.T) {
-	logger, lines := logtest.NewNullLogger()
-	logger.SetLevel(logrus.DebugLevel)
-	f := newFake(t, func(o *Options) { o.Log = logger })
-	if err := f.runner.Del(t.Context(), f.call("id")); err != nil {
-		t.Fatal(err)
-	}
-	got := slices.Sorted(maps.Keys(lines.LastEntry().Data))
-	if want := []string{"containerID", "duration", "exit", "plugin", "verb"}; !slices.Equal(got, want) {
-		t.Errorf("got the fields %q, want %q", got, want)
-	}
-}
-
-func TestCallLogRequestID(t *testing.T) {
-	logger, lines := logtest.NewNullLogger()
-	logger.SetLevel(logrus.DebugLevel)
-	f := newFake(t, func(o *Options) { o.Log = logger })
-	ctx := logging.WithRequestID(t.Context(), "abc")
-	if err := f.runner.Del(ctx, f.call("id")); err != nil {
-		t.Fatal(err)
-	}
-	if got := lines.LastEntry().Data["requestID"]; got != "abc" {
-		t.Errorf("got the request ID %v, want abc", got)
 	}
 }

@@ -1,44 +1,49 @@
 package plugin
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // loggedCall is one line of the fake's log.
 type loggedCall struct {
-	Verb  string            `json:"verb"`
-	PID   int               `json:"pid"`
-	Env   map[string]string `json:"env"`
-	Stdin json.RawMessage   `json:"stdin"`
+	Verb  string
+	PID   int
+	Env   map[string]string
+	Stdin json.RawMessage
 }
 
 // calls returns the fake's calls of a verb, oldest first.
 func (f *fixture) calls(verb string) []loggedCall {
 	f.t.Helper()
 	data, err := os.ReadFile(filepath.Join(f.dir, "calls.log"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	harness.Must(f.t, err)
 	var found []loggedCall
-	in := bufio.NewScanner(bytes.NewReader(data))
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
+	for line := range strings.Lines(string(data)) {
 		var c loggedCall
-		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
-			f.t.Fatal(err)
-		}
+		harness.Must(f.t, json.Unmarshal([]byte(line), &c))
 		if c.Verb == verb {
 			found = append(found, c)
 		}
 	}
 	return found
+}
+
+// lastCall returns the fake's last call of a verb.
+func (f *fixture) lastCall(verb string) loggedCall {
+	f.t.Helper()
+	calls := f.calls(verb)
+	if len(calls) == 0 {
+		f.t.Fatalf("the plugin had no %s", verb)
+	}
+	return calls[len(calls)-1]
 }
 
 // wantCalls fails the test if the fake did not have that many calls of a verb.
@@ -52,14 +57,8 @@ func (f *fixture) wantCalls(verb string, want int) {
 // stdin returns one key of the standard input of the fake's last call of a verb.
 func (f *fixture) stdin(verb, key string) string {
 	f.t.Helper()
-	calls := f.calls(verb)
-	if len(calls) == 0 {
-		f.t.Fatalf("the plugin had no %s", verb)
-	}
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(calls[len(calls)-1].Stdin, &object); err != nil {
-		f.t.Fatal(err)
-	}
+	harness.Must(f.t, json.Unmarshal(f.lastCall(verb).Stdin, &object))
 	return string(object[key])
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // fixture is a runner with one plugin: a fake, which is the scripted plugin (test/scripted), or a
@@ -37,9 +38,10 @@ const fakeType = "scripted"
 const (
 	goodResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"}]}`
 	goodError  = `{"cniVersion":"1.1.0","code":999,"msg":"no","details":"none left"}`
-	// firstIPs and secondIPs are the addresses that a new store allocates.
-	firstIPs  = "10.1.0.2/24 via 10.1.0.1, fd00::2/120 via fd00::1"
-	secondIPs = "10.1.0.3/24 via 10.1.0.1, fd00::3/120 via fd00::1"
+	// firstIPs are the addresses that a new store allocates.
+	firstIPs = "10.1.0.2/24 via 10.1.0.1, fd00::2/120 via fd00::1"
+	// twoRanges are ranges of which the fake and host-local allocate an address each.
+	twoRanges = `"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]`
 )
 
 // newFake returns a fixture of a fake that works correctly until a script says otherwise.
@@ -54,17 +56,14 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bin")
 	f := &fixture{t: t, bin: bin, dir: filepath.Join(bin, pluginType+".d"), profiles: embeddedProfiles(t)}
-	f.network = networkOf("net", `{"type":"cilium-cni","ipam":{"type":"`+pluginType+`","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`)
-	err := errors.Join(os.MkdirAll(filepath.Join(f.dir, "queue"), 0o755), os.Symlink(os.Getenv(fakeBinary), filepath.Join(bin, pluginType)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.configure(`{"type":"`+pluginType+`",`+twoRanges+`}`, `{}`)
+	harness.Must(t, os.MkdirAll(f.dir, 0o755))
+	harness.Must(t, os.Symlink(os.Getenv(harness.EnvScripted), filepath.Join(bin, pluginType)))
+	var err error
 	f.profiles["scripted"], err = profile.Parse([]byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
 		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none",
 		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", Timeout: 50 * time.Second, Grace: time.Minute}
 	f.start(change...)
 	return f
@@ -73,9 +72,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 func embeddedProfiles(t testing.TB) profile.Set {
 	t.Helper()
 	set, err := profile.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return set
 }
 
@@ -87,9 +84,8 @@ func (f *fixture) start(change ...func(*Options)) {
 		c(&f.opts)
 	}
 	var err error
-	if f.runner, err = New(f.opts); err != nil {
-		f.t.Fatal(err)
-	}
+	f.runner, err = New(f.opts)
+	harness.Must(f.t, err)
 }
 
 // setProfile changes the profile of the fake.
@@ -106,6 +102,12 @@ func networkOf(name, config string) call.Network {
 	return call.Network{Name: name, CNIVersion: "0.3.1", PluginConfig: json.RawMessage(config), IPAMType: object.IPAM.Type}
 }
 
+// configure sets the ipam section, in which DIR is the fixture's directory, and the capabilities of the
+// network.
+func (f *fixture) configure(ipam, capabilities string) {
+	f.network = networkOf("net", `{"type":"cilium-cni","capabilities":`+capabilities+`,"ipam":`+strings.ReplaceAll(ipam, "DIR", f.dir)+`}`)
+}
+
 // script writes the script of a verb.
 func (f *fixture) script(verb, text string) {
 	f.t.Helper()
@@ -114,28 +116,14 @@ func (f *fixture) script(verb, text string) {
 
 func (f *fixture) write(name, text string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// shellPlugin writes a shell script as another plugin, and returns its path.
-func (f *fixture) shellPlugin(text string) string {
-	f.t.Helper()
-	path := filepath.Join(f.bin, "shell")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
-	return path
+	harness.Must(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
 // fifo makes a FIFO for the announce of a script, and returns a function that waits for it.
 func (f *fixture) fifo(name string) func() {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	harness.Must(f.t, unix.Mkfifo(path, 0o600))
 	return func() {
 		if _, err := os.ReadFile(path); err != nil {
 			f.t.Error(err)
@@ -151,9 +139,7 @@ func (f *fixture) newInvocation(id string) (call.Invocation, error) {
 func (f *fixture) invocation(id string) call.Invocation {
 	f.t.Helper()
 	inv, err := f.newInvocation(id)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	harness.Must(f.t, err)
 	return inv
 }
 
@@ -191,9 +177,7 @@ func (f *fixture) must(c call.Call, verbs ...string) {
 func (f *fixture) add(c call.Call) call.Result {
 	f.t.Helper()
 	got, err := f.runner.Add(f.t.Context(), c)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	harness.Must(f.t, err)
 	return got
 }
 
@@ -208,11 +192,11 @@ func (f *fixture) wantAdd(c call.Call, want string) call.Result {
 }
 
 // byHand runs a plugin as a careless runtime would: by plain exec, without limits and checks.
-func (f *fixture) byHand(verb string, c call.Call, config []byte) (stdout []byte, exit int) {
+func (f *fixture) byHand(verb string, c call.Call) (stdout []byte, exit int) {
 	f.t.Helper()
 	cmd := exec.Command(c.Invocation.Binary)
 	cmd.Env = cniEnv(verb, c.Invocation, c.Args)
-	cmd.Stdin = bytes.NewReader(config)
+	cmd.Stdin = bytes.NewReader(c.Invocation.Config)
 	stdout, err := cmd.Output()
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
@@ -221,22 +205,8 @@ func (f *fixture) byHand(verb string, c call.Call, config []byte) (stdout []byte
 	return stdout, cmd.ProcessState.ExitCode()
 }
 
-// gcConfig returns the configuration of a GC by a runtime with the given attachments.
-func (f *fixture) gcConfig(c call.Call, attachments string) []byte {
+// gc runs a GC with the given attachments, which must succeed.
+func (f *fixture) gc(c call.Call, valid ...call.Attachment) {
 	f.t.Helper()
-	config, err := withKeys(c.Invocation.Config, map[string]json.RawMessage{"cni.dev/valid-attachments": json.RawMessage(attachments)})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return config
-}
-
-// gc runs a GC by a runtime with the given attachments, which must succeed, and returns stdout.
-func (f *fixture) gc(c call.Call, attachments string) string {
-	f.t.Helper()
-	stdout, exit := f.byHand("GC", c, f.gcConfig(c, attachments))
-	if exit != 0 {
-		f.t.Errorf("GC: exit status %d: %s", exit, stdout)
-	}
-	return string(stdout)
+	harness.Must(f.t, f.runner.GC(f.t.Context(), c.Invocation, append([]call.Attachment{}, valid...)))
 }

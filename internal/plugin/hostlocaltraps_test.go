@@ -1,43 +1,92 @@
 package plugin
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// countDocuments returns the number of JSON documents.
-func countDocuments(t *testing.T, stdout []byte) int {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(stdout))
-	for n := 0; ; n++ {
-		var document json.RawMessage
-		if err := d.Decode(&document); errors.Is(err, io.EOF) {
-			return n
-		} else if err != nil {
-			t.Fatal(err)
-		}
+func TestRealHostLocalVerbs(t *testing.T) {
+	for name, c := range map[string]struct {
+		directory, version string
+		status             bool
+	}{
+		"plugins v1.9.1": {harness.EnvPlugins, "1.1.0", true},
+		"plugins v1.4.0": {harness.EnvOldPlugins, "1.0.0", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newRealFrom(t, c.directory, dualStack)
+			target := f.call("id")
+			if got := target.Invocation; got.CNIVersion != c.version || got.HasStatus() != c.status || !got.HasCheck() {
+				t.Errorf("got CNI version %s with STATUS %v and CHECK %v, want %s with %v and true",
+					got.CNIVersion, got.HasStatus(), got.HasCheck(), c.version, c.status)
+			}
+			got := f.wantAdd(target, firstIPs)
+			if want := `{"cniVersion":"` + c.version + `",`; !strings.HasPrefix(string(got.Raw), want) {
+				t.Errorf("got the raw result %s, want it to begin %s", got.Raw, want)
+			}
+			wantError(t, f.run(call.VerbAdd, target), call.Refused, "duplicate allocation is not allowed")
+			target.PrevResult = []byte(goodResult) // of CNI 1.1.0, also for the old one
+			f.must(target, call.VerbCheck, call.VerbStatus, call.VerbDel, call.VerbDel)
+			f.wantLeases()
+			err := f.run(call.VerbCheck, target)
+			if wantError(t, err, call.Refused, "Failed to find address"); !call.IsLost(target.Invocation, err) {
+				t.Errorf("got not lost after a DEL: %v", err)
+			}
+		})
 	}
+}
+
+func TestRealHostLocalRequest(t *testing.T) {
+	const both = "10.1.0.77/24 via 10.1.0.1, fd00::77/120 via fd00::1"
+	for convention, c := range map[profile.Request]struct {
+		ips  []string
+		want string
+	}{
+		profile.RequestArgsCNI:       {[]string{"10.1.0.77", "fd00::77"}, both},
+		profile.RequestRuntimeConfig: {[]string{"10.1.0.77", "fd00::77"}, both},
+		profile.RequestCNIArgs:       {[]string{"fd00::77"}, "10.1.0.2/24 via 10.1.0.1, fd00::77/120 via fd00::1"},
+	} {
+		t.Run(string(convention), func(t *testing.T) {
+			f := newReal(t, dualStack)
+			f.configure(dualStack, `{"ips":true}`)
+			target := f.call("id")
+			target.Invocation.Profile.Requests = []profile.Request{convention}
+			target.Requested = request(c.ips...)
+			f.wantAdd(target, c.want)
+		})
+	}
+}
+
+// Trap: host-local's errors are all code 999, so that only their text has the reason.
+func TestRealHostLocalExhausted(t *testing.T) {
+	f := newReal(t, `{"type":"host-local","dataDir":"DIR","ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.7","rangeEnd":"10.1.0.7"}]]}`)
+	f.add(f.call("first"))
+	e := wantError(t, f.run(call.VerbAdd, f.call("second")), call.Refused, "no IP addresses available in range set")
+	if e.Code != 999 {
+		t.Errorf("got code %d, want 999, as all of its errors have", e.Code)
+	}
+	f.wantLeases("10.1.0.7")
 }
 
 // Trap "Own namespace": the CNI skeleton compares after the plugin has worked.
 func TestRealHostLocalOwnNetNS(t *testing.T) {
-	for name, pathOf := range ownNetNSPaths() {
+	for name, pathOf := range map[string]func(t *testing.T) string{
+		"self":       func(*testing.T) string { return "/proc/self/ns/net" },
+		"bind mount": bindOwnNetNS,
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newReal(t, dualStack)
 			path := pathOf(t)
-			if path == "" {
-				return
-			}
 			target := f.call("id")
 			target.Invocation.NetNS = path
 
@@ -52,19 +101,17 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 				t.Error("a runner with that --cni-netns was made, want it refused")
 			}
 
-			// Without it both addresses are allocated, and the result reports none.
-			stdout, exit := f.byHand(call.VerbAdd, target, target.Invocation.Config)
-			if n := countDocuments(t, stdout); exit != 1 || n != 2 {
-				t.Errorf("got exit status %d and %d JSON documents by hand, want 1 and 2: %s", exit, n, stdout)
+			// Without it both addresses are allocated, and an error follows their result.
+			stdout, exit := f.byHand(call.VerbAdd, target)
+			if out := string(stdout); exit != 1 || !strings.Contains(out, `"10.1.0.2/24"`) || !strings.Contains(out, `"code": 8`) {
+				t.Errorf("got exit status %d and %s by hand, want 1, a result and an error", exit, out)
 			}
 			f.wantLeases("10.1.0.2", "fd00::2")
 
 			// If it ran anyway, the runner would not take that for a refusal.
 			target.ContainerID = "another"
 			in, err := f.runner.prepare(call.VerbAdd, target.Invocation)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			target.NetNS = "" // which is not refused
 			_, err = f.runner.execution(call.VerbAdd, target).exec(t.Context(), in)
 			wantError(t, err, call.Unknown, "exit status 1, and stdout is not a CNI error")
@@ -94,9 +141,7 @@ func TestRealHostLocalEmptyLease(t *testing.T) {
 	f.writeLease("10.1.0.2", "")
 	f.wantAdd(target, "10.1.0.3/24 via 10.1.0.1, fd00::2/120 via fd00::1")
 	f.must(target, call.VerbCheck, call.VerbDel)
-	if _, exit := f.byHand("GC", target, target.Invocation.Config); exit != 0 {
-		t.Errorf("GC: exit status %d", exit)
-	}
+	f.gc(target)
 	f.wantLeases("10.1.0.2")
 }
 
@@ -152,18 +197,12 @@ func TestRealHostLocalLock(t *testing.T) {
 	target := f.call("id")
 	f.writeLease("lock", "")
 	lock, err := os.Open(filepath.Join(f.leaseDir(), "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	f.runner.opts.Timeout = 100 * time.Millisecond
 	wantError(t, f.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_UN))
 	f.runner.opts.Timeout = time.Minute
 	f.must(target, call.VerbDel)
 	f.wantLeases()
@@ -174,9 +213,7 @@ func TestRealHostLocalCheck(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
 	target.PrevResult = f.add(target).Raw
-	if err := os.Rename(filepath.Join(f.leaseDir(), "10.1.0.2"), filepath.Join(f.leaseDir(), "10.1.0.99")); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(filepath.Join(f.leaseDir(), "10.1.0.2"), filepath.Join(f.leaseDir(), "10.1.0.99")))
 	f.must(target, call.VerbCheck)
 	if got := target.Invocation.Profile.CheckProves; got != "presence" {
 		t.Errorf("by the profile CHECK proves %q, want \"presence\"", got)
@@ -188,6 +225,6 @@ func TestRealHostLocalGC(t *testing.T) {
 	f := newReal(t, dualStack)
 	target := f.call("id")
 	f.must(target, call.VerbAdd)
-	f.gc(target, `[]`)
+	f.gc(target)
 	f.wantLeases("10.1.0.2", "fd00::2")
 }

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // wantLookup fails the test if a lookup fails or does not return the addresses.
@@ -38,12 +38,12 @@ func (f *fixture) wantHolds(inv call.Invocation, ips []netip.Addr, want bool) {
 func (f *fixture) wantNoLookup(inv call.Invocation, ips []netip.Addr, text string) {
 	f.t.Helper()
 	held, err := f.runner.Holds(inv, ips)
-	wantLookupError(f.t, err, text)
+	wantText(f.t, err, "lookup of container ID", text)
 	if held {
 		f.t.Errorf("%v are held", ips)
 	}
 	_, err = f.runner.Lookup(f.t.Context(), inv)
-	wantLookupError(f.t, err, text)
+	wantText(f.t, err, "lookup of container ID", text)
 }
 
 // A lookup returns what the ADD of the real host-local returned.
@@ -60,7 +60,7 @@ func TestLookup(t *testing.T) {
 		"small subnets":           `"ranges":[[{"subnet":"10.1.0.8/29"}],[{"subnet":"fd00::8/125"}]]`,
 		"addresses mapped 4-in-6": `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"::ffff:10.1.0.7","gateway":"::ffff:10.1.0.9"}]]`,
 	} {
-		for _, plugins := range []string{realPlugins, oldPlugins} {
+		for _, plugins := range []string{harness.EnvPlugins, harness.EnvOldPlugins} {
 			t.Run(name+", "+plugins, func(t *testing.T) {
 				f := newRealFrom(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
 				target := f.call("id")
@@ -70,10 +70,10 @@ func TestLookup(t *testing.T) {
 				if !sameJSON(t, got.Raw, want.Raw) {
 					t.Errorf("got %s\nwant %s", got.Raw, want.Raw)
 				}
-				f.wantHolds(target.Invocation, addrsOf(want), true)
+				f.wantHolds(target.Invocation, call.Addrs(want.Addresses), true)
 				target.PrevResult = got.Raw
 				f.must(target, call.VerbCheck, call.VerbDel)
-				f.wantHolds(target.Invocation, addrsOf(want), false)
+				f.wantHolds(target.Invocation, call.Addrs(want.Addresses), false)
 				f.wantLookup(target.Invocation, "")
 			})
 		}
@@ -92,21 +92,17 @@ func TestLookupReadsLease(t *testing.T) {
 		found   string
 		unknown string // the error of both
 	}{
-		"this ID and interface":      {"mine\r\neth0", v4, true, found, ""},
-		"line end behind it":         {"mine\r\neth0\n", v4, true, found, ""},
-		"one of two":                 {"mine\r\neth0", both, false, found, ""},
-		"another ID":                 {"mine2\r\neth0", v4, false, "", ""},
-		"another interface":          {"mine\r\neth1", v4, false, "", ""},
-		"beginning of the interface": {"mine\r\neth", v4, false, "", "10.1.0.9"},
-		"ID only":                    {"mine\r\n", v4, false, "", "10.1.0.9"},
-		"beginning of the ID":        {"mi", v4, false, "", "10.1.0.9"},
-		"empty":                      {"", v4, false, "", "names no container ID"},
-		"zeros after a power loss":   {"\x00\x00\x00\x00", v4, false, "", "not a lease file"},
-		"too long":                   {strings.Repeat(" ", 8<<10) + "mine\r\neth0", v4, false, "", "not a lease file"},
+		"this ID and interface":    {"mine\r\neth0", v4, true, found, ""},
+		"one of two":               {"mine\r\neth0", both, false, found, ""},
+		"another ID":               {"mine2\r\neth0", v4, false, "", ""},
+		"ID only":                  {"mine\r\n", v4, false, "", "10.1.0.9"},
+		"empty":                    {"", v4, false, "", "names no container ID"},
+		"zeros after a power loss": {"\x00\x00\x00\x00", v4, false, "", "not a lease file"},
+		"too long":                 {strings.Repeat(" ", 8<<10) + "mine\r\neth0", v4, false, "", "not a lease file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.writeLease("10.1.0.9", c.lease)
-			defer f.removeLease("10.1.0.9")
+			defer os.Remove(filepath.Join(f.leaseDir(), "10.1.0.9"))
 			inv := f.invocation("mine")
 			if c.unknown != "" {
 				f.wantNoLookup(inv, c.ips, c.unknown)
@@ -118,7 +114,7 @@ func TestLookupReadsLease(t *testing.T) {
 	}
 	t.Run("no address", func(t *testing.T) {
 		_, err := f.runner.Holds(f.invocation("mine"), nil)
-		wantLookupError(t, err, "no address")
+		wantText(t, err, "no address")
 		f.wantLookup(f.invocation("mine"), "")
 	})
 	t.Run("among unreadable files", func(t *testing.T) {
@@ -134,9 +130,7 @@ func TestLookupIrregularFile(t *testing.T) {
 	f.addInStore(f.call("id"))
 	f.writeLease("elsewhere", "mine\r\neth0")
 	at := func(name string) string { return filepath.Join(f.leaseDir(), name) }
-	if err := errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)))
 	for _, ip := range addrs("10.1.0.11", "10.1.0.12", "10.1.0.13") {
 		f.wantNoLookup(f.invocation("mine"), []netip.Addr{ip}, "not a lease file")
 	}
@@ -146,9 +140,7 @@ func TestLookupMissingDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	inv := f.invocation("id")
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "no such file or directory")
-	if err := os.WriteFile(f.leaseDir(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(f.leaseDir(), nil, 0o600))
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "not a directory")
 }
 
@@ -156,19 +148,15 @@ func TestLookupForbiddenDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	got := f.addInStore(f.call("id"))
 	inv := f.invocation("id")
-	if err := os.Chmod(f.leaseDir(), 0); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(f.leaseDir(), 0))
 	if os.Geteuid() == 0 { // root may read everything, unless its file system user ID is another's
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		own, err := unix.SetfsuidRetUid(65534)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		defer unix.Setfsuid(own) //nolint:errcheck // as above
 	}
-	f.wantNoLookup(inv, addrsOf(got), "permission denied")
+	f.wantNoLookup(inv, call.Addrs(got.Addresses), "permission denied")
 }
 
 func TestPluginWithoutLookup(t *testing.T) {
@@ -178,7 +166,7 @@ func TestPluginWithoutLookup(t *testing.T) {
 	if got.InStore {
 		t.Error("the result was found in a store")
 	}
-	f.wantNoLookup(target.Invocation, addrsOf(got), "has no lookup")
+	f.wantNoLookup(target.Invocation, call.Addrs(got.Addresses), "has no lookup")
 	if got := f.runner.Verification(target.Invocation); got != (Verification{By: "check"}) {
 		t.Errorf("got %+v", got)
 	}
@@ -192,11 +180,11 @@ func TestLookupBeforeAdd(t *testing.T) {
 	f.start() // again, so no ADD is known
 	f.wantLookup(f.invocation("id"), ipsOf(want))
 	_, err := f.runner.Lookup(t.Context(), f.invocation("other"))
-	wantLookupError(t, err, "has proven")
+	wantText(t, err, "has proven")
 	unchecked := f.invocation("id")
 	unchecked.DisableCheck = true
 	_, err = f.runner.Lookup(t.Context(), unchecked)
-	wantLookupError(t, err, "no CHECK")
+	wantText(t, err, "no CHECK")
 	if v := f.runner.Verification(unchecked); v.By != VerifyByLookup || !strings.Contains(v.Reason, "no ADD") {
 		t.Errorf("got %+v", v)
 	}
@@ -213,7 +201,7 @@ func TestLookupOutsideRanges(t *testing.T) {
 	f.writeLease("10.9.0.9", "mine\r\neth0")
 	f.writeLease("10.1.0.9", "mine\r\neth0")
 	got, err := f.runner.Lookup(t.Context(), f.invocation("mine"))
-	wantLookupError(t, err, "10.9.0.9 is in none of the ranges")
+	wantText(t, err, "10.9.0.9 is in none of the ranges")
 	if text := ipsOf(got); text != "10.1.0.9/32, 10.9.0.9/32" {
 		t.Errorf("got %q, want both with their full length", text)
 	}
@@ -224,65 +212,11 @@ func TestLookupWaitsForLock(t *testing.T) {
 	f := newReal(t, dualStack)
 	f.addInStore(f.call("id"))
 	lock, err := f.runner.locks.Lock(t.Context(), "id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer lock.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = f.runner.Lookup(ctx, f.invocation("id"))
-	wantLookupError(t, err, "waiting for a plugin process")
+	wantText(t, err, "waiting for a plugin process")
 	f.wantHolds(f.invocation("id"), addrs("10.1.0.2", "fd00::2"), true)
-}
-
-// writeLeases writes n leases of pods.
-func writeLeases(t testing.TB, dir string, n int) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	ip := netip.MustParseAddr("10.1.100.0")
-	for i := range n {
-		if err := os.WriteFile(filepath.Join(dir, ip.String()), fmt.Appendf(nil, "pod-%d\r\neth0", i), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ip = ip.Next()
-	}
-}
-
-func TestLookupLargeStore(t *testing.T) {
-	f := newReal(t, largeStore)
-	writeLeases(t, f.leaseDir(), 10_000)
-	want := f.addInStore(f.call("id"))
-	f.wantLookup(f.invocation("id"), ipsOf(want))
-	f.wantLookup(f.invocation("pod-9999"), "10.1.139.15/16 via 10.1.0.1")
-	f.wantLookup(f.invocation("none"), "")
-}
-
-// BenchmarkLookup measures Holds and the CHECK that it replaces.
-func BenchmarkLookup(b *testing.B) {
-	for _, leases := range []int{10, 10_000} {
-		r, target, dir := newRealBenchmark(b, largeStore)
-		added, err := r.Add(b.Context(), target)
-		if err != nil || !added.InStore {
-			b.Fatal(added, err)
-		}
-		target.PrevResult = added.Raw
-		writeLeases(b, dir, leases)
-		b.Run(fmt.Sprintf("CHECK/%d", leases), func(b *testing.B) {
-			for b.Loop() {
-				if err := r.Check(b.Context(), target); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("Holds/%d", leases), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if held, err := r.Holds(target.Invocation, addrsOf(added)); !held || err != nil {
-					b.Fatal(held, err)
-				}
-			}
-		})
-	}
 }

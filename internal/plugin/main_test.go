@@ -1,51 +1,37 @@
 package plugin
 
 import (
-	"fmt"
+	"errors"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
-)
 
-// fakeBinary is the variable in which TestMain has the path of the scripted plugin (test/scripted),
-// for its tests and the processes that they start.
-const fakeBinary = "DELEGATED_IPAM_TEST_SCRIPTED"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(previousRun); dir != "" {
 		if err := addInPreviousRun(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			log.Fatal(err)
 		}
 		return
 	}
-	os.Exit(runWithFakePlugin(m))
-}
-
-func runWithFakePlugin(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "delegate-test-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "scripted")
 	build := exec.Command("go", "build", "-o", binary, "../../test/scripted")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building the scripted plugin: %v\n%s", err, out)
-		return 1
+	build.Stderr = os.Stderr
+	if err := errors.Join(build.Run(), os.Setenv(harness.EnvScripted, binary)); err != nil {
+		log.Fatal(err)
 	}
-	if err := os.Setenv(fakeBinary, binary); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
 }

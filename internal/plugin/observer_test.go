@@ -6,34 +6,26 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // recorder is an observer that keeps what it gets.
 type recorder struct {
-	mu      sync.Mutex
 	calls   []string
 	running []int
 }
 
 func (r *recorder) Called(verb, plugin string, outcome call.Outcome, took time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls = append(r.calls, strings.TrimSpace(fmt.Sprintf("%s %s %s", plugin, verb, outcome)))
-	if took <= 0 {
-		r.calls = append(r.calls, "in no time")
+	if took > 0 {
+		r.calls = append(r.calls, strings.TrimSpace(fmt.Sprintf("%s %s %s", plugin, verb, outcome)))
 	}
 }
 
-func (r *recorder) Running(change int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running = append(r.running, change)
-}
+func (r *recorder) Running(change int) { r.running = append(r.running, change) }
 
 func TestObserver(t *testing.T) {
 	r := &recorder{}
@@ -46,9 +38,7 @@ func TestObserver(t *testing.T) {
 	wantError(t, f.run(call.VerbAdd, c), call.Unknown, "no address")
 	f.script("DEL", `{"killSelf":9}`)
 	wantError(t, f.run(call.VerbDel, c), call.Unknown, "killed")
-	if err := errors.Join(os.Remove(c.Invocation.Binary), os.WriteFile(c.Invocation.Binary, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(os.Remove(c.Invocation.Binary), os.WriteFile(c.Invocation.Binary, nil, 0o600)))
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "mode 0755")
 
 	want := []string{

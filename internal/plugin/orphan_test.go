@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // previousRun, set to a plugin directory, makes the test binary a previous run of the sidecar: it runs
@@ -46,44 +47,33 @@ func orphan(t *testing.T, f *fixture, script string) int {
 	}
 	begun := f.fifo("begun")
 	f.script(call.VerbAdd, script)
-	if err := os.WriteFile(filepath.Join(f.bin, "network.json"), f.network.PluginConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(filepath.Join(f.bin, "network.json"), f.network.PluginConfig, 0o600))
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), previousRun+"="+f.bin)
 	parent.Stderr = os.Stderr
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, parent.Start())
 	begun()
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, parent.Process.Kill())
 	if err := parent.Wait(); err == nil {
 		t.Fatal("the previous run exited, want it killed")
 	}
-	calls := f.calls(call.VerbAdd)
-	return calls[len(calls)-1].PID
+	return f.lastCall(call.VerbAdd).PID
 }
 
 // wantSignal waits for an orphan, and fails the test if it was not ended by the signal.
 func wantSignal(t *testing.T, pid int, want syscall.Signal) {
 	t.Helper()
 	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := syscall.Wait4(pid, &status, 0, nil)
+	harness.Must(t, err)
 	if !status.Signaled() || status.Signal() != want {
 		t.Errorf("the plugin of the previous run ended with %v, want signal %v", status, want)
 	}
 }
 
-// wantFinished fails the test if an orphan was ended before it printed its result, for which there is
-// no reader any more.
-func wantFinished(t *testing.T, pid int) {
-	t.Helper()
-	wantSignal(t, pid, syscall.SIGPIPE)
-}
+// finished is how an orphan ends that nothing terminates: by printing its result, for which there is no
+// reader any more.
+const finished = syscall.SIGPIPE
 
 // Trap: a plugin process outlives us when we are killed: its ADD may act after the DEL of our next
 // run.
@@ -97,29 +87,18 @@ func TestOrphanIsAwaited(t *testing.T) {
 	f.write("go", "")
 	// The second ADD finds what the first one has allocated, so it came after it.
 	wantError(t, <-done, call.Refused, "duplicate allocation")
-	wantFinished(t, pid)
+	wantSignal(t, pid, finished)
 }
 
 // Trap: a plugin process outlives us when we are killed, and one that hangs would hold its attachment
 // for ever.
 func TestHungOrphanIsTerminated(t *testing.T) {
-	for name, c := range map[string]struct {
-		script string
-		grace  time.Duration
-		signal syscall.Signal
-	}{
-		"by SIGTERM": {`{"times":1,"announce":"begun","hang":true}`, time.Hour, syscall.SIGTERM},
-		"by SIGKILL": {`{"times":1,"ignoreTerm":true,"announce":"begun","hang":true}`, 10 * time.Second, syscall.SIGKILL},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			target := f.call("id")
-			pid := orphan(t, f, c.script)
-			f.runner.locks.Timeout, f.runner.locks.Grace = time.Millisecond, c.grace
-			f.must(target, call.VerbAdd)
-			wantSignal(t, pid, c.signal)
-		})
-	}
+	f := newFake(t)
+	target := f.call("id")
+	pid := orphan(t, f, `{"times":1,"announce":"begun","hang":true}`)
+	f.runner.locks.Timeout, f.runner.locks.Grace = time.Millisecond, time.Hour
+	f.must(target, call.VerbAdd)
+	wantSignal(t, pid, syscall.SIGTERM)
 }
 
 func TestOrphanOfOtherContainerID(t *testing.T) {
@@ -129,7 +108,7 @@ func TestOrphanOfOtherContainerID(t *testing.T) {
 	f.runner.locks.Timeout = time.Millisecond
 	f.must(target, call.VerbAdd)
 	f.write("go", "")
-	wantFinished(t, pid)
+	wantSignal(t, pid, finished)
 }
 
 // A call of this process is not terminated by another.
@@ -142,28 +121,11 @@ func TestConcurrentCallIsNotTerminated(t *testing.T) {
 	go func() { first <- f.run(call.VerbAdd, target) }()
 	begun()
 	second, err := New(f.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	second.locks.Timeout = time.Millisecond
 	wantError(t, second.Del(t.Context(), target), call.NotStarted, "another call of this process")
 	f.write("go", "")
 	if err := <-first; err != nil {
 		t.Errorf("the call that had started: %v", err)
 	}
-}
-
-func TestCancelledWhileLocked(t *testing.T) {
-	f := newFake(t)
-	target := f.call("id")
-	lock, err := f.runner.locks.Lock(t.Context(), "id")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Unlock()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- f.runner.Del(ctx, target) }()
-	cancel()
-	wantError(t, <-done, call.NotStarted, "context canceled")
 }

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -11,54 +12,71 @@ import (
 
 func TestRequest(t *testing.T) {
 	all := []profile.Request{profile.RequestCNIArgs, profile.RequestRuntimeConfig, profile.RequestArgsCNI}
+	const one = "10.1.0.7/24 via 10.1.0.1, fd00::2/120 via fd00::1"
+	const two = "10.1.0.7/24 via 10.1.0.1, fd00::7/120 via fd00::1"
 	for name, c := range map[string]struct {
-		capabilities  string
-		ips           []string
-		cniArgs       string
-		runtimeConfig string
-		args          string
+		capabilities string
+		ips          []string
+		want         string
+		sent         sentRequest
 	}{
-		"none":                       {`{"ips":true}`, nil, "IgnoreUnknown=1", "", ""},
-		"one by CNI_ARGS":            {`{"ips":true}`, []string{"10.1.0.7"}, "IgnoreUnknown=1;IP=10.1.0.7", "", ""},
-		"two by runtimeConfig":       {`{"ips":true}`, []string{"10.1.0.7", "fd00::7"}, "IgnoreUnknown=1", `{"ips":["10.1.0.7","fd00::7"]}`, ""},
-		"two without the capability": {`{"ips":false}`, []string{"10.1.0.7", "fd00::7"}, "IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7","fd00::7"]}}`},
-		"mapped 4-in-6":              {`{}`, []string{"::ffff:10.1.0.7"}, "IgnoreUnknown=1;IP=10.1.0.7", "", ""},
+		"none":             {`{"ips":true}`, nil, firstIPs, sentRequest{cniArgs: "IgnoreUnknown=1"}},
+		"one by CNI_ARGS":  {`{"ips":true}`, []string{"10.1.0.7"}, one, sentRequest{cniArgs: "IgnoreUnknown=1;IP=10.1.0.7"}},
+		"mapped 4-in-6":    {`{}`, []string{"::ffff:10.1.0.7"}, one, sentRequest{cniArgs: "IgnoreUnknown=1;IP=10.1.0.7"}},
+		"by runtimeConfig": {`{"ips":true}`, []string{"10.1.0.7", "fd00::7"}, two, sentRequest{"IgnoreUnknown=1", `{"ips":["10.1.0.7","fd00::7"]}`, ""}},
+		"by args.cni":      {`{"ips":false}`, []string{"10.1.0.7", "fd00::7"}, two, sentRequest{"IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7","fd00::7"]}}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			f.setProfile(func(p *profile.Profile) { p.Requests = all })
-			f.configure(`{"type":"scripted","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}`, c.capabilities)
+			f.configure(`{"type":"scripted",`+twoRanges+`}`, c.capabilities)
 			target := f.call("id")
 			target.Requested = request(c.ips...)
-			got := f.add(target)
-			wantAddrs(t, got, addrs(c.ips...)...)
-			target.PrevResult = got.Raw
+			target.PrevResult = f.wantAdd(target, c.want).Raw
 			f.must(target, call.VerbCheck, call.VerbDel)
 			for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel} {
-				f.wantRequestIn(verb, c.cniArgs, c.runtimeConfig, c.args)
+				f.wantSent(verb, c.sent)
 			}
 		})
 	}
 }
 
-func TestRequestNotPossible(t *testing.T) {
-	for name, c := range map[string]struct {
-		honoured []profile.Request
-		ips      []string
-	}{
-		"no convention":                        {nil, []string{"10.1.0.7"}},
-		"two by CNI_ARGS":                      {[]profile.Request{profile.RequestCNIArgs}, []string{"10.1.0.7", "fd00::7"}},
-		"runtimeConfig without the capability": {[]profile.Request{profile.RequestRuntimeConfig}, []string{"10.1.0.7"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			target := f.call("id")
-			target.Invocation.Profile.Requests = c.honoured
-			target.Requested = request(c.ips...)
-			wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "10.1.0.7")
-			f.must(target, call.VerbDel)
-		})
+// sentRequest are the places of a call that can have a request.
+type sentRequest struct{ cniArgs, runtimeConfig, args string }
+
+// wantSent fails the test if the last call of a verb does not have the request in these places.
+func (f *fixture) wantSent(verb string, want sentRequest) {
+	f.t.Helper()
+	got := sentRequest{f.lastCall(verb).Env["CNI_ARGS"], f.stdin(verb, "runtimeConfig"), f.stdin(verb, "args")}
+	if got != want {
+		f.t.Errorf("%s: got %+v, want %+v", verb, got, want)
 	}
+}
+
+func TestFormatIP(t *testing.T) {
+	for name, c := range map[string]struct {
+		form          profile.RequestForm
+		request, want string
+	}{
+		"address":                 {profile.FormAddress, "10.1.0.7/24", "10.1.0.7"},
+		"CIDR":                    {profile.FormCIDR, "10.1.0.7/24", "10.1.0.7/24"},
+		"CIDR of IPv6":            {profile.FormCIDR, "fd00::7/120", "fd00::7/120"},
+		"CIDR, subnet unknown":    {profile.FormCIDR, "10.1.0.7/32", "10.1.0.7/32"},
+		"CIDR of a mapped 4-in-6": {profile.FormCIDR, "::ffff:10.1.0.7/120", "10.1.0.7/24"},
+	} {
+		if got := formatIP(profile.Profile{RequestForm: c.form}, netip.MustParsePrefix(c.request)); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestRequestNotPossible(t *testing.T) {
+	f := newFake(t)
+	target := f.call("id")
+	target.Invocation.Profile.Requests = []profile.Request{profile.RequestCNIArgs}
+	target.Requested = request("10.1.0.7", "fd00::7")
+	wantError(t, f.run(call.VerbAdd, target), call.NotStarted, "10.1.0.7")
+	f.must(target, call.VerbDel)
 }
 
 func TestRequestKeepsArgs(t *testing.T) {
@@ -67,7 +85,7 @@ func TestRequestKeepsArgs(t *testing.T) {
 	target := f.call("id")
 	target.Requested = request("10.1.0.7")
 	f.must(target, call.VerbAdd)
-	f.wantRequestIn(call.VerbAdd, "IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7"],"labels":[1]},"mine":2}`)
+	f.wantSent(call.VerbAdd, sentRequest{"IgnoreUnknown=1", "", `{"cni":{"ips":["10.1.0.7"],"labels":[1]},"mine":2}`})
 }
 
 func TestPrevResult(t *testing.T) {
@@ -171,11 +189,11 @@ func TestCommonEnv(t *testing.T) {
 		"GOMAXPROCS named and unset": {[]string{"GOMAXPROCS"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := commonEnv(c.named, func(name string) (string, bool) {
+			lookup := func(name string) (string, bool) {
 				value, ok := c.env[name]
 				return value, ok
-			})
-			if !slices.Equal(got, c.want) {
+			}
+			if got := commonEnv(c.named, lookup); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -187,12 +205,10 @@ func TestInvalidOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no plugin directory":    {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
-		"a CNI variable":         {func(o *Options) { o.Env = []string{"CNI_ARGS"} }, "--plugin-env"},
-		"a variable with value":  {func(o *Options) { o.Env = []string{"A=b"} }, "--plugin-env"},
-		"our own namespace":      {func(o *Options) { o.NetNS = "/proc/self/ns/net" }, "--cni-netns"},
-		"namespace of process 1": {func(o *Options) { o.NetNS = "/proc/1/ns/net" }, "--cni-netns"},
-		"relative namespace":     {func(o *Options) { o.NetNS = "netns" }, "--cni-netns"},
+		"no plugin directory":   {func(o *Options) { o.BinDirs = nil }, "--cni-bin-dir"},
+		"a CNI variable":        {func(o *Options) { o.Env = []string{"CNI_ARGS"} }, "--plugin-env"},
+		"a variable with value": {func(o *Options) { o.Env = []string{"A=b"} }, "--plugin-env"},
+		"our own namespace":     {func(o *Options) { o.NetNS = "/proc/self/ns/net" }, "--cni-netns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newFake(t).opts

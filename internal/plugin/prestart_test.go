@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // newPrestartable returns a fixture of a fake that waits for its configuration.
@@ -61,9 +62,7 @@ func awaitReading(t *testing.T, pid int) {
 	want := fmt.Sprintf("%d 0x0 ", unix.SYS_READ)
 	for ; unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
 		calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, path := range calls {
 			data, err := os.ReadFile(path)
 			if os.IsPermission(err) {
@@ -102,15 +101,15 @@ func (f *fixture) wantOnlyDel(pid int, byIt bool) {
 func TestRealPluginPrestarted(t *testing.T) {
 	const static = `{"type":"static","addresses":[{"address":"10.1.0.7/24"}]}`
 	for name, c := range map[string]struct{ variable, ipam string }{
-		"host-local":      {realPlugins, dualStack},
-		"host-local v1.4": {oldPlugins, dualStack},
-		"static":          {realPlugins, static},
-		"dhcp, no daemon": {realPlugins, `{"type":"dhcp"}`},
+		"host-local":      {harness.EnvPlugins, dualStack},
+		"host-local v1.4": {harness.EnvOldPlugins, dualStack},
+		"static":          {harness.EnvPlugins, static},
+		"dhcp, no daemon": {harness.EnvPlugins, `{"type":"dhcp"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newRealFrom(t, c.variable, c.ipam, func(o *Options) { o.NetNS = "/var/run/netns/none" })
 			target := f.call("id")
-			for _, verb := range []string{call.VerbDel, call.VerbAdd, call.VerbDel} {
+			for _, verb := range []string{call.VerbDel, call.VerbAdd} {
 				pids, discard := f.prestart(target, verb)
 				awaitReading(t, pids[0])
 				entries, err := os.ReadDir(f.dir)
@@ -153,8 +152,8 @@ func TestPrestartedGetsWholeConfig(t *testing.T) {
 	pids, discard := f.prestart(target, call.VerbDel)
 	defer discard()
 	f.must(target, call.VerbDel)
-	if calls := f.calls(call.VerbDel); calls[len(calls)-1].PID != pids[0] {
-		t.Errorf("the DELs were %+v, want the last by process %d", calls, pids[0])
+	if got := f.lastCall(call.VerbDel).PID; got != pids[0] {
+		t.Errorf("the last DEL was by process %d, want %d", got, pids[0])
 	}
 	if got := f.stdin(call.VerbDel, "prevResult"); got != want || want == "" {
 		t.Errorf("it read %s, want %s", got, want)
@@ -183,20 +182,15 @@ func TestPrestartedNotUsed(t *testing.T) {
 		"other environment": func(_ *fixture, c *call.Call) { c.Invocation.Args += ";MORE=1" },
 		"other executable": func(f *fixture, c *call.Call) {
 			c.Invocation.Plugin, c.Invocation.Binary = "moved", filepath.Join(f.bin, "moved")
-			for path, to := range map[string]string{c.Invocation.Binary: os.Getenv(fakeBinary), c.Invocation.Binary + ".d": f.dir} {
-				if err := os.Symlink(to, path); err != nil {
-					f.t.Fatal(err)
-				}
-			}
+			harness.Must(f.t, os.Symlink(os.Getenv(harness.EnvScripted), c.Invocation.Binary))
+			harness.Must(f.t, os.Symlink(f.dir, c.Invocation.Binary+".d"))
 		},
 		"longer configuration than a pipe takes": func(_ *fixture, c *call.Call) {
 			c.PrevResult = json.RawMessage(`{"cniVersion":"1.1.0","ips":[],"dns":{"domain":"` + strings.Repeat("x", process.MaxConfig) + `"}}`)
 		},
 		"process has ended": func(f *fixture, _ *call.Call) {
 			pid := f.waiting("id")[0]
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-				f.t.Fatal(err)
-			}
+			harness.Must(f.t, unix.Kill(pid, unix.SIGKILL))
 			for unix.Kill(pid, 0) == nil { // until it is reaped, and the pipe has no reader
 				time.Sleep(time.Millisecond)
 			}
@@ -228,9 +222,7 @@ func TestPrestartNotPossible(t *testing.T) {
 		},
 		"ID is locked": func(f *fixture, _ *call.Call) {
 			lock, err := f.runner.locks.Lock(f.t.Context(), "id")
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			harness.Must(f.t, err)
 			f.t.Cleanup(lock.Unlock)
 		},
 		"missing plugin": func(_ *fixture, c *call.Call) {
@@ -297,8 +289,6 @@ func TestPrestartAfterRename(t *testing.T) {
 	renamed := target
 	renamed.IfName, renamed.Network = "eth1", "other"
 	_, unlock, err := f.runner.lockID(t.Context(), renamed.Invocation)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	unlock()
 }

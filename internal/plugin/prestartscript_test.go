@@ -2,17 +2,18 @@ package plugin
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // wrap replaces the plugin of a call by a script that runs other commands at its first start, and
@@ -27,9 +28,7 @@ func (f *fixture) wrap(c *call.Call, atFirst string) (awaitReady func()) {
 	dir := f.t.TempDir()
 	f.runner.opts.BinDirs = append(f.runner.opts.BinDirs, dir)
 	c.Invocation.Binary = filepath.Join(dir, c.Invocation.Plugin)
-	if err := os.WriteFile(c.Invocation.Binary, []byte(text), 0o700); err != nil {
-		f.t.Fatal(err)
-	}
+	harness.WriteProgram(f.t, c.Invocation.Binary, []byte(text))
 	f.runner.isELF = func(string) bool { return true }
 	return awaitReady
 }
@@ -72,45 +71,13 @@ func TestPrestartedChildKeepsNoLock(t *testing.T) {
 	_, _, discard := f.prestartWrapped("setsid sh -c 'echo $$ >$0; echo >$1; exec sleep 3600' " + pidFile + " $ready >/dev/null 2>&1 &\nwait")
 	discard()
 	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var child int
-	if _, err := fmt.Sscan(string(text), &child); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	harness.Must(t, err)
 	if err := unix.Kill(child, unix.SIGKILL); err != nil { // it was alive until now
 		t.Error(err)
 	}
 	f.wantUnlocked("id")
-}
-
-// An executable that is being written is waited for by the call, which needs it, and not also before
-// the journal is written.
-func TestPrestartBusyExecutable(t *testing.T) {
-	f := newPrestartable(t)
-	target := f.call("id")
-	from, err := os.Open(target.Invocation.Binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	target.Invocation.Plugin, target.Invocation.Binary = "installed", filepath.Join(f.bin, "installed")
-	to, err := os.OpenFile(target.Invocation.Binary, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer to.Close()
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f.runner.Prestart(call.Upcoming{Verb: call.VerbDel, Call: target})()
-		if took := time.Since(began); took > 0 {
-			t.Errorf("it was waited for %s", took)
-		}
-	})
 }
 
 // Each call inherits the lock, whether it uses a prestarted process or not.

@@ -2,11 +2,11 @@ package plugin
 
 import (
 	"errors"
-	"net/netip"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestRange(t *testing.T) {
@@ -15,9 +15,7 @@ func TestRange(t *testing.T) {
 		set, err := profile.Load()
 		return set, errors.Join(err, profilesErr)
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const both = `{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24","rangeEnd":"10.1.0.9"},{"subnet":"10.2.0.0/24"}],[{"subnet":"fd00::/64"}]]}`
 	for name, tt := range map[string]struct {
 		ipam  string
@@ -39,13 +37,9 @@ func TestRange(t *testing.T) {
 		"not a configuration": {`[`, []string{"10.2.0.1"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var addrs []netip.Addr
-			for _, text := range tt.addrs {
-				addrs = append(addrs, netip.MustParseAddr(text))
-			}
 			n := networkOf("pods", `{"ipam":`+tt.ipam+`}`) // one network that changes
 			for range 2 {
-				if got := r.Range(n, addrs); got != tt.want {
+				if got := r.Range(n, addrs(tt.addrs...)); got != tt.want {
 					t.Errorf("got %q; want %q", got, tt.want)
 				}
 			}
@@ -53,7 +47,7 @@ func TestRange(t *testing.T) {
 	}
 	profilesErr = errors.New("unreadable")
 	n := networkOf("pods", `{"ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}`)
-	outside := []netip.Addr{netip.MustParseAddr("10.2.0.1")}
+	outside := addrs("10.2.0.1")
 	if got := r.Range(n, outside); got != call.RangeUnconfigured {
 		t.Errorf("without profiles: got %q", got)
 	}

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // parse reads output as Add does.
@@ -39,11 +41,6 @@ func TestReadResult(t *testing.T) {
 		mac        string
 		raw        string
 	}{
-		"both families": {
-			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"},{"address":"fd00::9/64","gateway":"fe80::1"}]}`,
-			"10.1.0.9/24 via 10.1.0.1, fd00::9/64 via fe80::1", "",
-			`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"10.1.0.1"},{"address":"fd00::9/64","gateway":"fe80::1"}]}`,
-		},
 		"missing gateway": {
 			"1.0.0", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
 			"10.1.0.9/32", "", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
@@ -71,6 +68,14 @@ func TestReadResult(t *testing.T) {
 		"older version than the call": {
 			"1.1.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
 			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
+		},
+		"MAC, the name is not looked up": {
+			"1.1.0", `{"interfaces":[{"name":"gone","mac":"02:00:00:00:00:0a"}],"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "02:00:00:00:00:0a", "",
+		},
+		"no MAC, an interface without a name": {
+			"1.1.0", `{"interfaces":[{},{"mac":"02:00:00:00:00:0a"}],"ips":[{"address":"10.1.0.9/24"}]}`,
+			"10.1.0.9/24", "", "",
 		},
 		"MAC of the first interface without a sandbox": {
 			"1.1.0", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"},{"name":"ens5","mac":"02-00-00-00-00-0A"},{"name":"uplink"}],"ips":[{"address":"10.1.0.9/24"}]}`,
@@ -100,6 +105,46 @@ func TestReadResult(t *testing.T) {
 				t.Errorf("got raw result %s, want %s", got.Raw, c.raw)
 			}
 		})
+	}
+}
+
+// A result of each CNI version is read, and converted to each for CHECK and DEL.
+func TestResultVersions(t *testing.T) {
+	printed, err := create.CreateFromBytes([]byte(`{"cniVersion":"1.1.0",
+		"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"},{"mac":"02:00:00:00:00:0a"},{"name":"uplink"}],
+		"ips":[{"address":"10.1.0.9/24","gateway":"169.254.1.1"},{"address":"fd00::9/64","gateway":"fe80::1"}],
+		"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.1.0.254"}],
+		"dns":{"nameservers":["10.1.0.53"],"domain":"example.org","search":["a","b"],"options":["ndots:2"]}}`))
+	harness.Must(t, err)
+	versions := version.All.SupportedVersions()
+	// A new version is noticed.
+	if got, want := strings.Join(versions, " "), "0.1.0 0.2.0 0.3.0 0.3.1 0.4.0 1.0.0 1.1.0"; got != want {
+		t.Errorf("the library has %s, want %s", got, want)
+	}
+	for _, v := range versions {
+		stdout, err := marshalAs(printed, v)
+		harness.Must(t, err)
+		got, err := parse(stdout, v)
+		harness.Must(t, err)
+		mac := ""
+		if (call.Invocation{CNIVersion: v}).AtLeast("0.3.0") {
+			mac = "02:00:00:00:00:0a"
+		}
+		if text := ipsOf(got); text != "10.1.0.9/24 via 169.254.1.1, fd00::9/64 via fe80::1" || got.MasterMAC != mac {
+			t.Errorf("%s: got %s and MAC %q", v, text, got.MasterMAC)
+		}
+		for _, to := range versions {
+			converted, err := resultAs(got.Raw, to)
+			harness.Must(t, err)
+			if result, err := create.CreateFromBytes(converted); err != nil || result.Version() != to {
+				t.Errorf("from %s to %s: got %s (%v)", v, to, converted, err)
+			}
+			for _, kept := range []string{"0.0.0.0/0", "192.168.0.0/16", "10.1.0.53", "example.org", "ndots:2"} {
+				if !strings.Contains(string(converted), kept) {
+					t.Errorf("from %s to %s: %s lacks %s", v, to, converted, kept)
+				}
+			}
+		}
 	}
 }
 
@@ -153,9 +198,7 @@ func TestReadInvalidResult(t *testing.T) {
 
 func TestLinkMAC(t *testing.T) {
 	links, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, link := range links {
 		if link.HardwareAddr == nil || link.Flags&net.FlagLoopback != 0 {
 			continue

@@ -25,52 +25,38 @@ func TestRealStaticVerbs(t *testing.T) {
 		t.Error("a CHECK without prevResult means lost, want a failed check")
 	}
 	target.PrevResult = got.Raw
-	f.must(target, call.VerbCheck, call.VerbStatus, call.VerbDel, call.VerbCheck)
+	f.must(target, call.VerbCheck, call.VerbStatus, call.VerbDel)
+	f.gc(target) // of the container runtime; static keeps nothing that it could free
+	f.must(target, call.VerbCheck)
 	f.wantAdd(target, staticIPs)
-}
 
-// Trap: static allocates the same address to every attachment by design, which causes no alarm.
-func TestRealStaticSharedAddress(t *testing.T) {
-	f := newReal(t, staticIPAM)
-	f.wantAdd(f.call("one"), staticIPs)
-	another := f.call("another")
-	f.wantAdd(another, staticIPs)
-	if another.Invocation.Profile.Unique {
-		t.Error("by the profile addresses are unique")
+	target.PrevResult = []byte(`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.9"}]}`)
+	err = f.run(call.VerbCheck, target)
+	wantError(t, err, call.Refused, "Failed to match addr")
+	if !call.IsLost(target.Invocation, err) {
+		t.Errorf("a CHECK with another gateway is not lost: %v", err)
 	}
 }
 
-// Trap: GC (spec 1.1) by the container runtime. static keeps nothing that it could free.
-func TestRealStaticGC(t *testing.T) {
-	f := newReal(t, staticIPAM)
-	target := f.call("id")
-	target.PrevResult = f.add(target).Raw
-	f.gc(target, `[]`)
-	f.must(target, call.VerbCheck)
-	f.wantAdd(target, staticIPs)
-}
-
 func TestRealStaticRequest(t *testing.T) {
+	f := newReal(t, staticIPAM)
+	f.configure(staticIPAM, `{"ips":true}`)
+	all := f.profiles["static"].Requests
 	for name, c := range map[string]struct {
-		honoured     profile.Request
-		capabilities string
-		ips          []string
-		want         string
+		honoured []profile.Request
+		ips      []string
+		want     string
 	}{
-		"args.cni.ips":                   {profile.RequestArgsCNI, `{}`, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
-		"runtimeConfig.ips":              {profile.RequestRuntimeConfig, `{"ips":true}`, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
-		"CNI_ARGS, besides configured":   {profile.RequestCNIArgs, `{}`, []string{"10.1.0.77/24"}, staticIPs + ", 10.1.0.77/24"},
-		"full length for unknown subnet": {profile.RequestArgsCNI, `{}`, []string{"10.1.0.77/32"}, "10.1.0.77/32"},
+		"args.cni.ips":                   {[]profile.Request{profile.RequestArgsCNI}, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
+		"runtimeConfig.ips":              {[]profile.Request{profile.RequestRuntimeConfig}, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
+		"CNI_ARGS, besides configured":   {[]profile.Request{profile.RequestCNIArgs}, []string{"10.1.0.77/24"}, staticIPs + ", 10.1.0.77/24"},
+		"full length for unknown subnet": {[]profile.Request{profile.RequestArgsCNI}, []string{"10.1.0.77/32"}, "10.1.0.77/32"},
 		// The convention that replaces the configured addresses comes first.
-		"all": {"", `{"ips":true}`, []string{"10.1.0.77/24"}, "10.1.0.77/24"},
+		"all": {all, []string{"10.1.0.77/24"}, "10.1.0.77/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newReal(t, staticIPAM)
-			f.configure(staticIPAM, c.capabilities)
 			target := f.call("id")
-			if c.honoured != "" {
-				target.Invocation.Profile.Requests = []profile.Request{c.honoured}
-			}
+			target.Invocation.Profile.Requests = c.honoured
 			for _, text := range c.ips {
 				target.Requested = append(target.Requested, netip.MustParsePrefix(text))
 			}
@@ -78,16 +64,5 @@ func TestRealStaticRequest(t *testing.T) {
 			target.Invocation.Profile.RequestForm = profile.FormAddress
 			wantError(t, f.run(call.VerbAdd, target), call.Refused, "CIDR notation")
 		})
-	}
-}
-
-func TestRealStaticCheckComparesGateway(t *testing.T) {
-	f := newReal(t, staticIPAM)
-	target := f.call("id")
-	target.PrevResult = []byte(`{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.9"}]}`)
-	err := f.run(call.VerbCheck, target)
-	wantError(t, err, call.Refused, "Failed to match addr")
-	if !call.IsLost(target.Invocation, err) {
-		t.Errorf("got not lost: %v", err)
 	}
 }

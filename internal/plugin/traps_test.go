@@ -2,54 +2,13 @@ package plugin
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
-
-// Trap: an ADD error may mean allocated.
-func TestFailedAddMayAllocate(t *testing.T) {
-	for name, c := range map[string]struct {
-		script  string
-		timeout time.Duration
-		outcome call.Outcome
-	}{
-		"error after the work":     {`{"times":1,"afterWork":true,"error":` + goodError + `}`, time.Minute, call.Refused},
-		"crash after the write":    {`{"times":1,"afterWork":true,"killSelf":9}`, time.Minute, call.Unknown},
-		"timeout after the work":   {`{"times":1,"afterWork":true,"hang":true}`, 200 * time.Millisecond, call.Unknown},
-		"two documents and exit 1": {`{"times":1,"afterWork":true,"result":` + goodResult + `,"error":` + goodError + `}`, time.Minute, call.Unknown},
-		"output not a result":      {`{"times":1,"afterWork":true,"stdout":"hello"}`, time.Minute, call.Unknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var f *fixture
-			var target call.Call
-			// The machine decides how long the work takes: after a timeout before its end the next
-			// attempt gets more time.
-			for timeout := c.timeout; ; timeout *= 2 {
-				f = newFake(t)
-				target = f.call("id")
-				f.script(call.VerbAdd, c.script)
-				// The plugin ignores SIGTERM during its work, and hangs afterwards.
-				f.runner.opts.Timeout, f.runner.opts.Grace = timeout, timeout
-				wantError(t, f.run(call.VerbAdd, target), c.outcome, "")
-				last, err := os.ReadFile(filepath.Join(f.dir, "store", "fd00::2"))
-				if timeout >= time.Minute || err == nil && len(last) > 0 {
-					break
-				}
-			}
-			f.wantHeld("10.1.0.2", "fd00::2")
-			f.runner.opts.Timeout = time.Minute
-			f.must(target, call.VerbDel)
-			f.wantHeld()
-		})
-	}
-}
 
 // Trap: invoke.Delegate* reads CNI_* from the process environment, so that it cannot serve two
 // requests concurrently.
@@ -106,9 +65,9 @@ func TestGCOfRuntime(t *testing.T) {
 	f := newFake(t)
 	target := f.call("id")
 	f.add(target)
-	f.gc(target, `[{"containerID":"id","ifname":"eth0"}]`)
+	f.gc(target, call.Attachment{ContainerID: "id", IfName: "eth0"})
 	f.wantHeld("10.1.0.2", "fd00::2")
-	f.gc(target, `[]`)
+	f.gc(target)
 	f.wantHeld()
 	err := f.run(call.VerbCheck, target)
 	wantError(t, err, call.Refused, "Failed to find address")
