@@ -3,6 +3,7 @@ package cniconf
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -12,60 +13,35 @@ func configMap(t *testing.T, key, content string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	const present = "..2026_11_22_15_04_05.0123456789"
-	for _, err := range []error{
-		os.MkdirAll(filepath.Join(dir, present, filepath.Dir(key)), 0o755),
-		os.WriteFile(filepath.Join(dir, present, key), []byte(content), 0o644),
-		os.Symlink(present, filepath.Join(dir, dataLink)),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := key
-	for filepath.Dir(first) != "." {
-		first = filepath.Dir(first)
-	}
-	if err := os.Symlink(filepath.Join(dataLink, first), filepath.Join(dir, first)); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(dir, present), key, content)
+	must(t, os.Symlink(present, filepath.Join(dir, dataLink)))
+	first, _, _ := strings.Cut(key, "/")
+	must(t, os.Symlink(filepath.Join(dataLink, first), filepath.Join(dir, first)))
 	return dir
 }
 
 func TestInConfigMap(t *testing.T) {
-	plain := t.TempDir()
+	plain, dotted := t.TempDir(), t.TempDir()
 	put(t, plain, "a.conflist", list("a"))
-	dotted := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dotted, "..old"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	put(t, filepath.Join(dotted, "..old"), "a.conflist", list("a"))
+	put(t, dotted, "..old/a.conflist", list("a"))
+	volume := configMap(t, "a.conflist", list("a"))
 	linked := filepath.Join(t.TempDir(), "z.conflist")
-	if err := os.Symlink(filepath.Join(configMap(t, "a.conflist", list("a")), "a.conflist"), linked); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(volume, "a.conflist"), linked))
 	// The kubelet replaces the link after the file was resolved.
 	replaced := configMap(t, "a.conflist", list("a"))
 	previous, err := os.Readlink(filepath.Join(replaced, dataLink))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, err := range []error{
-		os.Remove(filepath.Join(replaced, dataLink)),
-		os.Symlink("..2026_11_22_15_05_05.0123456789", filepath.Join(replaced, dataLink)),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, err)
+	must(t, os.Remove(filepath.Join(replaced, dataLink)))
+	must(t, os.Symlink("..2026_11_22_15_05_05.0123456789", filepath.Join(replaced, dataLink)))
 	for name, tt := range map[string]struct {
 		file string
 		want bool
 	}{
 		"replaced meanwhile":        {filepath.Join(replaced, previous, "a.conflist"), true},
-		"a volume":                  {filepath.Join(configMap(t, "a.conflist", list("a")), "a.conflist"), true},
+		"a volume":                  {filepath.Join(volume, "a.conflist"), true},
 		"a path of items":           {filepath.Join(configMap(t, "x/y/a.conflist", list("a")), "x/y/a.conflist"), true},
 		"a link to it":              {linked, true},
-		"the content itself":        {filepath.Join(configMap(t, "a.conflist", list("a")), dataLink, "a.conflist"), true},
+		"the content itself":        {filepath.Join(volume, dataLink, "a.conflist"), true},
 		"a file of the node":        {filepath.Join(plain, "a.conflist"), false},
 		"a directory with two dots": {filepath.Join(dotted, "..old", "a.conflist"), false},
 		"no file":                   {filepath.Join(plain, "none"), true},

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -114,17 +113,6 @@ func TestInvalidFile(t *testing.T) {
 				t.Errorf("error %v, want …%s…", got.err, c.want)
 			}
 		})
-	}
-}
-
-func TestNotRegularFile(t *testing.T) {
-	dir := t.TempDir()
-	fifo := filepath.Join(dir, "a.conf")
-	must(t, syscall.Mkfifo(fifo, 0o600))
-	for _, file := range []string{fifo, dir} {
-		if c := readCandidate(file); c.err == nil || !strings.Contains(c.err.Error(), "not a regular file") {
-			t.Errorf("%s: %v", file, c.err)
-		}
 	}
 }
 

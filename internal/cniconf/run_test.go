@@ -30,19 +30,6 @@ func run(t *testing.T, o Options) (w *Watcher, changed func()) {
 	return w, func() { <-changes }
 }
 
-func TestNewFile(t *testing.T) {
-	dir := t.TempDir()
-	w, changed := run(t, Options{Dir: dir})
-	expectNone(t, w, "default")
-	put(t, dir, "10-a.conflist", list("a"))
-	changed()
-	// A read of the partly written file is a change, too.
-	for w.Status("default").Err != nil {
-		changed()
-	}
-	expect(t, w, "default", "a", "10-a.conflist")
-}
-
 func TestNewDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "cni", "net.d")
 	w, changed := run(t, Options{Dir: dir})
@@ -82,15 +69,11 @@ func TestRename(t *testing.T) {
 }
 
 func TestConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	// The kubelet's way: the file is a link into ..data, itself a link to a directory
-	// of this version, which a rename replaces.
-	put(t, dir, "..1/10-a.conflist", list("a"))
-	must(t, os.Symlink("..1", filepath.Join(dir, "..data")))
-	must(t, os.Symlink("..data/10-a.conflist", filepath.Join(dir, "10-a.conflist")))
+	dir := configMap(t, "10-a.conflist", list("a"))
 	w, changed := run(t, Options{Dir: dir})
 	expect(t, w, "default", "a", "10-a.conflist")
 
+	// The kubelet replaces the link to the directory of a version.
 	put(t, dir, "..2/10-a.conflist", list("b"))
 	must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
 	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
@@ -99,13 +82,12 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
+// Without events of the file system the files are read after each RereadInterval, and by Reload.
 func TestUnwatched(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := watcher(t, Options{Dir: dir})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go w.RunUnwatched(ctx)
+		go w.RunUnwatched(t.Context())
 		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("a"))
 		synctest.Wait()
@@ -113,17 +95,7 @@ func TestUnwatched(t *testing.T) {
 		time.Sleep(dirwatch.RereadInterval)
 		synctest.Wait()
 		expect(t, w, "default", "a", "10-a.conflist")
-	})
-}
 
-// Without events of the file system only Reload reads the files, before RereadInterval ends.
-func TestReload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		put(t, dir, "10-a.conflist", list("a"))
-		w := watcher(t, Options{Dir: dir})
-		go w.RunUnwatched(t.Context())
-		synctest.Wait()
 		put(t, dir, "10-a.conflist", list("b"))
 		synctest.Wait()
 		expect(t, w, "default", "a", "10-a.conflist")
