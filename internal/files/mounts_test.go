@@ -10,9 +10,7 @@ import (
 func TestMountIDOf(t *testing.T) {
 	dir := t.TempDir()
 	here, err := MountIDOf(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if same, err := MountIDOf(filepath.Dir(dir)); err != nil || same != here {
 		t.Errorf("the parent directory has %v, %v; want %v", same, err, here)
 	}

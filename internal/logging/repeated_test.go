@@ -1,105 +1,78 @@
 package logging
 
 import (
+	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 )
 
-// lockedLines collects lines that several goroutines write.
-type lockedLines struct {
-	mu  sync.Mutex
-	out strings.Builder
+// repeatedLog returns a Repeated of one minute, and a function that compares the lines since its last
+// call, each as its message, n and the number of repetitions.
+func repeatedLog(t *testing.T) (r *Repeated, want func(when string, lines ...string)) {
+	log, hook := test.NewNullLogger()
+	return NewRepeated(log, time.Minute), func(when string, lines ...string) {
+		t.Helper()
+		var got []string
+		for _, e := range hook.AllEntries() {
+			got = append(got, fmt.Sprint(e.Level, " ", e.Message, " ", e.Data["n"], " ", e.Data["repeated"]))
+		}
+		hook.Reset()
+		if !slices.Equal(got, lines) {
+			t.Errorf("%s: logged %q; want %q", when, got, lines)
+		}
+	}
 }
 
-func (l *lockedLines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(line)
-}
-
-// next returns the lines since its last call.
-func (l *lockedLines) next() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.out.Reset()
-	return strings.Split(strings.TrimSpace(l.out.String()), "\n")
-}
-
-// repeatedLog returns a Repeated of one minute, and a function that returns the lines since its
-// last call.
-func repeatedLog() (r *Repeated, lines func() []string) {
-	var out lockedLines
-	log := logrus.New()
-	log.SetOutput(&out)
-	log.SetFormatter(&logrus.TextFormatter{DisableTimestamp: true})
-	return NewRepeated(log, time.Minute), out.next
-}
+const others = "warning refused (the last one since the previous line) "
 
 func TestRepeated(t *testing.T) {
-	const (
-		first = `level=warning msg=refused n=%`
-		more  = `level=warning msg="refused (the last one since the previous line)" n=% repeated=#`
-	)
-	line := func(text, n, repeated string) string { return strings.NewReplacer("%", n, "#", repeated).Replace(text) }
 	synctest.Test(t, func(t *testing.T) {
-		r, lines := repeatedLog()
-		want := func(lines []string, want ...string) {
-			t.Helper()
-			if !slices.Equal(lines, want) {
-				t.Errorf("logged %q; want %q", lines, want)
-			}
+		r, want := repeatedLog(t)
+		wait := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
 		}
 		for n := range 100 {
 			r.Warn(logrus.Fields{"n": n}, "refused")
 		}
-		want(lines(), line(first, "0", ""))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		want(lines(), line(more, "99", "99"))
+		want("the first", "warning refused 0 <nil>")
+		wait(time.Minute)
+		want("a minute later", others+"99 99")
 		r.Warn(logrus.Fields{"n": 7}, "refused")
-		want(lines(), "")
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		want(lines(), line(more, "7", "1"))
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		want(lines(), "")
+		want("one within the next minute")
+		wait(time.Minute)
+		want("after that", others+"7 1")
+		wait(time.Hour)
+		want("without an event")
 		r.Warn(logrus.Fields{"n": 8}, "refused")
-		want(lines(), line(first, "8", ""))
+		want("the first again", "warning refused 8 <nil>")
 	})
 }
 
 func TestRepeatedStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, lines := repeatedLog()
+		r, want := repeatedLog(t)
 		r.Stop()
-		if got := lines(); !slices.Equal(got, []string{""}) {
-			t.Errorf("without an event Stop logged %q", got)
+		want("Stop without an event")
+		for n := range 3 {
+			r.Warn(logrus.Fields{"n": n}, "refused")
 		}
-		for range 3 {
-			r.Warn(nil, "refused")
-		}
-		lines()
+		want("the first", "warning refused 0 <nil>")
 		r.Stop()
-		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "repeated=2") {
-			t.Errorf("Stop logged %q; want one line with the two other events", got)
-		}
+		want("Stop", others+"2 2")
 		time.Sleep(time.Minute / 2)
-		for range 3 {
-			r.Warn(nil, "refused")
+		for n := range 3 {
+			r.Warn(logrus.Fields{"n": n}, "refused")
 		}
-		lines()
+		want("the first after Stop", "warning refused 0 <nil>")
 		time.Sleep(time.Minute / 2)
 		synctest.Wait()
-		if got := lines(); !slices.Equal(got, []string{""}) {
-			t.Errorf("the timer before Stop logged %q", got)
-		}
+		want("the timer before Stop")
 		r.Stop()
 	})
 }
