@@ -8,12 +8,19 @@ import (
 	"time"
 )
 
-func TestConclusions(t *testing.T) {
-	type conclusions struct{ delBeforeAdd, singleUseIDs, onNode bool }
+// load returns the embedded profiles.
+func load(t *testing.T) Set {
+	t.Helper()
 	set, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return set
+}
+
+func TestConclusions(t *testing.T) {
+	type conclusions struct{ delBeforeAdd, singleUseIDs, onNode bool }
+	set := load(t)
 	for pluginType, want := range map[string]conclusions{
 		"host-local": {true, false, true},
 		"static":     {false, false, true},
@@ -41,11 +48,9 @@ func TestStateDir(t *testing.T) {
 		"ipam not JSON":     {hostLocal, `{`, "/var/x", "dataDir"},
 		"no state in files": {Profile{}, `{"dataDir":"/y"}`, "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if dir, key := c.profile.StateDir([]byte(c.ipam)); dir != c.dir || key != c.key {
-				t.Errorf("got %q, %q; want %q, %q", dir, key, c.dir, c.key)
-			}
-		})
+		if dir, key := c.profile.StateDir([]byte(c.ipam)); dir != c.dir || key != c.key {
+			t.Errorf("%s: got %q, %q; want %q, %q", name, dir, key, c.dir, c.key)
+		}
 	}
 }
 
@@ -56,17 +61,20 @@ func TestPod(t *testing.T) {
 		owner    string
 		want     Pod
 	}{
-		"none":             {PodIdentityNone, "default/web-0", Pod{}},
-		"synthetic":        {PodIdentitySynthetic, "default/web-0", synthetic},
-		"given":            {PodIdentityGiven, "default/web-0", Pod{"default", "web-0"}},
-		"given, not a pod": {PodIdentityGiven, "health", synthetic},
+		"none":                       {PodIdentityNone, "default/web-0", Pod{}},
+		"synthetic":                  {PodIdentitySynthetic, "default/web-0", synthetic},
+		"given":                      {PodIdentityGiven, "default/web-0", Pod{"default", "web-0"}},
+		"given, with dots":           {PodIdentityGiven, "a-b/web.0", Pod{"a-b", "web.0"}},
+		"given, not a pod":           {PodIdentityGiven, "health", synthetic},
+		"given, owner without name":  {PodIdentityGiven, "default/", synthetic},
+		"given, owner two slashes":   {PodIdentityGiven, "a/b/c", synthetic},
+		"given, owner adds a key":    {PodIdentityGiven, "default/web;IP=10.1.0.7", synthetic},
+		"given, owner in upper case": {PodIdentityGiven, "Default/Web", synthetic},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, ok := Profile{PodIdentity: c.identity}.Pod(c.owner, "id")
-			if got != c.want || ok != (c.want != Pod{}) {
-				t.Errorf("got %v, %v; want %v", got, ok, c.want)
-			}
-		})
+		got, ok := Profile{PodIdentity: c.identity}.Pod(c.owner, "id")
+		if got != c.want || ok != (c.want != Pod{}) {
+			t.Errorf("%s: got %v, %v; want %v", name, got, ok, c.want)
+		}
 	}
 }
 
@@ -97,10 +105,7 @@ func TestRequired(t *testing.T) {
 func TestCheckNetworkName(t *testing.T) {
 	object := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"kubernetes"`)}
 	etcd := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"etcdv3"`)}
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := load(t)
 	if err := set.For("calico-ipam").CheckNetworkName("Cal_Net", etcd); err != nil {
 		t.Errorf("with etcd: %v", err)
 	}
@@ -142,10 +147,7 @@ func TestCheckTimeout(t *testing.T) {
 }
 
 func TestCheckReclaim(t *testing.T) {
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := load(t)
 	for pluginType, want := range map[string]string{
 		"whereabouts":             "",
 		"calico-ipam":             "",
@@ -167,14 +169,7 @@ func TestCheckReclaim(t *testing.T) {
 
 // With node slices whereabouts searches the pool of that node only.
 func TestCheckReclaimNodeSlices(t *testing.T) {
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = set.For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`))
-	if err == nil || !strings.Contains(err.Error(), "ipam.node_slice_size") {
-		t.Errorf("got %v, want an error that names the key", err)
-	}
+	wantError(t, load(t).For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`)), "ipam.node_slice_size")
 }
 
 func TestDanger(t *testing.T) {

@@ -7,11 +7,7 @@ import (
 )
 
 func TestSources(t *testing.T) {
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range set {
+	for name, p := range load(t) {
 		if len(p.Sources) == 0 || p.Type != name {
 			t.Errorf("profile %q of type %q has no sources", name, p.Type)
 		}

@@ -30,11 +30,7 @@ func valid(t *testing.T, changes ...string) []byte {
 }
 
 func TestUnknownType(t *testing.T) {
-	set, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := set.For("never heard of"); got.Type != Unknown {
+	if got := load(t).For("never heard of"); got.Type != Unknown {
 		t.Errorf("got profile %q, want %q", got.Type, Unknown)
 	}
 }
@@ -91,11 +87,6 @@ func TestParseInvalid(t *testing.T) {
 		"relative defaultStateDir": {valid(t, "stateDirKey", `"dataDir"`, "defaultStateDir", `"var/x"`), `defaultStateDir is "var/x"; expected an absolute path`},
 
 		"no repeatedAdd":        {valid(t, "repeatedAdd", ""), `repeatedAdd is ""`},
-		"no verifyBy":           {valid(t, "verifyBy", ""), `verifyBy is ""`},
-		"no checkProves":        {valid(t, "checkProves", ""), `checkProves is ""`},
-		"no del":                {valid(t, "del", ""), `del is ""`},
-		"no podIdentity":        {valid(t, "podIdentity", ""), `podIdentity is ""`},
-		"no namespace":          {valid(t, "namespace", ""), `namespace is ""`},
 		"no addOutlivesSeconds": {valid(t, "addOutlivesSeconds", ""), "addOutlivesSeconds is missing"},
 		"no unique":             {valid(t, "unique", ""), "unique is missing"},
 		"unique null":           {valid(t, "unique", "null"), "unique is missing"},
@@ -103,7 +94,6 @@ func TestParseInvalid(t *testing.T) {
 		"negative addOutlivesSeconds":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
 		"addOutlivesSeconds above a day": {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
 		"an unknown store":               {valid(t, "store", `"moon"`), "store is \"moon\""},
-		"no store":                       {valid(t, "store", ""), "store is \"\""},
 		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
 		"lookup without a directory":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
 		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
