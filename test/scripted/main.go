@@ -4,8 +4,7 @@
 //
 // The script directory is ipam.scriptDir of the network configuration, or "<executable>.d" (VERSION
 // gets no configuration). A symbolic link to the binary with the name of a plugin type is a plugin
-// of that type; it imitates whereabouts, calico-ipam, azure-ipam and cni-ipvlan-vpc-k8s-ipam
-// (quirksOf). The directory contains
+// of that type; it imitates whereabouts, calico-ipam and azure-ipam (quirksOf). The directory contains
 //
 //	add.json, del.json, check.json, status.json, version.json   type script
 //	add.NAME.json, …   the same for one owner (scriptFile)       type script
@@ -15,7 +14,6 @@
 //	queue/      DELs that the daemon has not executed            type queue
 //	daemon-down while it exists, the plugin's daemon is down     type queue
 //	daemon-stalled  while it exists, an ADD gets no response     failedAdd
-//	reuse-wait-over while it exists, held addresses are free     reuse
 //	late/       calls that "replay" executes                     type lateCall
 //	living-pods the live pods, for the argument "reconcile"      reconcile
 //

@@ -10,23 +10,15 @@ type quirks struct {
 	// "network" (network and container ID) or "pod" (pod and interface; an ADD without a pod is
 	// refused. Its DEL frees the addresses of the container ID, if it names some pod).
 	KeyedBy string `json:"keyedBy"`
-	// OtherInterface is the effect of an ADD of a held ID with another interface: "ignored" (default),
-	// or "frees": it fails, and frees the addresses of the ID.
-	OtherInterface string `json:"otherInterface"`
 	// FailedAdd is what an ADD frees that fails while the file daemon-stalled exists: "nothing"
 	// (default), or "held": what its container ID holds.
 	FailedAdd string `json:"failedAdd"`
-	// NetworkName is which names of networks an ADD works with: "any" (default), or "dns-label": with
-	// another one it hangs.
-	NetworkName string `json:"networkName"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
-	// Del is "frees" (default), "nothing", "needs-pod": DEL without a pod fails, "drops-errors": while
+	// Del is "frees" (default), "needs-pod": DEL without a pod fails, "drops-errors": while
 	// the file daemon-down exists, DEL succeeds and frees nothing, or "queued": DEL then is written to
 	// the directory queue, which must exist, and is executed after the next ADD without that file.
 	Del string `json:"del"`
-	// Reuse allocates held addresses again while the file reuse-wait-over exists.
-	Reuse bool `json:"reuse"`
 	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.
 	GC string `json:"gc"`
 	// Requests are the conventions that are read: "runtimeConfig.ips",
@@ -55,16 +47,12 @@ func quirksOf(pluginType string) quirks {
 		}
 	case "calico-ipam":
 		return quirks{
-			RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", NetworkName: "dns-label", Requests: []string{"CNI_ARGS"}, Requested: "alone", HostPrefix: true,
+			RepeatedAdd: "another", Check: "always-yes", KeyedBy: "network", Requests: []string{"CNI_ARGS"}, Requested: "alone", HostPrefix: true,
 			Versions: []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"}, // neither GC nor STATUS
 		}
 	case "azure-ipam":
 		return quirks{
-			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", OtherInterface: "frees", FailedAdd: "held", Del: "queued", GC: "nothing", Requests: []string{"none"},
-		}
-	case "cni-ipvlan-vpc-k8s-ipam":
-		return quirks{
-			RepeatedAdd: "another", Check: "always-yes", Del: "nothing", Reuse: true, Requests: []string{"none"}, Versions: []string{"0.4.0"},
+			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", FailedAdd: "held", Del: "queued", GC: "nothing", Requests: []string{"none"},
 		}
 	default:
 		return quirks{}

@@ -3,8 +3,6 @@ package main
 import (
 	"io"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // readStdin reads stdin, and replaces it by a copy for the CNI skeleton.
@@ -13,18 +11,15 @@ func readStdin() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "stdin")
-	if _, err := f.Write(data); err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	os.Stdin = f
+	go func() {
+		_, _ = w.Write(data)
+		w.Close()
+	}()
+	os.Stdin = r
 	return data, nil
 }
 

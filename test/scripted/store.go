@@ -16,8 +16,6 @@ import (
 type store struct {
 	dir  string
 	lock *os.File
-	// reuse reserves held addresses again.
-	reuse bool
 	// cooldown is the directory with a file for each released address; empty for a plugin without a
 	// cooldown.
 	cooldown string
@@ -38,7 +36,7 @@ func (c conf) openStore() (*store, error) {
 		lock.Close()
 		return nil, err
 	}
-	s := &store{dir: dir, lock: lock, reuse: c.IPAM.Reuse && c.exists("reuse-wait-over")}
+	s := &store{dir: dir, lock: lock}
 	if c.IPAM.Cooldown {
 		s.cooldown = filepath.Join(scriptDir, "cooldown")
 		err = os.MkdirAll(s.cooldown, 0o755)
@@ -52,10 +50,7 @@ func (s *store) close() { s.lock.Close() }
 // a killed plugin leaves no partial file.
 func (s *store) reserve(ip netip.Addr, h holder) (bool, error) {
 	path := filepath.Join(s.dir, ip.String())
-	var taken []string
-	if !s.reuse {
-		taken = append(taken, path)
-	}
+	taken := []string{path}
 	if s.cooldown != "" {
 		taken = append(taken, filepath.Join(s.cooldown, ip.String()))
 	}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -27,11 +25,6 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	h, ok := p.conf.holder(args)
 	if !ok {
 		return errNoPod
-	}
-	if p.conf.IPAM.NetworkName == "dns-label" && !dnsLabel.MatchString(p.conf.Name) {
-		for {
-			time.Sleep(time.Hour) // until the plugin is terminated
-		}
 	}
 	if p.conf.queue().down {
 		return types.NewError(202, "the daemon cannot be reached", "")
@@ -59,9 +52,6 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	return p.print(ips)
 }
 
-// dnsLabel matches a DNS label (RFC 1123).
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfig, error) {
 	requested, err := p.conf.requested(cniArgs)
 	if err != nil {
@@ -74,7 +64,7 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 	if len(held) > 0 {
 		switch p.conf.IPAM.RepeatedAdd {
 		case "same":
-			return p.allocateAgain(s, h, held)
+			return p.ipConfigs(held), s.rewrite(held, h)
 		case "another":
 		default:
 			return nil, fmt.Errorf("%s is held by %s: duplicate allocation is not allowed", held[0], h.key)
@@ -85,18 +75,6 @@ func (p plugin) allocate(s *store, h holder, cniArgs string) ([]*current.IPConfi
 		return append(taken, p.ipConfigs(requested)...), err
 	}
 	return p.allocateFrom(s, h, requested)
-}
-
-// allocateAgain returns the addresses of the holder.
-func (p plugin) allocateAgain(s *store, h holder, held []netip.Addr) ([]*current.IPConfig, error) {
-	same, err := s.find(func(text string) bool { return text == h.text() })
-	if err == nil && len(same) == 0 && p.conf.IPAM.OtherInterface == "frees" {
-		err = errors.Join(fmt.Errorf("%s is held with another interface", held[0]), s.free(h))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p.ipConfigs(held), s.rewrite(held, h)
 }
 
 func (p plugin) allocateFrom(s *store, h holder, requested []netip.Addr) ([]*current.IPConfig, error) {
@@ -188,7 +166,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 	switch q := p.conf.queue(); {
 	case !ok && p.conf.IPAM.Del == "needs-pod":
 		return errNoPod
-	case !ok || p.conf.IPAM.Del == "nothing":
+	case !ok:
 		return nil
 	case p.conf.IPAM.Del == "drops-errors" && q.down:
 		return nil
