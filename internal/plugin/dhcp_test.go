@@ -95,19 +95,6 @@ func TestRealDHCPKilledAdd(t *testing.T) {
 	}
 }
 
-// Trap: CHECK or ADD hang when the interface does not exist.
-func TestRealDHCPWithoutInterface(t *testing.T) {
-	d := newDHCP(t)
-	target := d.call("id")
-	d.add(target)
-	harness.IP(t, "-n", d.Client, "link", "del", "eth0")
-	d.must(target, call.VerbAdd) // returned from memory; only then does the daemon look
-	d.runner.opts.Timeout = 300 * time.Millisecond
-	for _, verb := range []string{call.VerbAdd, call.VerbCheck} {
-		wantError(t, d.run(verb, target), call.Unknown, "--plugin-timeout")
-	}
-}
-
 // Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by default), because a
 // server without a free address does not respond. Below that it looks like a timeout.
 func TestRealDHCPExhausted(t *testing.T) {

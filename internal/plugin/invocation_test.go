@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 func TestInvalidConfig(t *testing.T) {
@@ -60,13 +59,5 @@ func TestNewInvocation(t *testing.T) {
 	f.add(call.Call{Invocation: got})
 	if stdin := string(f.calls(call.VerbAdd)[0].Stdin); stdin != want {
 		t.Errorf("the plugin read\n%s\nwant the configuration as it is", stdin)
-	}
-}
-
-func TestUnknownProfile(t *testing.T) {
-	f := newFake(t)
-	delete(f.profiles, fakeType)
-	if got := f.invocation("id").Profile.Type; got != profile.Unknown {
-		t.Errorf("got profile %q, want %q", got, profile.Unknown)
 	}
 }

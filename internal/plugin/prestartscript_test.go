@@ -80,29 +80,6 @@ func TestPrestartedChildKeepsNoLock(t *testing.T) {
 	f.wantUnlocked("id")
 }
 
-// Each call inherits the lock, whether it uses a prestarted process or not.
-func TestPrestartLockIsInherited(t *testing.T) {
-	for name, used := range map[string]bool{"prestarted": true, "not prestarted": false} {
-		t.Run(name, func(t *testing.T) {
-			f := newPrestartable(t)
-			target := f.call("id")
-			f.add(target)
-			wrapped := target
-			inherited := filepath.Join(f.dir, "inherited")
-			f.wrap(&wrapped, "readlink /proc/$$/fd/3 >"+inherited)
-			if used {
-				target = wrapped
-			}
-			_, discard := f.prestart(target, call.VerbDel)
-			defer discard()
-			f.must(wrapped, call.VerbDel)
-			if got, err := os.ReadFile(inherited); err != nil || string(got) != f.opts.LockFile+"\n" {
-				t.Errorf("its descriptor 3 was %q, %v; want %s", got, err, f.opts.LockFile)
-			}
-		})
-	}
-}
-
 // A wrapper that takes a lock before it reads its configuration would wait for its own other
 // process: the DEL for the prestarted ADD with the lock.
 func TestScriptIsNotPrestarted(t *testing.T) {

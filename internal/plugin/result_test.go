@@ -57,14 +57,6 @@ func TestReadResult(t *testing.T) {
 			"1.1.0", `{"ips":[{"address":"10.1.0.9/24"}]}`,
 			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
 		},
-		"0.4.0": {
-			"0.4.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}],"dns":{}}`,
-		},
-		"0.2.0": {
-			"0.2.0", `{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.9/24","gateway":"10.1.0.1"},"ip6":{"ip":"fd00::9/64"}}`,
-			"10.1.0.9/24 via 10.1.0.1, fd00::9/64", "", "",
-		},
 		"older version than the call": {
 			"1.1.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
 			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,

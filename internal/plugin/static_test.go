@@ -47,8 +47,6 @@ func TestRealStaticRequest(t *testing.T) {
 		ips      []string
 		want     string
 	}{
-		"args.cni.ips":                   {[]profile.Request{profile.RequestArgsCNI}, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
-		"runtimeConfig.ips":              {[]profile.Request{profile.RequestRuntimeConfig}, []string{"10.1.0.77/24", "fd00::77/64"}, "10.1.0.77/24, fd00::77/64"},
 		"CNI_ARGS, besides configured":   {[]profile.Request{profile.RequestCNIArgs}, []string{"10.1.0.77/24"}, staticIPs + ", 10.1.0.77/24"},
 		"full length for unknown subnet": {[]profile.Request{profile.RequestArgsCNI}, []string{"10.1.0.77/32"}, "10.1.0.77/32"},
 		// The convention that replaces the configured addresses comes first.

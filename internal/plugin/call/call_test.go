@@ -30,17 +30,14 @@ func TestIsLost(t *testing.T) {
 		err        error
 		want       bool
 	}{
-		"host-local":                 {"host-local", &notHeld, true},
-		"host-local, wrapped":        {"host-local", fmt.Errorf("verify: %w", &notHeld), true},
-		"host-local, in the details": {"host-local", with(func(e *Error) { e.Details, e.Msg = e.Msg, "" }), true},
-		"host-local, another error":  {"host-local", with(func(e *Error) { e.Msg = "permission denied" }), false},
-		"host-local, another code":   {"host-local", with(func(e *Error) { e.Code = 100 }), false},
-		"unknown plugin":             {"mystery", &notHeld, false}, // 999 may be an outage, too
-		"unknown outcome":            {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
-		"not started":                {"host-local", with(func(e *Error) { e.Outcome = NotStarted }), false},
-		"refused DEL":                {"host-local", with(func(e *Error) { e.Verb = VerbDel }), false},
-		"not a call.Error":           {"host-local", errors.New("Failed to find address"), false},
-		"no error":                   {"host-local", nil, false},
+		"host-local":          {"host-local", &notHeld, true},
+		"host-local, wrapped": {"host-local", fmt.Errorf("verify: %w", &notHeld), true},
+		"unknown plugin":      {"mystery", &notHeld, false}, // 999 may be an outage, too
+		"unknown outcome":     {"host-local", with(func(e *Error) { e.Outcome = Unknown }), false},
+		"not started":         {"host-local", with(func(e *Error) { e.Outcome = NotStarted }), false},
+		"refused DEL":         {"host-local", with(func(e *Error) { e.Verb = VerbDel }), false},
+		"not a call.Error":    {"host-local", errors.New("Failed to find address"), false},
+		"no error":            {"host-local", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := IsLost(Invocation{Profile: set.For(c.pluginType)}, c.err); got != c.want {
