@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // escape in the environment makes this test binary a plugin that leaves its process group for ours,
@@ -68,14 +70,7 @@ func TestUnendedProcess(t *testing.T) {
 		t.Fatalf("the lock: %v, want that the process still has it", err)
 	}
 
-	file, err := os.OpenFile(gate, os.O_WRONLY, 0)
-	if err == nil {
-		_, err = file.WriteString("end\n")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	harness.Must(t, os.WriteFile(gate, []byte("end\n"), 0))
 	for lock = nil; lock == nil; { // until the process has ended
 		lock, _ = locks.Lock(t.Context(), "id")
 	}

@@ -1,16 +1,16 @@
 package process
 
 import (
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestMain(m *testing.M) {
@@ -27,9 +27,7 @@ func script(t *testing.T, text string) Command {
 		Path: filepath.Join(t.TempDir(), "plugin"), Env: []string{"PATH=" + os.Getenv("PATH")},
 		Timeout: time.Minute, Grace: time.Minute,
 	}
-	if err := os.WriteFile(c.Path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	harness.WriteProgram(t, c.Path, []byte("#!/bin/sh\n"+text+"\n"))
 	return c
 }
 
@@ -37,9 +35,7 @@ func script(t *testing.T, text string) Command {
 func run(t *testing.T, c Command) (pid int, r Result) {
 	t.Helper()
 	p, err := c.Start(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return p.PID(), p.Wait()
 }
 
@@ -47,9 +43,7 @@ func run(t *testing.T, c Command) (pid int, r Result) {
 func newFifo(t *testing.T) (path string, await func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unix.Mkfifo(path, 0o600))
 	return path, func() {
 		if _, err := os.ReadFile(path); err != nil {
 			t.Error(err)
@@ -60,15 +54,5 @@ func newFifo(t *testing.T) (path string, await func()) {
 // newLocks returns locks in a new directory, whose holders are terminated immediately.
 func newLocks(t *testing.T) *IDLocks {
 	t.Helper()
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return &IDLocks{Path: filepath.Join(t.TempDir(), "calls.lock"), Timeout: time.Millisecond, Grace: time.Minute, Log: log}
-}
-
-// wantEmpty fails the test if a process group has a member, also a zombie.
-func wantEmpty(t *testing.T, group int) {
-	t.Helper()
-	if err := unix.Kill(-group, 0); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("the process group has members (%v), want none", err)
-	}
+	return &IDLocks{Path: filepath.Join(t.TempDir(), "calls.lock"), Timeout: time.Millisecond, Grace: time.Minute, Log: logging.Discard()}
 }

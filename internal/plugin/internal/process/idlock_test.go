@@ -11,31 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // mustLock locks the container ID "id".
 func mustLock(t *testing.T, l *IDLocks) *IDLock {
 	t.Helper()
 	lock, err := l.Lock(t.Context(), "id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return lock
-}
-
-// holdLock returns a process of our group that inherited the lock of "id", which this process no
-// longer has.
-func holdLock(t *testing.T, l *IDLocks) *exec.Cmd {
-	t.Helper()
-	lock := mustLock(t, l)
-	holder := exec.Command("sleep", "3600")
-	holder.ExtraFiles = []*os.File{lock.file}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lock.file.Close() // without unlocking, as a killed process leaves it
-	return holder
 }
 
 func TestTryLock(t *testing.T) {
@@ -43,6 +27,13 @@ func TestTryLock(t *testing.T) {
 	lock := mustLock(t, l)
 	if again, err := l.TryLock("id"); again != nil || err != nil {
 		t.Errorf("got %v, %v for a locked ID; want nil", again, err)
+	}
+	for _, id := range []string{"", "a", "b", "cilium-agent-health-0123456789abcdef", "cilium-agent-health-0123456789abcdee"} {
+		other, err := l.TryLock(id)
+		if other == nil || err != nil {
+			t.Fatalf("got %v, %v for %q; want the lock of another ID", other, err, id)
+		}
+		defer other.Unlock()
 	}
 	lock.Unlock()
 	again, err := l.TryLock("id")
@@ -72,9 +63,7 @@ func TestHolderIsTerminated(t *testing.T) {
 			cmd := script(t, c.script+"echo >"+ready+"\nexec sleep 3600")
 			cmd.Lock = mustLock(t, l)
 			p, err := cmd.Start(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			awaitReady()
 			cmd.Lock.file.Close() // without unlocking, as if we had been killed
 			ended := make(chan Result)
@@ -89,30 +78,23 @@ func TestHolderIsTerminated(t *testing.T) {
 
 func TestHolderInOwnGroup(t *testing.T) {
 	l := newLocks(t)
-	holder := holdLock(t, l)
+	lock := mustLock(t, l)
+	holder := exec.Command("sleep", "3600")
+	holder.ExtraFiles = []*os.File{lock.file}
+	harness.Must(t, holder.Start())
+	lock.file.Close() // without unlocking, as a killed process leaves it
+	other, err := l.open("id")
+	harness.Must(t, err)
+	defer other.file.Close()
+	if pids, err := findHolders(other); err != nil || len(pids) != 1 || pids[0] != holder.Process.Pid {
+		t.Errorf("got holders %v (%v), want %d", pids, err, holder.Process.Pid)
+	}
 	mustLock(t, l).Unlock()
 	// That this process still runs shows that its group got no signal.
 	if err := holder.Wait(); err == nil || holder.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		t.Errorf("the holder ended with %v, want SIGTERM", holder.ProcessState)
 	}
-}
-
-func TestFindHolders(t *testing.T) {
-	l := newLocks(t)
-	holder := holdLock(t, l)
-	lock, err := l.open("id")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.file.Close()
-	if pids, err := findHolders(lock); err != nil || len(pids) != 1 || pids[0] != holder.Process.Pid {
-		t.Errorf("got holders %v (%v), want %d", pids, err, holder.Process.Pid)
-	}
-	signalHolders([]int{holder.Process.Pid}, unix.SIGKILL)
-	if err := holder.Wait(); err == nil {
-		t.Error("the holder exited, want it killed")
-	}
-	if pids, err := findHolders(lock); err != nil || len(pids) != 0 {
+	if pids, err := findHolders(other); err != nil || len(pids) != 0 {
 		t.Errorf("got holders %v (%v) after the end of the only one", pids, err)
 	}
 }
@@ -139,17 +121,11 @@ func TestLockCancelled(t *testing.T) {
 // The lock file is created in the open directory, not in one that replaced it.
 func TestLockDir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Mkdir(path, 0o700))
 	dir, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer dir.Close()
-	if err := errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)))
 	l := newLocks(t)
 	l.Path, l.Dir = filepath.Join(path, "calls.lock"), dir
 	mustLock(t, l).Unlock()
@@ -158,19 +134,5 @@ func TestLockDir(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(path+".away", "calls.lock")); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestLockOffset(t *testing.T) {
-	seen := map[int64]string{}
-	for _, id := range []string{"", "a", "b", "cilium-agent-health-0123456789abcdef", "cilium-agent-health-0123456789abcdee"} {
-		at := lockOffset(id)
-		if at < 0 || at+1 < at {
-			t.Errorf("the offset of %q is %d, want space for one byte", id, at)
-		}
-		if other, ok := seen[at]; ok {
-			t.Errorf("%q and %q have the same offset", id, other)
-		}
-		seen[at] = id
 	}
 }

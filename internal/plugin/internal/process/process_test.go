@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestClosedStdoutIsNotTheEnd(t *testing.T) {
@@ -32,22 +34,17 @@ func TestClosedStdoutIsNotTheEnd(t *testing.T) {
 
 func TestUnreadStdinDoesNotBlock(t *testing.T) {
 	p, err := script(t, "exit 4").Start([]byte(strings.Repeat("x", 1<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if r := p.Wait(); r.Exit.String() != "exit status 4" {
 		t.Errorf("got %s", r.Exit)
 	}
 }
 
-// realPlugins names the directory of the real plugins.
-const realPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-
 // If the sidecar is killed, the plugin reads the end of its input, which is not a configuration.
 func TestPrestartedFailsWithoutConfig(t *testing.T) {
-	bin := os.Getenv(realPlugins)
+	bin := os.Getenv(harness.EnvPlugins)
 	if bin == "" {
-		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", realPlugins)
+		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", harness.EnvPlugins)
 	}
 	c := Command{
 		Path:    filepath.Join(bin, "host-local"),
@@ -55,12 +52,8 @@ func TestPrestartedFailsWithoutConfig(t *testing.T) {
 		Timeout: time.Minute,
 	}
 	p, err := c.Prestart()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.config.Close(); err != nil { // as the kernel does when we are killed
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, p.config.Close()) // as the kernel does when we are killed
 	if r := p.Wait(); r.Exit.Success() || !strings.Contains(string(r.Stdout), `"code"`) {
 		t.Errorf("it ended with %v and %s, want a CNI error", r.Exit, r.Stdout)
 	}
@@ -77,9 +70,7 @@ func TestSendConfigFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := script(t, c.script).Prestart()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if c.ended {
 				<-p.ended
 			}
@@ -94,20 +85,13 @@ func TestSendConfigFails(t *testing.T) {
 func TestRunsLike(t *testing.T) {
 	c := script(t, "exec cat")
 	p, err := c.Prestart()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer p.Discard()
 	otherEnv, otherPath := c, c
 	otherEnv.Env = append([]string{"A=b"}, c.Env...)
 	otherPath.Path += "2"
-	for name, is := range map[string]struct {
-		cmd  Command
-		want bool
-	}{"same": {c, true}, "other environment": {otherEnv, false}, "other executable": {otherPath, false}} {
-		if got := p.RunsLike(is.cmd); got != is.want {
-			t.Errorf("%s: got %v, want %v", name, got, is.want)
-		}
+	if !p.RunsLike(c) || p.RunsLike(otherEnv) || p.RunsLike(otherPath) {
+		t.Error("want that it runs like its own command only, not with another environment or executable")
 	}
 }
 

@@ -1,13 +1,18 @@
 package process
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // Trap: a dynamically linked plugin without its loader is "no such file" although it exists; any
@@ -29,15 +34,11 @@ func TestStartError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "plugin")
-			var err error
 			switch {
 			case c.mode.IsDir():
-				err = os.Mkdir(path, 0o755)
+				harness.Must(t, os.Mkdir(path, 0o755))
 			case c.mode != 0:
-				err = os.WriteFile(path, []byte(c.data), c.mode)
-			}
-			if err != nil {
-				t.Fatal(err)
+				harness.Must(t, os.WriteFile(path, []byte(c.data), c.mode))
 			}
 			for mode, start := range map[string]func() (*Process, error){
 				"Start":    func() (*Process, error) { return Command{Path: path}.Start(nil) },
@@ -72,29 +73,28 @@ func elfFile(machine elf.Machine, loader string) string {
 	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA], h.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
 	name := append([]byte(loader), 0)
 	p := elf.Prog64{Type: uint32(elf.PT_INTERP), Off: headerSize + progSize, Filesz: uint64(len(name)), Memsz: uint64(len(name)), Flags: uint32(elf.PF_R), Align: 1}
-	out, err := binary.Append(nil, binary.LittleEndian, h)
-	if err != nil {
-		return ""
-	}
-	if out, err = binary.Append(out, binary.LittleEndian, p); err != nil {
-		return ""
-	}
-	return string(append(out, name...))
+	var out bytes.Buffer
+	_ = errors.Join(binary.Write(&out, binary.LittleEndian, h), binary.Write(&out, binary.LittleEndian, p)) // a buffer takes everything
+	return out.String() + string(name)
 }
 
 func TestBusyExecutable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("#!/bin/sh\nexit 0\n"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	_, err = f.WriteString("#!/bin/sh\nexit 0\n")
+	harness.Must(t, err)
 	c := Command{Path: path, Timeout: time.Minute}
 	if _, err := c.Start(nil); err == nil || !strings.Contains(err.Error(), "text file busy") {
 		t.Errorf("got %v, want text file busy", err)
 	}
+	// The call needs it and waits for it; not also Prestart, before the journal is written.
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if _, err := c.Prestart(); err == nil || time.Since(began) > 0 {
+			t.Errorf("Prestart waited for %s: %v", time.Since(began), err)
+		}
+	})
 	f.Close()
 	if _, r := run(t, c); !r.Exit.Success() {
 		t.Errorf("got %s once the file was written, want success", r.Exit)
