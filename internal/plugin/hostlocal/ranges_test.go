@@ -16,12 +16,10 @@ func TestParseInvalidConfig(t *testing.T) {
 		"gateway with a zone":        {`{"ranges":[[{"subnet":"fd00::/64","gateway":"fe80::1%eth0"}]]}`, "zone"},
 		"range start not an address": {`{"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"first"}]]}`, "first"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := ParseConfig([]byte(`{"ipam":` + c.ipam + `}`))
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want an error with %q", err, c.want)
-			}
-		})
+		_, err := ParseConfig([]byte(`{"ipam":` + c.ipam + `}`))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
+		}
 	}
 }
 

@@ -19,16 +19,16 @@ func load(t *testing.T) Set {
 }
 
 func TestConclusions(t *testing.T) {
-	type conclusions struct{ delBeforeAdd, singleUseIDs, onNode bool }
+	type conclusions struct{ delBeforeAdd, singleUseIDs, onNode, hasStatus bool }
 	set := load(t)
 	for pluginType, want := range map[string]conclusions{
-		"host-local": {true, false, true},
-		"static":     {false, false, true},
-		"azure-ipam": {false, true, false},
-		Unknown:      {true, false, false},
+		"host-local": {true, false, true, true},
+		"static":     {false, false, true, true},
+		"azure-ipam": {false, true, false, false},
+		Unknown:      {true, false, false, true},
 	} {
 		p := set.For(pluginType)
-		if got := (conclusions{p.DelBeforeAdd(), p.SingleUseIDs(), p.OnNode()}); got != want {
+		if got := (conclusions{p.DelBeforeAdd(), p.SingleUseIDs(), p.OnNode(), p.HasStatus()}); got != want {
 			t.Errorf("%s: got %+v, want %+v", pluginType, got, want)
 		}
 	}
@@ -90,15 +90,13 @@ func TestRequired(t *testing.T) {
 		"not a text": {`{"conf":7}`, []string{"/a", "/b"}},
 		"not JSON":   {`{`, []string{"/a", "/b"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got := p.Required([]byte(c.ipam))
-			if !slices.Equal(got[0].Paths, c.want) || !slices.Equal(got[1].Paths, []string{"/c"}) {
-				t.Errorf("got %v, want %v and /c", got, c.want)
-			}
-			if !slices.Equal(p.Requires[0].Paths, []string{"/a", "/b"}) {
-				t.Errorf("the profile has changed: %v", p.Requires)
-			}
-		})
+		got := p.Required([]byte(c.ipam))
+		if !slices.Equal(got[0].Paths, c.want) || !slices.Equal(got[1].Paths, []string{"/c"}) {
+			t.Errorf("%s: got %v, want %v and /c", name, got, c.want)
+		}
+		if !slices.Equal(p.Requires[0].Paths, []string{"/a", "/b"}) {
+			t.Errorf("%s: the profile has changed: %v", name, p.Requires)
+		}
 	}
 }
 
@@ -114,15 +112,13 @@ func TestCheckNetworkName(t *testing.T) {
 		"pods": true, "k8s-pod-network": true, "7": true, long: true,
 		"Cal_Net": false, "cal.net": false, "-a": false, "a-": false, long + "a": false, "a b": false,
 	} {
-		t.Run(name, func(t *testing.T) {
-			err := set.For("calico-ipam").CheckNetworkName(name, object)
-			if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected a DNS label") {
-				t.Errorf("got %v, want an error %t", err, !ok)
-			}
-			if err := (Profile{}).CheckNetworkName(name, object); err != nil {
-				t.Errorf("a profile that accepts any name: %v", err)
-			}
-		})
+		err := set.For("calico-ipam").CheckNetworkName(name, object)
+		if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected a DNS label") {
+			t.Errorf("%s: got %v, want an error %t", name, err, !ok)
+		}
+		if err := (Profile{}).CheckNetworkName(name, object); err != nil {
+			t.Errorf("%s with a profile that accepts any name: %v", name, err)
+		}
 	}
 }
 
@@ -137,12 +133,10 @@ func TestCheckTimeout(t *testing.T) {
 		"as long":        {60, time.Minute, false},
 		"longer":         {60, time.Hour, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			err := Profile{Type: "whereabouts", DelGivesUpSeconds: c.givesUp}.CheckTimeout(c.limit)
-			if c.ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected less than 1m0s") {
-				t.Errorf("got %v, want an error %t", err, !c.ok)
-			}
-		})
+		err := Profile{Type: "whereabouts", DelGivesUpSeconds: c.givesUp}.CheckTimeout(c.limit)
+		if c.ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "expected less than 1m0s") {
+			t.Errorf("%s: got %v, want an error %t", name, err, !c.ok)
+		}
 	}
 }
 
@@ -158,18 +152,13 @@ func TestCheckReclaim(t *testing.T) {
 		"cni-ipvlan-vpc-k8s-ipam": "expected delFromAnyNode",
 		Unknown:                   "expected delFromAnyNode",
 	} {
-		t.Run(pluginType, func(t *testing.T) {
-			err := set.For(pluginType).CheckReclaim([]byte(`{"range": "10.15.0.0/24"}`))
-			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v, want %q", err, want)
-			}
-		})
+		err := set.For(pluginType).CheckReclaim([]byte(`{"range": "10.15.0.0/24"}`))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", pluginType, err, want)
+		}
 	}
-}
-
-// With node slices whereabouts searches the pool of that node only.
-func TestCheckReclaimNodeSlices(t *testing.T) {
-	wantError(t, load(t).For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`)), "ipam.node_slice_size")
+	// With node slices whereabouts searches the pool of that node only.
+	wantError(t, set.For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`)), "ipam.node_slice_size")
 }
 
 func TestDanger(t *testing.T) {

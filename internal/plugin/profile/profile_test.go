@@ -46,11 +46,9 @@ func TestParse(t *testing.T) {
 		"DEL from any node":       {"store", `"remote"`, "delFromAnyNode", "true"},
 		"longest time to outlive": {"addOutlivesSeconds", "86400"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := Parse(valid(t, changes...)); err != nil {
-				t.Error(err)
-			}
-		})
+		if _, err := Parse(valid(t, changes...)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -157,11 +155,9 @@ func TestProfileIsLost(t *testing.T) {
 		"text in the details": {Lost{Message: "find"}, 1, "", "cannot find it", true},
 		"other text":          {Lost{Message: "find"}, 1, "no", "no", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if got := (Profile{Lost: c.lost}).IsLost(c.code, c.msg, c.details); got != c.want {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
-		})
+		if got := (Profile{Lost: c.lost}).IsLost(c.code, c.msg, c.details); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
 	}
 }
 
