@@ -5,24 +5,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// runCommand runs a command of the plugin's program and returns its output and exit code.
-func runCommand(t *testing.T, args ...string) (out string, code int) {
+// wantRun runs a command of the plugin's program.
+func wantRun(t *testing.T, code int, text string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(binDir, Type), args...)
-	printed, err := cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return string(printed), cmd.ProcessState.ExitCode()
-}
-
-func wantRun(t *testing.T, code int, text string, args ...string) {
-	t.Helper()
-	if out, got := runCommand(t, args...); got != code || !strings.Contains(out, text) {
+	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), text) {
 		t.Errorf("%q: exit code %d, printed %q; want %d and %q", args, got, out, code, text)
 	}
 }
@@ -30,13 +28,13 @@ func wantRun(t *testing.T, code int, text string, args ...string) {
 func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != len(want) {
-		t.Fatalf("%s has %v, %v; want %q", dir, entries, err, want)
+	harness.Must(t, err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
 	}
-	for i, e := range entries {
-		if e.Name() != want[i] {
-			t.Errorf("%s has %s; want %s", dir, e.Name(), want[i])
-		}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s has %q; want %q", dir, got, want)
 	}
 }
 
@@ -45,9 +43,7 @@ func TestInstall(t *testing.T) {
 	path := filepath.Join(bin, Type)
 	write := func(path, content string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(content), mode); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, []byte(content), mode))
 	}
 	write(path, "an older version", 0o644)
 	write(filepath.Join(bin, ".delegated-ipam-cni.new"), "an interrupted copy", 0o600)
@@ -66,9 +62,7 @@ func TestInstall(t *testing.T) {
 	write(named, `{"plugins": [{"ipam": {"type": "delegated-ipam-cni"}}]}`, 0o600)
 	wantRun(t, 1, named+" names it", "remove", bin, conf)
 	wantFiles(t, bin, Type)
-	if err := os.Rename(named, named+".cilium_bak"); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Rename(named, named+".cilium_bak"))
 	write(named, `{"plugins": [{"ipam": {"type": "host-local"}}]}`, 0o600)
 	wantRun(t, 0, path+" is removed", "remove", bin, conf)
 	wantFiles(t, bin)

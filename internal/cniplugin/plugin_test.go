@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // binDir has the plugin.
@@ -99,83 +102,47 @@ func configWith(socket, cniVersion string) string {
 		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":60,"delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
 }
 
-// serve listens at a new socket and serves each connection with the next of the functions, and with
-// the last when there are no more.
-func serve(t *testing.T, connections ...func(net.Conn)) (socket string) {
+// serve listens at a new socket and serves each request with the next of the handlers, and with the
+// last when there are no more.
+func serve(t *testing.T, handlers ...http.HandlerFunc) (socket string) {
 	t.Helper()
-	socket = filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ; i++ {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			connections[min(i, len(connections)-1)](conn)
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-done
-	})
+	var served atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers[min(int(served.Add(1)), len(handlers))-1](w, r)
+	}))
+	s.Listener.Close()
+	s.Listener, socket = listen(t)
+	s.Start()
+	t.Cleanup(s.Close)
 	return socket
 }
 
-// answer answers one request of net/http's server and closes the connection.
-func answer(h http.HandlerFunc) func(net.Conn) {
-	return func(conn net.Conn) {
-		l := &oneConn{conn: conn, closed: make(chan struct{})}
-		server := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
-			if s == http.StateClosed {
-				l.once.Do(func() { close(l.closed) })
-			}
-		}}
-		_ = server.Serve(l)
-	}
+func listen(t *testing.T) (l net.Listener, socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	harness.Must(t, err)
+	return l, socket
 }
-
-// oneConn is a listener with one connection, which ends after it.
-type oneConn struct {
-	conn   net.Conn
-	given  bool
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	if !l.given {
-		l.given = true
-		return l.conn, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-func (l *oneConn) Close() error   { return nil }
-func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
 // responds answers each request with a code, a body and header fields in pairs.
-func responds(code int, body string, fields ...string) func(net.Conn) {
-	return answer(func(w http.ResponseWriter, _ *http.Request) {
+func responds(code int, body string, fields ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(fields); i += 2 {
 			w.Header().Set(fields[i], fields[i+1])
 		}
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, body)
-	})
+	}
 }
 
-// writes reads the header of a request, writes text and closes the connection.
-func writes(text string) func(net.Conn) {
-	return func(conn net.Conn) {
-		defer conn.Close()
-		_, _ = conn.Read(make([]byte, 4096))
-		_, _ = io.WriteString(conn, text)
+// writes answers each request with text and closes the connection.
+func writes(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			defer conn.Close()
+			_, _ = io.WriteString(conn, text)
+		}
 	}
 }
 
@@ -183,30 +150,29 @@ const result = `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.2/24","gateway":
 
 func TestAnswers(t *testing.T) {
 	long := strings.Repeat("x", 3<<10) // net/http sends it without a length to HTTP/1.0
+	type handlers = []http.HandlerFunc
 	for name, tt := range map[string]struct {
-		connections []func(net.Conn)
+		handlers handlers
 		// code and texts are of the error of ADD, DEL, CHECK and GC; 0 for success.
 		code  uint
 		texts []string
 	}{
-		"200":                     {[]func(net.Conn){responds(200, result)}, 0, nil},
-		"200 without a length":    {[]func(net.Conn){responds(200, strings.Replace(result, `"dns":{}`, `"dns":{"domain":"`+long+`"}`, 1))}, 0, nil},
-		"400":                     {[]func(net.Conn){responds(400, `"ifname is \"eth 0\""`)}, types.ErrInvalidNetworkConfig, []string{"400", `ifname is "eth 0"`}},
-		"403":                     {[]func(net.Conn){responds(403, `"uid 7 may not"`)}, errFailed, []string{"403", "uid 7 may not"}},
-		"404":                     {[]func(net.Conn){responds(404, `"serves the network kube"`)}, types.ErrInvalidNetworkConfig, []string{"404", "serves the network kube", "same configuration"}},
-		"404 of an older sidecar": {[]func(net.Conn){responds(404, `{"code":404,"message":"path /v1/cni/add was not found"}`)}, types.ErrInvalidNetworkConfig, []string{"path /v1/cni/add was not found"}},
-		"422":                     {[]func(net.Conn){responds(422, `{"code":602,"message":"ifname in body is required"}`)}, types.ErrInvalidNetworkConfig, []string{"422", "ifname in body is required"}},
-		"502":                     {[]func(net.Conn){responds(502, `"plugin host-local ADD: no IP addresses available"`)}, errFailed, []string{"502", "no IP addresses available"}},
-		"502 without a reason":    {[]func(net.Conn){responds(502, "")}, errFailed, []string{"502", "no reason given"}},
-		"502 after long":          {[]func(net.Conn){responds(502, `"hangs"`, "Retry-After", "5"), responds(200, result)}, types.ErrTryAgainLater, []string{"502", "hangs"}},
-		"502 for a moment":        {[]func(net.Conn){responds(502, `"the queue is full"`, "Retry-After", "0"), responds(200, result)}, errFailed, []string{"502", "the queue is full"}},
-		"cut, then 200":           {[]func(net.Conn){writes(""), writes("HTTP/1.0 200 OK\r\nConte"), writes("HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}"), responds(200, result)}, 0, nil},
-		"cut":                     {[]func(net.Conn){writes("HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\n{}")}, types.ErrTryAgainLater, []string{"unexpected EOF"}},
-		"closed":                  {[]func(net.Conn){func(c net.Conn) { c.Close() }}, types.ErrTryAgainLater, []string{"the sidecar at "}},
-		"too long":                {[]func(net.Conn){responds(200, strings.Repeat("x", maxResponse+1))}, errFailed, []string{"more than 1048576 bytes"}},
-		"too long by its length":  {[]func(net.Conn){writes("HTTP/1.0 200 OK\r\nContent-Length: 1048577\r\n\r\n")}, errFailed, []string{"1048577 bytes; expected at most 1048576"}},
-		"endless header":          {[]func(net.Conn){writes("HTTP/1.0 200 OK\r\nX: " + strings.Repeat("x", maxResponse))}, errFailed, []string{"more than 1048576 bytes"}},
-		"not HTTP":                {[]func(net.Conn){writes("SSH-2.0-x\r\n")}, errFailed, []string{`not answer HTTP, but "SSH-2.0-x"`}},
+		"200":                    {handlers{responds(200, result)}, 0, nil},
+		"200 without a length":   {handlers{responds(200, strings.Replace(result, `"dns":{}`, `"dns":{"domain":"`+long+`"}`, 1))}, 0, nil},
+		"400":                    {handlers{responds(400, `"ifname is \"eth 0\""`)}, types.ErrInvalidNetworkConfig, []string{"400", `ifname is "eth 0"`}},
+		"403":                    {handlers{responds(403, `"uid 7 may not"`)}, errFailed, []string{"403", "uid 7 may not"}},
+		"404":                    {handlers{responds(404, `"serves the network kube"`)}, types.ErrInvalidNetworkConfig, []string{"404", "serves the network kube", "same configuration"}},
+		"422":                    {handlers{responds(422, `{"code":602,"message":"ifname in body is required"}`)}, types.ErrInvalidNetworkConfig, []string{"422", "ifname in body is required"}},
+		"502":                    {handlers{responds(502, `"plugin host-local ADD: no IP addresses available"`)}, errFailed, []string{"502", "no IP addresses available"}},
+		"502 without a reason":   {handlers{responds(502, "")}, errFailed, []string{"502", "no reason given"}},
+		"502 after long":         {handlers{responds(502, `"hangs"`, "Retry-After", "5"), responds(200, result)}, types.ErrTryAgainLater, []string{"502", "hangs"}},
+		"502 for a moment":       {handlers{responds(502, `"the queue is full"`, "Retry-After", "0"), responds(200, result)}, errFailed, []string{"502", "the queue is full"}},
+		"cut, then 200":          {handlers{writes(""), writes("HTTP/1.0 200 OK\r\nConte"), writes("HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}"), responds(200, result)}, 0, nil},
+		"cut":                    {handlers{writes("HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\n{}")}, types.ErrTryAgainLater, []string{"unexpected EOF"}},
+		"too long":               {handlers{responds(200, strings.Repeat("x", maxResponse+1))}, errFailed, []string{"more than 1048576 bytes"}},
+		"too long by its length": {handlers{writes("HTTP/1.0 200 OK\r\nContent-Length: 1048577\r\n\r\n")}, errFailed, []string{"1048577 bytes; expected at most 1048576"}},
+		"endless header":         {handlers{writes("HTTP/1.0 200 OK\r\nX: " + strings.Repeat("x", maxResponse))}, errFailed, []string{"more than 1048576 bytes"}},
+		"not HTTP":               {handlers{writes("SSH-2.0-x\r\n")}, errFailed, []string{`not answer HTTP, but "SSH-2.0-x"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +182,7 @@ func TestAnswers(t *testing.T) {
 				commands = commands[:2] // each takes a second
 			}
 			for _, command := range commands {
-				socket := serve(t, tt.connections...)
+				socket := serve(t, tt.handlers...)
 				printed, err := plugin{command: command, impatient: repeated}.run(t, socket)
 				checkError(t, command, err, tt.code, append(tt.texts, socket)...)
 				if command == "ADD" && tt.code == 0 && !strings.Contains(printed, `"10.1.0.2/24"`) {
@@ -257,18 +223,25 @@ func TestRepeatAfter(t *testing.T) {
 }
 
 func TestNoSidecar(t *testing.T) {
-	refused := filepath.Join(t.TempDir(), "refused")
-	l, err := net.Listen("unix", refused)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, refused := listen(t)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
-	hangs := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	l, closes := listen(t)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			conn.Close()
+		}
+	}()
+	hangs := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // then the server notices that the client is gone
+		<-r.Context().Done()
+	})
 	absent := filepath.Join(t.TempDir(), "absent")
 	for name, tt := range map[string]struct{ socket, text string }{
 		"no socket":   {absent, "no such file or directory; start delegated-ipam on this node"},
 		"no listener": {refused, "connection refused; start delegated-ipam on this node"},
+		"closed":      {closes, "the sidecar at "},
 		"no answer":   {hangs, "no answer from the sidecar at " + hangs + " within 1s; it completes"},
 	} {
 		for _, command := range []string{"ADD", "DEL", "STATUS"} {
@@ -295,12 +268,8 @@ func TestSidecarStartsLate(t *testing.T) {
 		_, err := sidecar{late, defaultTimeout, sidecarWait}.call("POST /v1/cni/add", "", nil)
 		done <- err
 	}()
-	if err := os.Rename(serve(t, responds(200, result)), late); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	harness.Must(t, os.Rename(serve(t, responds(200, result)), late))
+	harness.Must(t, <-done)
 }
 
 func TestStatus(t *testing.T) {
@@ -315,10 +284,10 @@ func TestStatus(t *testing.T) {
 		"no JSON":   {`x`, types.ErrPluginNotAvailable, "cannot be read"},
 	} {
 		var got string
-		socket := serve(t, answer(func(w http.ResponseWriter, r *http.Request) {
+		socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			got = r.Method + " " + r.URL.Path + " " + r.Header.Get("brief")
 			_, _ = io.WriteString(w, tt.body)
-		}))
+		})
 		_, err := plugin{command: "STATUS"}.run(t, socket)
 		checkError(t, name, err, tt.code, tt.text)
 		if want := "GET /v1/healthz true"; got != want {
@@ -330,11 +299,11 @@ func TestStatus(t *testing.T) {
 // received returns the path and the body of the request that a call sends.
 func received(t *testing.T, p plugin) (path, body string) {
 	t.Helper()
-	socket := serve(t, answer(func(w http.ResponseWriter, r *http.Request) {
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		sent, _ := io.ReadAll(r.Body)
 		path, body = r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"), string(sent)
 		_, _ = io.WriteString(w, result)
-	}))
+	})
 	if _, err := p.run(t, socket); err != nil {
 		t.Fatal(err)
 	}
@@ -374,17 +343,18 @@ func TestConfig(t *testing.T) {
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x"},"timeout":0}`:                              {"ipam.timeout is 0", "1 to 110"},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x"},"timeout":111}`:                            {"ipam.timeout is 111"},
 	} {
-		for _, command := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
-			_, err := plugin{command: command, config: `{"cniVersion":"1.1.0","name":"pods","ipam":` + ipam + `}`}.run(t, "")
-			checkError(t, command+" "+ipam, err, types.ErrInvalidNetworkConfig, append(texts, "network pods: ")...)
+		_, err := parseConfig([]byte(`{"cniVersion":"1.1.0","name":"pods","ipam":` + ipam + `}`))
+		var failed *types.Error
+		if !errors.As(err, &failed) {
+			t.Fatalf("%s: got %v", ipam, err)
 		}
+		checkError(t, ipam, failed, types.ErrInvalidNetworkConfig, append(texts, "network pods: ")...)
 	}
-	_, err := plugin{command: "ADD", config: `{"cniVersion":"1.1.0","name":"pods","ipam":{"timeout":"1s"}}`}.run(t, "")
-	checkError(t, "not a number", err, types.ErrDecodingFailure, "timeout", "expected such as")
+	for _, command := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
+		_, err := plugin{command: command, config: `{"cniVersion":"1.1.0","name":"pods","ipam":{"timeout":"1s"}}`}.run(t, "")
+		checkError(t, command, err, types.ErrDecodingFailure, "timeout", "expected such as")
+	}
 	valid := `{"cniVersion":"1.1.0","name":"pods","ipam":{"type":"delegated-ipam-cni","delegate":{"type":"x","delegate":{"type":"y"}}}}`
-	if _, err := parseConfig([]byte(valid)); err != nil {
-		t.Errorf("a delegate with another one: %v", err)
-	}
 	for _, list := range []string{"", `"cni.dev/valid-attachments":null,`} {
 		config := `{` + list + strings.TrimPrefix(valid, "{")
 		_, err := plugin{command: "GC", config: config}.run(t, "")
@@ -446,37 +416,27 @@ func TestVersion(t *testing.T) {
 // libcni calls the plugin as the runtime's plugin delegates to it.
 func TestLibCNI(t *testing.T) {
 	var paths []string
-	socket := serve(t, answer(func(w http.ResponseWriter, r *http.Request) {
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		paths = append(paths, r.Method+" "+r.URL.Path)
 		if r.URL.Path == "/v1/healthz" {
 			_, _ = io.WriteString(w, `{"cilium":{"state":"Ok"}}`)
 		} else if r.URL.Path == "/v1/cni/add" {
 			_, _ = io.WriteString(w, result)
 		}
-	}))
+	})
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"pods","plugins":[{"type":%q,
 		"ipam":{"type":%q,"socket":%q,"delegate":{"type":"host-local"}}}]}`, Type, Type, socket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cni := libcni.NewCNIConfigWithCacheDir([]string{binDir}, t.TempDir(), nil)
 	attachment := &libcni.RuntimeConf{ContainerID: "0123abcd", NetNS: "/run/netns/none", IfName: "eth0"}
 	ctx := t.Context()
-	if err := cni.GetStatusNetworkList(ctx, list); err != nil {
-		t.Error(err)
-	}
+	harness.Must(t, cni.GetStatusNetworkList(ctx, list))
 	if got, err := cni.AddNetworkList(ctx, list, attachment); err != nil || got.Version() != "1.1.0" {
 		t.Errorf("ADD returned %v, %v", got, err)
 	}
-	if err := cni.CheckNetworkList(ctx, list, attachment); err != nil {
-		t.Error(err)
-	}
-	if err := cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "0123abcd", IfName: "eth0"}}}); err != nil {
-		t.Error(err)
-	}
-	if err := cni.DelNetworkList(ctx, list, attachment); err != nil {
-		t.Error(err)
-	}
+	harness.Must(t, cni.CheckNetworkList(ctx, list, attachment))
+	harness.Must(t, cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "0123abcd", IfName: "eth0"}}}))
+	harness.Must(t, cni.DelNetworkList(ctx, list, attachment))
 	want := "[GET /v1/healthz POST /v1/cni/add POST /v1/cni/check POST /v1/cni/gc POST /v1/cni/del]"
 	if got := fmt.Sprint(paths); got != want {
 		t.Errorf("sent %s; want %s", got, want)
