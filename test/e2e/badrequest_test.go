@@ -68,19 +68,6 @@ func TestFamilyNotInNetwork(t *testing.T) {
 	a.WantError(t, http.StatusBadGateway, "ipv6")
 }
 
-func TestOwnerNotAdmitted(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t, "--owners=router,health,kube-system/*")
-	s.AllocateFor(t, "kube-system/pod")
-	wantRefusals(t, n, s, map[string]badRequest{
-		"allocate":      {"POST", "/v1/ipam?owner=ingress", 403, nil},
-		"restore":       {"POST", "/v1/ipam/10.15.0.9?owner=ingress", 403, nil},
-		"empty owner":   {"POST", "/v1/ipam", 403, nil},
-		"similar owner": {"POST", "/v1/ipam?owner=routers", 403, nil},
-	})
-}
-
 // wantRefusals sends each request, and compares the plugin's store and the journal before and
 // after it.
 func wantRefusals(t *testing.T, n *harness.Node, s *harness.Sidecar, tests map[string]badRequest) {

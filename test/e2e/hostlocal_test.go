@@ -49,60 +49,20 @@ func TestDuplicateAfterStoreLoss(t *testing.T) {
 	})
 }
 
-func TestOtherOwnerAfterStoreLoss(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		held := s.AllocateFor(t, "router")
-		s.Kill(t)
-		n.WipeStore(t)
-
-		s = n.Start(t)
-		a := s.TryAllocate(t, harness.Request{Owner: "health"})
-		if a.Status == http.StatusCreated {
-			wantDisjoint(t, a.Allocation(t).Addresses(), held)
-		}
-		wantAddresses(t, s.AllocateFor(t, "router"), held)
-	})
-}
-
+// The range of one of two families is full.
 func TestRangeExhausted(t *testing.T) {
-	tests := map[string]harness.Network{
-		"only range":              {Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}},
-		"second of two ranges":    {Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"fd00:15::/112", "10.15.0.0/30"}},
-		"CNI 0.3.1 without CHECK": {Name: "pods", CNIVersion: "0.3.1", Subnets: []string{"10.15.0.0/30"}},
-	}
-	for name, nw := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := nodeWith(t, nw)
-			s := n.Start(t)
-			held := s.AllocateFor(t, "router")
-			a := s.TryAllocate(t, harness.Request{Owner: "health"})
-			a.WantError(t, http.StatusBadGateway, "no IP addresses available", "10.15.0.1-10.15.0.2", "health")
-			wantLeaseCount(t, n, len(held))
-			wantLeased(t, n, held...)
-			wantNoAttachment(t, s, "health")
-			wantAddresses(t, s.AllocateFor(t, "router"), held)
-
-			s.Release(t, held...)
-			if got := s.AllocateFor(t, "health"); len(got) != len(held) {
-				t.Errorf("after a release the other owner got %q; want the released addresses", got)
-			}
-		})
-	}
-}
-
-func TestSecondRangeOfSet(t *testing.T) {
 	t.Parallel()
-	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"one set"}, IPAM: map[string]any{
-		"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/30"}, {"subnet": "10.16.0.0/24"}}},
-	}})
+	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"fd00:15::/112", "10.15.0.0/30"}})
 	s := n.Start(t)
-	wantInSubnet(t, s.AllocateFor(t, "router")[0], "10.15.0.0/30")
-	second := s.Allocate(t, harness.Request{Owner: "health"})
-	wantInSubnet(t, second.Address.IPv4, "10.16.0.0/24")
-	if second.IPv4.Gateway != "10.16.0.1" {
-		t.Errorf("the gateway is %s; want that of the second range", second.IPv4.Gateway)
+	held := s.AllocateFor(t, "router")
+	a := s.TryAllocate(t, harness.Request{Owner: "health"})
+	a.WantError(t, http.StatusBadGateway, "no IP addresses available", "10.15.0.1-10.15.0.2", "health")
+	wantLeaseCount(t, n, len(held))
+	wantNoAttachment(t, s, "health")
+	wantAddresses(t, s.AllocateFor(t, "router"), held)
+	s.Release(t, held...)
+	if got := s.AllocateFor(t, "health"); len(got) != len(held) {
+		t.Errorf("after a release the other owner got %q; want the released addresses", got)
 	}
 }
 

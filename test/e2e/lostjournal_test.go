@@ -11,36 +11,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
+// Each step names a request for one family, or for both.
 func TestLostJournal(t *testing.T) {
 	t.Parallel()
-	restore := func(t *testing.T, s *harness.Sidecar, ip string) {
-		s.TryRestore(t, ip, "router").WantStatus(t, http.StatusOK)
-	}
-	allocate := func(t *testing.T, s *harness.Sidecar, family string) {
-		s.TryAllocate(t, harness.Request{Owner: "router", Family: family}).WantStatus(t, http.StatusCreated)
-	}
-	for name, request := range map[string]func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string){
-		"restore IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
-			restore(t, s, ipv4)
-			restore(t, s, ipv6)
-		},
-		"restore IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, ipv4, ipv6 string) {
-			restore(t, s, ipv6)
-			restore(t, s, ipv4)
-		},
-		"restore IPv4, allocate IPv6": func(t *testing.T, s *harness.Sidecar, ipv4, _ string) {
-			restore(t, s, ipv4)
-			allocate(t, s, "ipv6")
-		},
-		"allocate both":            func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "") },
-		"allocate IPv4, then IPv6": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv4"); allocate(t, s, "ipv6") },
-		"allocate IPv6, then IPv4": func(t *testing.T, s *harness.Sidecar, _, _ string) { allocate(t, s, "ipv6"); allocate(t, s, "ipv4") },
-		"allocate IPv4, restore IPv6": func(t *testing.T, s *harness.Sidecar, _, ipv6 string) {
-			allocate(t, s, "ipv4")
-			restore(t, s, ipv6)
-		},
+	for _, steps := range []string{
+		"restore ipv4, restore ipv6", "restore ipv6, restore ipv4", "restore ipv4, allocate ipv6", "allocate ipv4, restore ipv6",
+		"allocate ipv4, allocate ipv6", "allocate ipv6, allocate ipv4", "allocate ",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(steps, func(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.DualStack())
 			s := n.Start(t)
@@ -52,7 +30,15 @@ func TestLostJournal(t *testing.T) {
 			n.WipeJournal(t)
 
 			s = n.Start(t)
-			request(t, s, held[0], held[1])
+			for step := range strings.SplitSeq(steps, ", ") {
+				verb, family, _ := strings.Cut(step, " ")
+				if verb == "allocate" {
+					s.Allocate(t, harness.Request{Owner: "router", Family: family})
+					continue
+				}
+				ip := map[string]string{"ipv4": held[0], "ipv6": held[1]}[family]
+				s.TryRestore(t, ip, "router").WantStatus(t, http.StatusOK)
+			}
 			wantAddresses(t, s.AllocateFor(t, "router"), held)
 			if now := n.Leases(t); !slices.Equal(now, before) {
 				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
@@ -138,28 +124,6 @@ func containerIDs(t *testing.T, server harness.Central) map[string]string {
 	return ids
 }
 
-func TestLostJournalRestore(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		s.AllocateFor(t, "health")
-		held := s.Allocate(t, harness.Request{Owner: "router"})
-		s.Stop(t)
-		n.WipeJournal(t)
-
-		s = n.Start(t)
-		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
-		s.TryRestore(t, held.Address.IPv4, "router").WantStatus(t, http.StatusOK)
-
-		now := s.Allocate(t, harness.Request{Owner: "router"})
-		if now.Address.IPv4 != held.Address.IPv4 {
-			t.Errorf("after the restore the owner has %s; want %s", now.Address.IPv4, held.Address.IPv4)
-		}
-		wantLeased(t, n, now.Addresses()...)
-		// The owner name leads to the lease of the lost record.
-		s.AllocateFor(t, "health")
-	})
-}
-
 // A request that fails changes nothing, and the release of one family keeps the other one.
 func TestLostJournalKeepsAll(t *testing.T) {
 	t.Parallel()
@@ -178,35 +142,4 @@ func TestLostJournalKeepsAll(t *testing.T) {
 	s.Release(t, health[0])
 	wantLeased(t, n, health[1])
 	wantAddresses(t, s.AllocateFor(t, "router"), held)
-}
-
-func TestLostJournalRestoreIPv6(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	held := s.Allocate(t, harness.Request{Owner: "router"})
-	s.Stop(t)
-	n.WipeJournal(t)
-
-	s = n.Start(t)
-	s.TryRestore(t, held.Address.IPv6, "router").WantStatus(t, http.StatusOK)
-	now := s.Allocate(t, harness.Request{Owner: "router"})
-	if now.Address.IPv6 != held.Address.IPv6 {
-		t.Errorf("after the restore the owner has %s; want %s", now.Address.IPv6, held.Address.IPv6)
-	}
-	wantLeased(t, n, now.Addresses()...)
-}
-
-func TestLostJournalAllocate(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		before := s.AllocateFor(t, "router")
-		s.Kill(t)
-		n.WipeJournal(t)
-
-		s = n.Start(t)
-		now := s.AllocateFor(t, "router")
-		wantLeaseCount(t, n, len(before))
-		wantLeased(t, n, now...)
-	})
 }

@@ -6,32 +6,28 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestRetireOwners(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		kept := s.AllocateFor(t, "router")
-		s.AllocateFor(t, "ingress")
-		s.Stop(t)
-
-		n.ResetHistory() // the release of ingress is intended
-		s = n.Start(t, "--owners=router", "--retire-owners")
-		waitReleased(t, s, "ingress")
-		wantLeaseCount(t, n, len(kept))
-		wantAddresses(t, s.AllocateFor(t, "router"), kept)
-	})
-}
-
 func TestOwnerNoLongerAdmitted(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)
-		held := s.AllocateFor(t, "ingress")
+		kept, held := s.AllocateFor(t, "kube-system/pod"), s.AllocateFor(t, "ingress")
 		s.Stop(t)
 
-		s = n.Start(t, "--owners=router")
-		s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantStatus(t, 403)
+		s = n.Start(t, "--owners=router,kube-system/*")
+		wantRefusals(t, n, s, map[string]badRequest{
+			"allocate":      {"POST", "/v1/ipam?owner=ingress", 403, nil},
+			"restore":       {"POST", "/v1/ipam/10.15.0.9?owner=ingress", 403, nil},
+			"empty owner":   {"POST", "/v1/ipam", 403, nil},
+			"similar owner": {"POST", "/v1/ipam?owner=routers", 403, nil},
+		})
 		wantState(t, s, "ingress", "held")
 		wantLeased(t, n, held...)
-		s.Release(t, held...)
-		wantLeaseCount(t, n, 0)
+		wantAddresses(t, s.AllocateFor(t, "kube-system/pod"), kept)
+		s.Stop(t)
+
+		n.ResetHistory() // the release of ingress is intended
+		s = n.Start(t, "--owners=router,kube-system/*", "--retire-owners")
+		waitReleased(t, s, "ingress")
+		wantLeaseCount(t, n, len(kept))
+		wantAddresses(t, s.AllocateFor(t, "kube-system/pod"), kept)
 	})
 }

@@ -8,19 +8,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestRelease(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		kept := s.AllocateFor(t, "health")
-		given := s.AllocateFor(t, "router")
-		s.Release(t, given...)
-
-		wantLeaseCount(t, n, len(kept))
-		wantLeased(t, n, kept...)
-		wantNoAttachment(t, s, "router")
-	})
-}
-
 func TestReleaseOneFamily(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -93,19 +80,4 @@ func TestExpiration(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestExpirationAfterRestart(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t, "--ipam-expiration=1h")
-	s.Allocate(t, harness.Request{Owner: "router", Expire: true})
-	before := s.Attachment(t, "router").Expiration
-	s.Kill(t)
-
-	s = n.Start(t, "--ipam-expiration=1h")
-	after := s.Attachment(t, "router").Expiration
-	if before == nil || after == nil || before.UUID != after.UUID || !before.Deadline.Equal(after.Deadline) {
-		t.Errorf("the expiration was %+v and is %+v; want the same after a restart", before, after)
-	}
 }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -46,29 +44,4 @@ func TestReleaseAllWithoutConf(t *testing.T) {
 	wantProbe(t, n, "ready", "no CNI configuration")
 	wantCommand(t, n, command{line: "release --all --yes"})
 	wantLeaseCount(t, n, 0)
-}
-
-func TestReleaseAllFails(t *testing.T) {
-	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Launch(t, "--enable-ipv6=false")
-	s.WaitReady(t)
-	for _, owner := range []string{"router", "health"} {
-		s.AllocateFor(t, owner)
-	}
-	plugin.SetScript(t, "DEL", `{"error":{"cniVersion":"1.1.0","code":11,"msg":"the store is locked"}}`)
-	out := n.Command(t, "release", "--all", "--yes", "--timeout=0s")
-	if out.ExitCode != 1 {
-		t.Errorf("the command ended with status %d; want 1", out.ExitCode)
-	}
-	_, left, _ := strings.Cut(out.Stderr, "2 attachments remain:\n")
-	for _, owner := range []string{"router", "health"} {
-		line := fmt.Sprintf("  %s of pool default (releasing, container ID %s): ", owner, s.Attachment(t, owner).ContainerID)
-		if _, why, ok := strings.Cut(left, line); !ok || !strings.Contains(why, "the store is locked") {
-			t.Errorf("what remains is %q; want a line that begins with %q and has the reason", left, line)
-		}
-	}
-	plugin.ClearScript(t, "DEL")
-	wantCommand(t, n, command{line: "release --all --yes"})
-	wantCommand(t, n, command{line: "list -o=json", stdout: "[]"})
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -58,23 +57,6 @@ func TestRecordQuarantined(t *testing.T) {
 	// The addresses of the damaged record are unknown: a DEL of its container ID comes first.
 	s.AllocateFor(t, "router")
 	wantLeaseCount(t, n, 4)
-}
-
-func TestHealthAllocations(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	want := map[string]string{}
-	for i := range 3 {
-		owner := fmt.Sprintf("owner-%d", i)
-		for _, ip := range s.AllocateFor(t, owner) {
-			want[ip] = owner
-		}
-	}
-	got, wanted := asJSON(t, s.Health(t).IPAM.Allocations), asJSON(t, want)
-	if got != wanted {
-		t.Errorf("healthz shows allocations %s; want %s", got, wanted)
-	}
 }
 
 func asJSON(t *testing.T, v any) string {

@@ -19,34 +19,6 @@ func verifyingNode(t *testing.T) *harness.Node {
 	return n
 }
 
-// Trap: the store is restored from a backup that is older than the lease, so the plugin would
-// allocate the address to the next caller.
-func TestRestoredStoreLacksLease(t *testing.T) {
-	t.Parallel()
-	for name, restart := range map[string]bool{"while serving": false, "across a restart": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := verifyingNode(t)
-			s := n.Start(t)
-			s.AllocateFor(t, "health")
-			restore := n.BackUpStore(t)
-			held := s.AllocateFor(t, "router")
-			if restart {
-				s.Stop(t)
-			}
-			restore()
-			wantLeaseCount(t, n, 1)
-			if restart {
-				s = n.Start(t)
-				s.WaitConsistent(t) // reacquired at the start
-			}
-			wantAddresses(t, s.AllocateFor(t, "router"), held)
-			wantLeased(t, n, held...)
-			s.WantCounters(t, map[string]int64{"lost": 1, "reacquired": 1})
-		})
-	}
-}
-
 // Trap: in the restored store another container ID has the address of an attachment.
 func TestRestoredStoreConflictingLease(t *testing.T) {
 	t.Parallel()
