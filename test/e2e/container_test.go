@@ -3,9 +3,9 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,21 +14,30 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// containerNode returns a node whose runtime calls the plugin with this ipam object through the sidecar.
-func containerNode(t *testing.T, cniVersion string, ipam func(n *harness.Node) map[string]any) *harness.Node {
+// containerNode returns a node whose runtime calls host-local through the sidecar.
+func containerNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
-	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: cniVersion, Plugin: "delegated-ipam-cni", IPAM: map[string]any{"delegate": ipam(n)}})
-	n.Flags = []string{"--enable-ipv6=false"}
+	writeContainers(t, n, map[string]any{"type": "host-local", "dataDir": n.StoreDir, "ranges": ranges()["ranges"]})
 	return n
 }
 
-// hostLocalIPAM is an ipam object of host-local.
-func hostLocalIPAM(n *harness.Node) map[string]any {
-	return map[string]any{
-		"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}},
-		"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
-	}
+// scriptedContainers returns a node whose runtime calls the scripted plugin through the sidecar.
+func scriptedContainers(t *testing.T, keys map[string]any) (*harness.Node, harness.Scripted) {
+	t.Helper()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "central")
+	ipam := ranges()
+	ipam["type"] = "central"
+	maps.Copy(ipam, keys)
+	writeContainers(t, n, ipam)
+	return n, plugin
+}
+
+func writeContainers(t *testing.T, n *harness.Node, ipam map[string]any) {
+	t.Helper()
+	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "delegated-ipam-cni", IPAM: map[string]any{"delegate": ipam}})
+	n.Flags = []string{"--enable-ipv6=false"}
 }
 
 // container is a container interface of the network "pods".
@@ -87,86 +96,9 @@ func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
 	t.Errorf("the plugin's store has %v; want %s for %v", n.Leases(t), ip, c)
 }
 
-func TestContainer(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
-	s := n.Start(t)
-	router := s.AllocateFor(t, "router")
-	pod, second := container{"0a1b2c3d", "eth0"}, container{"0a1b2c3d", "net1"}
-
-	first := cni(t, s, "add", pod.request())
-	first.WantStatus(t, http.StatusOK)
-	for _, text := range []string{`"gateway":"10.15.0.1"`, `"routes":[{"dst":"0.0.0.0/0"}]`, `"cniVersion":"1.1.0"`} {
-		if !bytes.Contains(first.Body, []byte(text)) {
-			t.Errorf("ADD returned %s; want %s in it", first.Body, text)
-		}
-	}
-	if repeated := cni(t, s, "add", pod.request()); !bytes.Equal(repeated.Body, first.Body) {
-		t.Errorf("the repeated ADD returned %s; want the result of the first one, %s", repeated.Body, first.Body)
-	}
-	ip := addContainer(t, s, pod)[0]
-	wantLease(t, n, ip, pod)
-	wantLease(t, n, addContainer(t, s, second)[0], second)
-	wantLeaseCount(t, n, 3)
-	cni(t, s, "check", pod.request()).WantStatus(t, http.StatusOK)
-
-	delContainer(t, s, pod)
-	delContainer(t, s, pod)
-	delContainer(t, s, container{"unknown", "eth0"})
-	wantNoAttachment(t, s, pod.owner())
-	wantState(t, s, second.owner(), "held")
-	delContainer(t, s, second)
-	wantLeased(t, n, router...)
-	wantLeaseCount(t, n, 1)
-}
-
-// A container that was added without the sidecar is released through it.
-func TestContainerAddedBefore(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
-	s := n.Start(t)
-	pod := container{"before", "eth0"}
-	bareCall(t, n, "ADD", pod)
-	wantLeaseCount(t, n, 1)
-	addContainer(t, s, pod) // as an agent that repeats its ADD at each start
-	wantLeaseCount(t, n, 1)
-	delContainer(t, s, pod)
-	bareCall(t, n, "ADD", pod)
-	delContainer(t, s, pod)
-	wantLeaseCount(t, n, 0)
-}
-
-// bareCall calls host-local as a runtime does without the sidecar.
-func bareCall(t *testing.T, n *harness.Node, verb string, c container) {
-	t.Helper()
-	stdin, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "pods", "type": "cilium-cni", "ipam": hostLocalIPAM(n)})
-	harness.Must(t, err)
-	cmd := exec.Command(filepath.Join(n.BinDir, "host-local"))
-	cmd.Stdin = bytes.NewReader(stdin)
-	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=" + c.ifName, "CNI_NETNS=/var/run/netns/x", "CNI_PATH=" + n.BinDir}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", verb, err, out)
-	}
-}
-
-// After a rollback the plugin itself releases what it added through the sidecar, and the sidecar forgets it.
-func TestContainerRollback(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
-	s := n.Start(t)
-	pod := container{"rolled-back", "eth0"}
-	addContainer(t, s, pod)
-	bareCall(t, n, "DEL", pod)
-	wantLeaseCount(t, n, 0)
-	s.Stop(t)
-	s = n.Start(t)
-	waitReleased(t, s, pod.owner())
-	wantLeaseCount(t, n, 0)
-}
-
 func TestContainerReboot(t *testing.T) {
 	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	n := containerNode(t)
 	s := n.Start(t)
 	router := s.AllocateFor(t, "router")
 	old := container{"old", "eth0"}
@@ -183,7 +115,7 @@ func TestContainerReboot(t *testing.T) {
 // A namespace counts as missing only beside one of a container that was added since the start.
 func TestContainerNamespaceMissing(t *testing.T) {
 	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	n := containerNode(t)
 	namespaces := t.TempDir()
 	add := func(s *harness.Sidecar, c container) {
 		harness.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
@@ -211,22 +143,13 @@ func TestContainerNamespaceMissing(t *testing.T) {
 }
 
 func TestContainerGC(t *testing.T) {
-	for name, gc := range map[string]string{"plugin with GC": "", "plugin without GC": "nothing"} {
+	for name, keys := range map[string]map[string]any{"plugin with GC": nil, "plugin without GC": {"gc": "nothing"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var plugin harness.Scripted
-			n := containerNode(t, "1.1.0", func(n *harness.Node) map[string]any {
-				plugin = n.InstallScripted(t, "central")
-				ipam := ranges()
-				ipam["type"] = "central"
-				if gc != "" {
-					ipam["gc"] = gc
-				}
-				return ipam
-			})
+			n, plugin := scriptedContainers(t, keys)
 			s := n.Start(t)
 			router := s.AllocateFor(t, "router")
-			kept, stale := container{"kept", "eth0"}, container{"stale", "eth0"}
+			kept, stale := container{"kept", "eth0"}, container{"kept", "net1"}
 			ip := addContainer(t, s, kept)
 			addContainer(t, s, stale)
 			cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []map[string]string{{"container-id": kept.id, "ifname": kept.ifName}}}).WantStatus(t, http.StatusOK)
@@ -246,13 +169,7 @@ func TestContainerGC(t *testing.T) {
 // The plugin gets what the runtime passed.
 func TestContainerParameters(t *testing.T) {
 	t.Parallel()
-	var plugin harness.Scripted
-	n := containerNode(t, "1.0.0", func(n *harness.Node) map[string]any {
-		plugin = n.InstallScripted(t, "central")
-		ipam := ranges()
-		ipam["type"] = "central"
-		return ipam
-	})
+	n, plugin := scriptedContainers(t, nil)
 	s := n.Start(t)
 	request := container{"0a1b", "net1"}.request()
 	request["args"] = "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=12345678901234567890"
@@ -280,20 +197,15 @@ func TestContainerParameters(t *testing.T) {
 
 func TestContainerRejected(t *testing.T) {
 	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	n := containerNode(t)
 	s := n.Start(t)
 	pod := container{"pod", "eth0"}
 	addContainer(t, s, pod)
-	forbidden := s.TryAllocate(t, harness.Request{Owner: pod.owner()})
-	forbidden.WantStatus(t, http.StatusForbidden)
-	other := pod.request()
-	other["network"] = "others"
-	unknown := cni(t, s, "add", other)
-	unknown.WantStatus(t, http.StatusNotFound)
-	if reason := string(unknown.Body); !strings.Contains(reason, "[pods]") {
-		t.Errorf("the reason is %q; want the networks that are served", reason)
-	}
+	s.TryAllocate(t, harness.Request{Owner: pod.owner()}).WantStatus(t, http.StatusForbidden)
 	bad := pod.request()
+	bad["network"] = "others"
+	cni(t, s, "add", bad).WantError(t, http.StatusNotFound, "[pods]")
+	bad = pod.request()
 	bad["ifname"] = ".."
 	cni(t, s, "add", bad).WantStatus(t, http.StatusBadRequest)
 	bad["ifname"] = "a/b"
@@ -303,7 +215,7 @@ func TestContainerRejected(t *testing.T) {
 // Only the runtime knows whether a container runs.
 func TestContainerCommands(t *testing.T) {
 	t.Parallel()
-	n := containerNode(t, "1.0.0", hostLocalIPAM)
+	n := containerNode(t)
 	s := n.Start(t)
 	s.AllocateFor(t, "router")
 	pod, other := container{"pod", "eth0"}, container{"other", "eth0"}
@@ -322,13 +234,7 @@ func TestContainerCommands(t *testing.T) {
 
 func TestContainerGCUnreadable(t *testing.T) {
 	t.Parallel()
-	var plugin harness.Scripted
-	n := containerNode(t, "1.1.0", func(n *harness.Node) map[string]any {
-		plugin = n.InstallScripted(t, "central")
-		ipam := ranges()
-		ipam["type"] = "central"
-		return ipam
-	})
+	n, plugin := scriptedContainers(t, nil)
 	s := n.Start(t)
 	router := s.AllocateFor(t, "router")
 	id := s.Attachment(t, "router").ContainerID
