@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,80 +9,19 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// fault is a fault of a node on which the sidecar does not run.
-type fault struct {
-	make  func(t *testing.T, n *harness.Node)
-	flags []string
-	// want are the states and checks of the problems besides "error sidecar", and contains
-	// texts of their messages and remedies.
-	want, contains []string
-}
-
+// Faults of a node on which the sidecar does not run, as doctor reports them.
 func TestDoctorBeforeStart(t *testing.T) {
 	t.Parallel()
-	plugin := func(n *harness.Node) string { return filepath.Join(n.BinDir, "host-local") }
-	conf := func(text string) func(*testing.T, *harness.Node) {
-		return func(t *testing.T, n *harness.Node) { n.WriteConf(t, "05-cilium.conflist", []byte(text)) }
-	}
-	for name, c := range map[string]fault{
-		"no CNI configuration": {
-			make: func(t *testing.T, n *harness.Node) { removeFile(t, filepath.Join(n.ConfDir, "05-cilium.conflist")) },
-			want: []string{"error cni-config"}, contains: []string{"found no such file", "--cni-conf-dir"},
-		},
-		"invalid CNI configuration": {
-			make: conf(`{"name":`), want: []string{"error cni-config"}, contains: []string{"05-cilium.conflist", "unexpected end of JSON"},
-		},
-		"CNI configuration without IPAM": {
-			make: conf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni"}]}`),
-			want: []string{"error cni-config"}, contains: []string{"no plugin of its chain sets ipam.type"},
-		},
-		"unknown network": {
-			flags: []string{"--cni-network=blue"}, want: []string{"error cni-config"}, contains: []string{`"blue"`, `"pods"`},
-		},
-		"GC by the runtime": {
-			make: func(t *testing.T, n *harness.Node) {
-				nw := harness.DualStack()
-				nw.CNIVersion = "1.1.0"
-				n.WriteNetwork(t, "05-cilium", nw)
-			},
-			want: []string{"warning runtime-gc"}, contains: []string{"disableGC", "05-cilium.conflist"},
-		},
-		"missing plugin": {
-			make: func(t *testing.T, n *harness.Node) { removeFile(t, plugin(n)) },
-			want: []string{"error plugin"}, contains: []string{"host-local", "--cni-bin-dir"},
-		},
-		"plugin is not executable": {
-			make: func(t *testing.T, n *harness.Node) {
-				if err := os.Chmod(plugin(n), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			},
-			want: []string{"error plugin"}, contains: []string{"permission denied", "mode 0755"},
-		},
-		"plugin for another processor": {
-			make: func(t *testing.T, n *harness.Node) { changeProcessor(t, plugin(n)) },
-			want: []string{"error plugin"}, contains: []string{"exec format error", "EM_S390", "expected an executable for linux/"},
-		},
-		"plugin without its loader": {
-			make: func(t *testing.T, n *harness.Node) { replaceLoader(t, plugin(n)) },
-			want: []string{"error plugin"}, contains: []string{"the loader", "statically linked"},
-		},
-		"script without its interpreter": {
-			make: func(t *testing.T, n *harness.Node) { n.InstallScript(t, "host-local", "#!/no/such/shell\n") },
-			want: []string{"error plugin"}, contains: []string{"#!/no/such/shell"},
-		},
-		"VERSION fails": {
-			make: func(t *testing.T, n *harness.Node) {
-				n.InstallScript(t, "host-local", "#!/bin/sh\necho it broke >&2\nexit 1\n")
-			},
-			want: []string{"error cni-versions"}, contains: []string{"it broke", "VERSION"},
-		},
-		"unsupported CNI version": {
-			make: func(t *testing.T, n *harness.Node) {
-				n.InstallScript(t, "host-local", "#!/bin/sh\necho '{\"cniVersion\":\"9.0.0\",\"supportedVersions\":[\"9.0.0\"]}'\n")
-			},
-			want: []string{"error cni-versions"}, contains: []string{"9.0.0", "1.1.0"},
-		},
+	for name, c := range map[string]struct {
+		// mount is a shell script for a private mount namespace, with the state directory in $STATE, the
+		// plugin's in $STORE and that of the plugins in $BIN.
+		mount string
+		make  func(t *testing.T, n *harness.Node)
+		flags []string
+		// want are the states and checks of the problems besides "error sidecar", and contains texts of
+		// their messages and remedies.
+		want, contains []string
+	}{
 		"unsafe plugin": {
 			make: func(t *testing.T, n *harness.Node) {
 				n.InstallScripted(t, "whereabouts")
@@ -89,51 +29,16 @@ func TestDoctorBeforeStart(t *testing.T) {
 			},
 			want: []string{"error plugin", "error plugin-files"}, contains: []string{"whereabouts", "(2) its DEL reports success", "--accept-unsafe-plugin", "ipam.configuration_path"},
 		},
-		"missing profile": {
-			flags: []string{"--plugin-profile=/no/such/profile.json"}, want: []string{"error plugin"}, contains: []string{"--plugin-profile", "/no/such/profile.json"},
-		},
-		"own network namespace": {
-			flags: []string{"--cni-netns=/proc/self/ns/net"}, want: []string{"error netns"}, contains: []string{"of this process", "--cni-netns"},
-		},
-		"relative plugin directory": {
-			make: func(t *testing.T, n *harness.Node) {
-				n.StoreDir = "leases"
-				n.WriteNetwork(t, "05-cilium", harness.DualStack())
-			},
-			want: []string{"error plugin-state", "error store"}, contains: []string{"ipam.dataDir", `"leases"`, "absolute"},
-		},
 		"plugin directory in the container": {
 			make: func(t *testing.T, n *harness.Node) {
 				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 				n.StoreDir = "/" + filepath.Base(n.Dir) + "-leases"
-				n.WriteNetwork(t, "05-cilium", harness.DualStack())
 			},
 			want: []string{"error plugin-state"}, contains: []string{"-leases", "the same addresses", "hostPath"},
 		},
-		"world-writable socket": {
-			flags: []string{"--socket-mode=0666"}, want: []string{"warning socket"}, contains: []string{"0666", "--socket-mode=0660"},
-		},
-		"unknown group": {
-			flags: []string{"--socket-group=no-such-group"}, want: []string{"error socket"}, contains: []string{"no-such-group", "--socket-group"},
-		},
 		"world-writable directory": {
-			make: func(t *testing.T, n *harness.Node) {
-				if err := os.Chmod(n.Dir, 0o777); err != nil {
-					t.Fatal(err)
-				}
-			},
+			make: func(t *testing.T, n *harness.Node) { harness.Must(t, os.Chmod(n.Dir, 0o777)) },
 			want: []string{"warning socket"}, contains: []string{"world-writable", "chmod go-w"},
-		},
-		"state directory that Cilium removes": {
-			flags: []string{"--state-dir=/var/run/cilium/delegated-ipam"}, want: []string{"error state-dir"}, contains: []string{"cleanState", "--state-dir"},
-		},
-		"state directory is a link": {
-			make: func(t *testing.T, n *harness.Node) {
-				if err := os.Symlink("/", n.StateDir); err != nil {
-					t.Fatal(err)
-				}
-			},
-			want: []string{"error state-dir"}, contains: []string{"symbolic link"},
 		},
 		"state directory in memory": {
 			flags: []string{"--state-dir=/dev/shm/delegated-ipam-none"}, want: []string{"error state-dir"}, contains: []string{"tmpfs", "a reboot erases it"},
@@ -141,27 +46,114 @@ func TestDoctorBeforeStart(t *testing.T) {
 		"invalid option": {
 			flags: []string{"--verify-interval=-1s"}, want: []string{"error options"}, contains: []string{"--verify-interval", "does not start"},
 		},
-		"file that is not an option": {
-			make: func(t *testing.T, n *harness.Node) {
-				if err := os.WriteFile(filepath.Join(n.ConfDir, "owner"), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+n.ConfDir)
-			},
-			want: []string{"error options", "error options"}, contains: []string{"owner is not an option", "checks that depend on the options were skipped"},
+		"state directory almost full": {
+			mount: `mount -t tmpfs -o size=64k none $STATE`,
+			want:  []string{"error state-dir", "error disk-space"}, contains: []string{"64 KiB", "free space"},
 		},
-		"variable that is not an option": {
-			make: func(_ *testing.T, n *harness.Node) { n.Env = append(n.Env, "DELEGATED_IPAM_OWNER=router") },
-			want: []string{"warning options"}, contains: []string{"DELEGATED_IPAM_OWNER"},
+		"plugin directory almost without inodes": {
+			mount: `mount -t tmpfs -o size=64m,nr_inodes=50 none $STORE`,
+			want:  []string{"error disk-space"}, contains: []string{"inodes are free", "free space"},
+		},
+		"read-only state directory": {
+			mount: `mount --bind $STATE $STATE; mount -o remount,bind,ro $STATE`,
+			want:  []string{"error state-dir"}, contains: []string{"mounted read-only"},
+		},
+		"read-only plugin directory": {
+			mount: `mount --bind $STORE $STORE; mount -o remount,bind,ro $STORE`,
+			want:  []string{"error plugin-state"}, contains: []string{"mounted read-only", "ipam.dataDir"},
+		},
+		"noexec plugins": {
+			mount: `mount --bind $BIN $BIN; mount -o remount,bind,noexec $BIN`,
+			want:  []string{"error plugin"}, contains: []string{"permission denied", "without noexec"},
+		},
+		"no machine ID": {
+			mount: `for id in /etc/machine-id /sys/class/dmi/id/product_uuid; do test ! -e $id || mount --bind /dev/null $id; done`,
+			want:  []string{"warning machine-id"}, contains: []string{"/etc/machine-id"},
+		},
+		"plugin directory from another path": {
+			mount: `mount -t tmpfs none ${STORE%/y}; cd ${STORE%/y}; mkdir x y; mount --bind x y`,
+			make: func(_ *testing.T, n *harness.Node) {
+				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
+				n.StoreDir = filepath.Join(n.StoreDir, "y")
+			},
+			want: []string{"warning plugin-state"}, contains: []string{`"/x"`, "same directory"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := nodeWith(t, harness.DualStack())
+			n := harness.NewNode(t)
+			var under []string
+			if c.mount != "" {
+				under = privateMounts(t, c.mount)
+				n.Env = append(n.Env, "STATE="+n.StateDir, "STORE="+n.StoreDir, "BIN="+n.BinDir)
+				harness.Must(t, os.Mkdir(n.StateDir, 0o700))
+				harness.Must(t, os.Mkdir(n.StoreDir, 0o700))
+			}
 			if c.make != nil {
 				c.make(t, n)
 			}
-			doctorWithOptions(t, n, nil, c.flags...).wantProblems(t, append([]string{"error sidecar"}, c.want...), c.contains...)
+			if name != "unsafe plugin" {
+				n.WriteNetwork(t, "05-cilium", harness.DualStack())
+			}
+			doctorWithOptions(t, n, under, c.flags...).wantProblems(t, append([]string{"error sidecar"}, c.want...), c.contains...)
 		})
 	}
+}
+
+// Without a usable plugin or configuration the sidecar serves and is not ready, and doctor reports the
+// reason. It becomes ready without a restart.
+func TestUnusablePlugin(t *testing.T) {
+	t.Parallel()
+	script := func(lines string) func(*testing.T, *harness.Node) {
+		return func(t *testing.T, n *harness.Node) { n.InstallScript(t, "host-local", "#!/bin/sh\n"+lines) }
+	}
+	conf := func(text string) func(*testing.T, *harness.Node) {
+		return func(t *testing.T, n *harness.Node) { n.WriteConf(t, "05-cilium.conflist", []byte(text)) }
+	}
+	tests := map[string]struct {
+		spoil func(t *testing.T, n *harness.Node)
+		// check is the failed check of doctor. texts must be in its findings, the response and readiness.
+		check string
+		texts []string
+	}{
+		"no configuration":        {func(t *testing.T, n *harness.Node) { emptyDir(t, n.ConfDir) }, "cni-config", []string{"no CNI configuration"}},
+		"truncated configuration": {conf(`{"name": "pods", "plugins": [`), "cni-config", []string{"05-cilium.conflist", "unexpected end of JSON"}},
+		"network without ipam": {
+			conf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni"}]}`), "cni-config", []string{"no plugin of its chain"},
+		},
+		"missing": {removePlugin, "plugin", []string{"host-local", "--cni-bin-dir"}},
+		"not executable": {func(t *testing.T, n *harness.Node) {
+			harness.Must(t, os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644))
+		}, "plugin", []string{"host-local", "permission denied"}},
+		"VERSION fails":         {script("echo 'out of order' >&2\nexit 1\n"), "cni-versions", []string{"host-local", "VERSION", "out of order"}},
+		"no common CNI version": {script("echo '{\"cniVersion\":\"9.0.0\",\"supportedVersions\":[\"9.0.0\"]}'\n"), "cni-versions", []string{"9.0.0", "1.1.0"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeWith(t, harness.IPv4Only())
+			tt.spoil(t, n)
+			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error sidecar", "error " + tt.check}, tt.texts...)
+			s := n.Launch(t)
+			s.WaitServing(t)
+			a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()
+			texts := append(tt.texts, n.ConfDir)
+			a.WantError(t, http.StatusBadGateway, texts...)
+			wantNotReady(t, ready, texts...)
+			wantProbes(t, n, tt.texts[0])
+
+			n.InstallPlugin(t, "host-local")
+			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+			s.WaitReady(t)
+			wantProbes(t, n, "")
+			s.AllocateFor(t, "router")
+			s.WaitConsistent(t)
+			s.Stop(t)
+		})
+	}
+}
+
+func removePlugin(t *testing.T, n *harness.Node) {
+	t.Helper()
+	harness.Must(t, os.Remove(filepath.Join(n.BinDir, "host-local")))
 }

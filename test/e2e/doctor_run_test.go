@@ -1,16 +1,11 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -19,10 +14,7 @@ import (
 type finding struct{ Check, Pool, Address, State, Message, Remedy string }
 
 // diagnosis is the result of `doctor`.
-type diagnosis struct {
-	code  int
-	found []finding
-}
+type diagnosis struct{ found []finding }
 
 // doctorWithOptions runs `doctor` with the options of the node's sidecar, which does not
 // run. The command under precedes the program.
@@ -32,33 +24,26 @@ func doctorWithOptions(t *testing.T, n *harness.Node, under []string, flags ...s
 	return diagnose(t, n, args)
 }
 
-// doctorWithoutOptions runs `doctor` with the socket of the node's sidecar and no other
-// option. The command under precedes the program.
-func doctorWithoutOptions(t *testing.T, n *harness.Node, under ...string) diagnosis {
+// doctorWithoutOptions runs `doctor` for the socket of the node's sidecar with flags only.
+func doctorWithoutOptions(t *testing.T, n *harness.Node, flags ...string) diagnosis {
 	t.Helper()
-	return diagnose(t, n, slices.Concat(under, []string{harness.Binary(t), "doctor", "-o", "json", "-H", n.Socket}))
+	return diagnose(t, n, append([]string{harness.Binary(t), "doctor", "-o", "json"}, flags...))
 }
 
 func diagnose(t *testing.T, n *harness.Node, args []string) diagnosis {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir = n.Dir
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOCOVERDIR=" + os.Getenv("GOCOVERDIR"), "GORACE=atexit_sleep_ms=0"}, n.Env...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Env = n.Dir, append(n.Environment(), "CILIUM_SOCK="+n.Socket)
+	stdout, err := cmd.Output()
+	if cmd.ProcessState == nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
-	d := diagnosis{code: cmd.ProcessState.ExitCode()}
-	if err := json.Unmarshal(stdout.Bytes(), &d.found); err != nil {
-		t.Fatalf("%s printed %q, to stderr %q: %v", cmd, &stdout, &stderr, err)
+	var d diagnosis
+	if err := json.Unmarshal(stdout, &d.found); err != nil {
+		t.Fatalf("%s printed %q: %v", cmd, stdout, err)
 	}
-	if want := exitStatus(d.found); d.code != want {
-		t.Errorf("%s: exit status %d; want %d for its findings: %+v", cmd, d.code, want, d.found)
+	if got, want := cmd.ProcessState.ExitCode(), exitStatus(d.found); got != want {
+		t.Errorf("%s: exit status %d; want %d for its findings: %+v", cmd, got, want, d.found)
 	}
 	return d
 }
@@ -77,14 +62,14 @@ func exitStatus(all []finding) int {
 	return status
 }
 
-// problems returns state and check of each finding that is not ok. Those that depend on the
+// problems returns state, check and address of each finding that is not ok. Those that depend on the
 // machine of the test, on its ID and its temporary directory, are left out unless expected.
 func (d diagnosis) problems(expected ...string) []string {
 	var all []string
 	for _, f := range d.found {
 		ofMachine := slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) && !slices.Contains(expected, f.Check)
 		if f.State != "ok" && !ofMachine {
-			all = append(all, f.State+" "+f.Check)
+			all = append(all, strings.TrimSpace(f.State+" "+f.Check+" "+f.Address))
 		}
 	}
 	return all

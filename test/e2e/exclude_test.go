@@ -52,21 +52,3 @@ func TestExcludeAddresses(t *testing.T) {
 	}
 	wantLeaseCount(t, n, 0)
 }
-
-// A plugin that has nothing but excluded addresses is asked a bounded number of times.
-func TestExcludeEverything(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t, "--exclude-addresses=10.15.0.0/24")
-	s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantError(t, http.StatusBadGateway, "is excluded (--exclude-addresses)", "15 results before it")
-	for _, a := range s.List(t) {
-		if !strings.HasPrefix(a.Owner, "excluded:") || a.State != "held" {
-			t.Errorf("the list has %+v; want excluded addresses only", a)
-		}
-	}
-	wantLeaseCount(t, n, 15)
-	if out := n.Command(t, "release", "--all", "--yes"); out.ExitCode != 0 {
-		t.Errorf("release --all: status %d, %s", out.ExitCode, out.Stderr)
-	}
-	wantLeaseCount(t, n, 0)
-}

@@ -34,17 +34,6 @@ func TestGCByAge(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
-	s.AllocateFor(t, "default/pod")
-	wantCommand(t, n, command{line: "gc --older-than=1h --yes"})
-	wantLeaseCount(t, n, 2)
-	wantCommand(t, n, command{line: "gc --older-than=1ns --yes"})
-	wantLeaseCount(t, n, 0)
-}
-
-func TestGCUnusedForAfterRestart(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
 	s.AllocateFor(t, "router")
 	s.AllocateFor(t, "default/pod")
 	s.Stop(t)
@@ -55,5 +44,8 @@ func TestGCUnusedForAfterRestart(t *testing.T) {
 	wantCommand(t, n, command{line: "gc --unused-for=1ns --yes"})
 	wantNoAttachment(t, s, "router")
 	wantState(t, s, "default/pod", "held")
+	wantCommand(t, n, command{line: "gc --older-than=1h --yes"})
 	wantLeaseCount(t, n, 2)
+	wantCommand(t, n, command{line: "gc --older-than=1ns --yes"})
+	wantLeaseCount(t, n, 0)
 }

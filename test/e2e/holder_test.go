@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,13 +24,4 @@ func TestHolderIsPod(t *testing.T) {
 		doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
 			wantProblems(t, []string{"error sidecar", "error node-lock"}, pod, n.StateDir)
 	})
-}
-
-// A lock file that an earlier version wrote names its holder as before.
-func TestHolderOfEarlierVersion(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t)
-	harness.Must(t, os.WriteFile(filepath.Join(n.StateDir, "lock"), []byte("PID 1 on host worker-1\n"), 0o600))
-	waitForLog(t, n.Launch(t), "another process holds: PID 1 on host worker-1")
 }

@@ -61,14 +61,14 @@ func supportOnly(t *testing.T, plugin harness.Scripted, version string) {
 }
 
 // allocateInBackground sends an allocate and waits until its ADD has started. The returned
-// channel is closed after the response.
-func allocateInBackground(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, owner string) <-chan struct{} {
+// channel has the response, which is empty if there is none.
+func allocateInBackground(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, owner string) <-chan harness.Response {
 	t.Helper()
 	before := plugin.CallCount(t, "ADD")
-	answered := make(chan struct{})
+	answered := make(chan harness.Response, 1)
 	go func() {
-		defer close(answered)
-		_, _ = s.Try(http.MethodPost, "/v1/ipam?owner="+owner)
+		response, _ := s.Try(http.MethodPost, "/v1/ipam?owner="+owner)
+		answered <- response
 	}()
 	plugin.WaitCall(t, "ADD", before)
 	return answered

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -46,26 +47,14 @@ func metricsAddress(t *testing.T, s *harness.Sidecar) string {
 func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
 	t.Helper()
 	a := s.Do(t, http.MethodGet, "/metrics")
-	if a.Status != http.StatusOK {
-		t.Fatalf("the scrape is answered %s", a)
-	}
-	return parseMetrics(t, string(a.Body))
+	a.WantStatus(t, http.StatusOK)
+	return parseMetrics(t, a.Body)
 }
 
-// scrapeTCP returns the metrics from a TCP address.
-func scrapeTCP(t *testing.T, address string) map[string]*dto.MetricFamily {
-	t.Helper()
-	status, body := getTCP(t, address, "/metrics")
-	if status != http.StatusOK {
-		t.Fatalf("the scrape is answered %d %s", status, body)
-	}
-	return parseMetrics(t, body)
-}
-
-func parseMetrics(t *testing.T, text string) map[string]*dto.MetricFamily {
+func parseMetrics(t *testing.T, text []byte) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	harness.Must(t, err)
 	return families
 }
@@ -90,58 +79,114 @@ func sum(families map[string]*dto.MetricFamily, name string, labels ...string) f
 	return total
 }
 
+// wantMetrics waits until a scrape has the values, by "METRIC,LABEL=VALUE,...".
+func wantMetrics(t *testing.T, s *harness.Sidecar, want map[string]float64) {
+	t.Helper()
+	harness.Eventually(t, "the metrics", func() error {
+		seen := scrape(t, s)
+		for series, value := range want {
+			labels := strings.FieldsFunc(series, func(r rune) bool { return r == ',' || r == '=' })
+			name := "delegated_ipam_" + labels[0]
+			if seen[name] == nil {
+				return fmt.Errorf("missing metric %s", name)
+			}
+			if got := sum(seen, name, labels[1:]...); got != value {
+				return fmt.Errorf("%q is %v; want %v, among %v", series, got, value, seen[name])
+			}
+		}
+		return nil
+	})
+}
+
 func TestMetricsOfRequests(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, anyMetricsPort)
-	address := metricsAddress(t, s)
 	s.AllocateFor(t, "router")
 	given := s.Allocate(t, harness.Request{Owner: "health"})
-	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+given.Address.IPv4); a.Status != http.StatusOK {
-		t.Fatal(a)
+	s.Do(t, http.MethodDelete, "/v1/ipam/"+given.Address.IPv4).WantStatus(t, http.StatusOK)
+	s.Do(t, http.MethodDelete, "/v1/ipam/10.15.0.99").WantStatus(t, http.StatusNotFound)
+	s.Do(t, http.MethodPost, "/v1/ipam?owner=x&pool=none").WantStatus(t, http.StatusBadGateway)
+	wantMetrics(t, s, map[string]float64{
+		"ready":                  1,
+		"attachments,state=held": 2,
+		"addresses,family=ipv4":  1,
+		"addresses,family=ipv6":  2,
+		"events_total,action=allocate,family=ipv4,pool=default,outcome=success": 2,
+		"events_total,action=allocate,family=ipv6,pool=default,outcome=success": 2,
+		"events_total,action=allocate,family=ipv4,pool=_other,outcome=rejected": 1,
+		"events_total,action=release,family=ipv4,pool=default,outcome=success":  1,
+		"events_total,action=release,outcome=rejected":                          1,
+		"plugin_calls_total,plugin=host-local,verb=ADD,outcome=success":         2,
+		"plugin_call_duration_seconds,verb=ADD":                                 2,
+		"api_requests_total,code=201":                                           2,
+		"api_requests_total,code=404":                                           1,
+		"api_request_duration_seconds,operation=DELETE /v1/ipam/{ip}":           2,
+		"journal_write_duration_seconds,operation=write":                        5,
+		"journal_failures_total":                                                0,
+		"queue_length":                                                          0,
+		"attachments_lost_total":                                                0,
+		"api_requests_total,operation=_other":                                   0,
+		"pending_release_age_seconds,pool=_other":                               0,
+		"plugin_processes":                                                      0,
+	})
+	seen := parseMetrics(t, getTCP(t, metricsAddress(t, s), "/metrics").Body)
+	if got := sum(seen, "delegated_ipam_attachments"); got != 2 {
+		t.Errorf("by TCP %v attachments are counted; want 2", got)
 	}
-	if a := s.Do(t, http.MethodDelete, "/v1/ipam/10.15.0.99"); a.Status != http.StatusNotFound {
-		t.Fatal(a)
+}
+
+func TestMetricsPluginFailure(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ script, outcome string }{
+		"CNI error": {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
+		"killed":    {`{"killSelf":9}`, "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, plugin := scriptedNode(t, "scripted", nil)
+			s := n.Start(t)
+			plugin.SetScript(t, "ADD", tt.script)
+			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantStatus(t, http.StatusBadGateway)
+			wantMetrics(t, s, map[string]float64{
+				"api_requests_total,code=502":              1,
+				"addresses":                                0,
+				"plugin_calls_total,outcome=" + tt.outcome: 1,
+				"plugin_calls_total,outcome=not-started":   0,
+				"plugin_call_duration_seconds,verb=ADD":    1,
+				"events_total,outcome=failed":              1,
+				"events_total,outcome=rejected":            0,
+			})
+			plugin.ClearScript(t, "ADD")
+			s.AllocateFor(t, "router")
+			wantMetrics(t, s, map[string]float64{"attachments,state=held": 1, "addresses": 1, "ready": 1})
+		})
 	}
-	if a := s.Do(t, http.MethodPost, "/v1/ipam?owner=x&pool=none"); a.Status < 400 {
-		t.Fatal(a)
-	}
-	for where, seen := range map[string]map[string]*dto.MetricFamily{"socket": scrape(t, s), "TCP": scrapeTCP(t, address)} {
-		for _, want := range []struct {
-			value  float64
-			name   string
-			labels []string
-		}{
-			{1, "delegated_ipam_ready", nil},
-			{2, "delegated_ipam_attachments", []string{"pool", "default", "state", "held"}},
-			{1, "delegated_ipam_addresses", []string{"pool", "default", "family", "ipv4"}},
-			{2, "delegated_ipam_addresses", []string{"pool", "default", "family", "ipv6"}},
-			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "default", "outcome", "success"}},
-			{2, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv6", "pool", "default", "outcome", "success"}},
-			{1, "delegated_ipam_events_total", []string{"action", "release", "family", "ipv4", "pool", "default", "outcome", "success"}},
-			{1, "delegated_ipam_events_total", []string{"action", "release", "outcome", "rejected"}},
-			{1, "delegated_ipam_events_total", []string{"action", "allocate", "family", "ipv4", "pool", "_other", "outcome", "rejected"}},
-			{2, "delegated_ipam_plugin_calls_total", []string{"plugin", "host-local", "verb", "ADD", "outcome", "success"}},
-			{2, "delegated_ipam_plugin_call_duration_seconds", []string{"plugin", "host-local", "verb", "ADD"}},
-			{2, "delegated_ipam_api_requests_total", []string{"operation", "POST /v1/ipam", "code", "201"}},
-			{1, "delegated_ipam_api_requests_total", []string{"operation", "DELETE /v1/ipam/{ip}", "code", "200"}},
-			{1, "delegated_ipam_api_requests_total", []string{"operation", "DELETE /v1/ipam/{ip}", "code", "404"}},
-			{2, "delegated_ipam_api_request_duration_seconds", []string{"operation", "DELETE /v1/ipam/{ip}"}},
-			{5, "delegated_ipam_journal_write_duration_seconds", []string{"operation", "write"}},
-			{0, "delegated_ipam_journal_failures_total", nil},
-			{0, "delegated_ipam_queue_length", nil},
-			{0, "delegated_ipam_attachments_lost_total", nil},
-			{0, "delegated_ipam_api_requests_total", []string{"operation", "_other"}},
-		} {
-			if _, ok := seen[want.name]; !ok && want.value != 0 {
-				t.Errorf("%s: there is no %s", where, want.name)
-			} else if got := sum(seen, want.name, want.labels...); got != want.value {
-				t.Errorf("%s: %s%q is %v; want %v", where, want.name, want.labels, got, want.value)
-			}
-		}
-	}
-	// A scrape may start a STATUS, whose process is counted.
-	wantMetrics(t, s, map[[3]string]float64{{"plugin_processes"}: 0})
+}
+
+func TestMetricsLostAndExpired(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.IPv4Only())
+	s := n.Start(t, "--verify-interval=0s", "--ipam-expiration=1ms")
+	s.AllocateFor(t, "router")
+	n.WipeStore(t)
+	n.ResetHistory()
+	s.AllocateFor(t, "router")
+	wantMetrics(t, s, map[string]float64{"attachments_lost_total": 1, "lost_attachments": 0, "attachments,state=held": 1})
+	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
+	wantMetrics(t, s, map[string]float64{
+		"allocations_expired_total": 1, "events_total,action=expire": 1, "attachments": 1, "addresses": 1, "duplicate_addresses_total": 0,
+	})
+	s.Do(t, http.MethodGet, "/v1/none").WantStatus(t, http.StatusNotFound)
+	s.Do(t, http.MethodGet, "/v1/none-either").WantStatus(t, http.StatusNotFound)
+	wantMetrics(t, s, map[string]float64{"api_requests_total,operation=_other": 2})
+	n.ResetHistory()
+	s.Stop(t)
+
+	s = n.Start(t)
+	wantMetrics(t, s, map[string]float64{
+		"attachments,state=held": 1, "addresses": 1, "attachments_lost_total": 0, "allocations_expired_total": 0, "events_total": 0, "ready": 1,
+	})
 }
 
 func TestMetricsPendingRelease(t *testing.T) {
@@ -150,9 +195,7 @@ func TestMetricsPendingRelease(t *testing.T) {
 	s := n.Start(t)
 	ip := s.AllocateFor(t, "router")[0]
 	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
-	if a := s.Do(t, http.MethodDelete, "/v1/ipam/"+ip); a.Status != http.StatusInternalServerError {
-		t.Fatal(a)
-	}
+	s.TryRelease(t, ip).WantStatus(t, http.StatusInternalServerError)
 	seen := scrape(t, s)
 	for name, labels := range map[string][]string{
 		"delegated_ipam_pending_releases":            {"pool", "default"},
@@ -165,25 +208,24 @@ func TestMetricsPendingRelease(t *testing.T) {
 		}
 	}
 	plugin.ClearScript(t, "DEL")
-	harness.Eventually(t, "the release to be counted when it has worked", func() error {
-		seen := scrape(t, s)
-		if sum(seen, "delegated_ipam_pending_releases") != 0 || sum(seen, "delegated_ipam_pending_release_age_seconds") != 0 ||
-			sum(seen, "delegated_ipam_events_total", "action", "cleanup", "outcome", "success") != 1 {
-			return fmt.Errorf("not yet: %v", seen["delegated_ipam_events_total"])
-		}
-		return nil
-	})
+	waitReleased(t, s, "router")
+	wantMetrics(t, s, map[string]float64{"pending_releases": 0, "pending_release_age_seconds": 0, "events_total,action=cleanup,outcome=success": 1})
 }
 
 func TestMetricsDefined(t *testing.T) {
 	t.Parallel()
-	seen := scrape(t, nodeWith(t, harness.DualStack()).Start(t))
+	s := nodeWith(t, harness.DualStack()).Start(t)
+	seen := scrape(t, s)
 	got, err := catalog.Of(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return slices.Collect(maps.Values(seen)), nil
 	}))
 	want, wantErr := catalog.Of(metrics.Definitions())
 	if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("a running sidecar has %+v, %v; docs/reference/metrics.md is generated from %+v, %v", got, err, want, wantErr)
+	}
+	s.Stop(t) // a request is logged after its response
+	if strings.Contains(s.Log(), "/metrics") {
+		t.Errorf("the scrape was logged:\n%s", s.Log())
 	}
 }
 
@@ -193,9 +235,7 @@ func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 	s := n.Start(t, anyMetricsPort)
 	address := metricsAddress(t, s)
 	for _, path := range []string{"/", "/v1/ipam", "/v1/healthz", "/v1/config", "/debug/pprof/"} {
-		if status, body := getTCP(t, address, path); status != http.StatusNotFound {
-			t.Errorf("%s is answered %d %s; want 404", path, status, body)
-		}
+		getTCP(t, address, path).WantError(t, http.StatusNotFound)
 	}
 	if resp, err := http.Post("http://"+address+"/v1/ipam?owner=router", "", http.NoBody); err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("an allocation is answered %v, %v; want 404", resp, err)
@@ -225,36 +265,13 @@ func TestMetricsAccess(t *testing.T) {
 	}
 }
 
-func TestMetricsAddressInUse(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
-	defer l.Close()
-	s := nodeWith(t, harness.IPv4Only()).Launch(t, "--metrics-address="+l.Addr().String())
-	if code := s.Wait(t); code != 1 || !strings.Contains(s.Log(), "--metrics-address "+l.Addr().String()) {
-		t.Errorf("the sidecar ended with %d:\n%s", code, s.Log())
-	}
-}
-
-func TestScrapeNotLogged(t *testing.T) {
-	t.Parallel()
-	s := nodeWith(t, harness.IPv4Only()).Start(t, "--log-level=debug")
-	scrape(t, s)
-	s.Stop(t) // a request is logged after its response
-	if strings.Contains(s.Log(), "/metrics") {
-		t.Errorf("the scrape was logged:\n%s", s.Log())
-	}
-}
-
 // getTCP sends a GET to a TCP address.
-func getTCP(t *testing.T, address, path string) (status int, body string) {
+func getTCP(t *testing.T, address, path string) harness.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
-	harness.Must(t, err)
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := http.Get("http://" + address + path)
 	harness.Must(t, err)
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(resp.Body)
 	harness.Must(t, err)
-	return resp.StatusCode, string(text)
+	return harness.Response{Status: resp.StatusCode, Body: body}
 }

@@ -35,57 +35,21 @@ func wantProbe(t *testing.T, n *harness.Node, kind, failure string) {
 	})
 }
 
-func TestProbesReady(t *testing.T) {
+func TestProbesPluginFails(t *testing.T) {
 	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t)
-	wantProbes(t, n, "")
-}
-
-func TestProbesNotReady(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		spoil   func(t *testing.T, n *harness.Node, plugin harness.Scripted)
-		failure string
-	}{
-		"no CNI configuration": {
-			func(t *testing.T, n *harness.Node, _ harness.Scripted) { emptyDir(t, n.ConfDir) }, "no CNI configuration",
-		},
-		"truncated CNI configuration": {
-			func(t *testing.T, n *harness.Node, _ harness.Scripted) {
-				n.WriteConf(t, "05-cilium.conflist", []byte(`{"name": "pods", "plugins": [`))
-			}, "05-cilium.conflist",
-		},
-		"no plugin": {
-			func(t *testing.T, n *harness.Node, _ harness.Scripted) { emptyDir(t, n.BinDir) }, "failed to find plugin",
-		},
-		"STATUS code 50": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) {
-				plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`)
-			}, "code 50): the datastore is away",
-		},
-		"STATUS code 51": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) {
-				plugin.SetScript(t, "STATUS", `{"error":{"cniVersion":"1.1.0","code":51,"msg":"no address is left"}}`)
-			}, "code 51): no address is left",
-		},
-		"STATUS hangs": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "STATUS", hang) }, "does not respond",
-		},
-		"VERSION hangs": {
-			func(t *testing.T, _ *harness.Node, plugin harness.Scripted) { plugin.SetScript(t, "VERSION", hang) }, "does not respond",
-		},
-	}
-	for name, tt := range tests {
+	for name, tt := range map[string]struct{ verb, script, failure string }{
+		"STATUS code 50": {"STATUS", `{"error":{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}}`, "code 50): the datastore is away"},
+		"VERSION hangs":  {"VERSION", hang, "does not respond"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, plugin := scriptedNode(t, "scripted", nil)
-			tt.spoil(t, n, plugin)
-			n.Launch(t, "--enable-ipv6=false", "--plugin-timeout=10m")
+			plugin.SetScript(t, tt.verb, tt.script)
+			s := n.Launch(t, "--enable-ipv6=false", "--plugin-timeout=10m")
 			wantProbes(t, n, tt.failure)
-			if tt.failure == "does not respond" {
-				plugin.Open(t, "go-on") // or the sidecar would stop only after --plugin-timeout
-			}
+			plugin.ClearScript(t, tt.verb)
+			plugin.Open(t, "go-on")
+			s.WaitReady(t)
 		})
 	}
 }
@@ -124,45 +88,24 @@ func TestProbesWhilePluginHangs(t *testing.T) {
 	}
 }
 
-func TestProbesStateDirMissing(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t)
-	harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
-	wantProbes(t, n, "state directory "+n.StateDir+": no such file")
-	harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir))
-	wantProbes(t, n, "")
-}
-
+// A stop waits for the running plugin call, whose address is held after the next start.
 func TestProbesWhileStopping(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Launch(t, "--enable-ipv6=false")
+	n.Flags = []string{"--enable-ipv6=false", "--plugin-timeout=10m"}
+	s := n.Launch(t)
 	s.WaitReady(t)
 	plugin.SetScript(t, "ADD", hang)
 	answered := allocateInBackground(t, s, plugin, "router")
-	harness.Must(t, syscall.Kill(s.PID(), syscall.SIGTERM))
+	s.Signal(t, syscall.SIGTERM)
 	wantProbes(t, n, "the service is stopping")
 	plugin.Open(t, "go-on")
-	<-answered
+	(<-answered).WantStatus(t, http.StatusCreated)
 	if code := s.Wait(t); code != 0 {
 		t.Errorf("the sidecar ended with status %d; want 0", code)
 	}
 	wantProbe(t, n, "live", n.Socket)
-}
-
-// During a rolling update the new instance waits for the state directory while the old one serves.
-func TestProbesWhileWaiting(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t)
-	waiting := *n
-	waiting.Socket = n.Socket + "2"
-	second := waiting.Launch(t)
-	waitForLog(t, second, "waiting for the state directory")
-	for _, kind := range []string{"startup", "ready", "live"} {
-		wantProbe(t, &waiting, kind, waiting.Socket)
-	}
+	wantState(t, n.Start(t), "router", "held")
 }
 
 func TestProbesInOtherPIDNamespace(t *testing.T) {

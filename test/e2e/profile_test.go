@@ -19,16 +19,6 @@ const customProfile = `{
   "namespace": "any", "unique": true, "sources": ["the operator"]
 }`
 
-func TestStatusProfile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t)
-	wantProfile(t, n, map[string]string{
-		"Profile": "host-local", "verifyBy": "check", "repeatedAdd": "refused", "checkProves": "presence",
-		"unique": "true", "addOutlivesSeconds": "0", "namespace": "any", "CNI version": "1.1.0",
-	})
-}
-
 func TestProfileFile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -58,18 +48,6 @@ func TestProfileFileInvalid(t *testing.T) {
 	held := s.AllocateFor(t, "router")
 	s.WaitReady(t)
 	s.Release(t, held...)
-	s.Stop(t)
-}
-
-func TestProfileFileMissing(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	file := filepath.Join(n.Dir, "profile.json")
-	s := n.Launch(t, "--plugin-profile="+file)
-	s.WaitServing(t)
-	wantNoNewAddress(t, n, s, file, "no such file")
-	writeProfile(t, n, customProfile)
-	s.WaitReady(t)
 	s.Stop(t)
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,32 +63,6 @@ func TestReloadOptions(t *testing.T) {
 	}
 }
 
-func TestReloadInvalidOptions(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	dir := configDir(t, n, map[string]string{"owners": "router"})
-	s := n.Start(t, "--config-dir="+dir)
-	harness.Must(t, os.WriteFile(filepath.Join(dir, "colour"), []byte("red"), 0o644))
-	s.Signal(t, syscall.SIGHUP)
-	waitForLog(t, s, "level=error", filepath.Join(dir, "colour"), "not an option of serve")
-	s.AllocateFor(t, "router")
-}
-
-func TestReloadProfile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	profile := filepath.Join(n.Dir, "profile.json")
-	const valid = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
-		"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
-	harness.Must(t, os.WriteFile(profile, []byte(valid), 0o644))
-	s := n.Start(t, "--plugin-profile="+profile)
-	harness.Must(t, os.WriteFile(profile, []byte(`{`), 0o644))
-	s.Signal(t, syscall.SIGHUP)
-	waitForLog(t, s, "level=error", "--plugin-profile", profile)
-	harness.Must(t, os.WriteFile(profile, []byte(valid), 0o644))
-	s.WaitReady(t)
-}
-
 // A hangup while the sidecar waits for the state directory does not end it either.
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()
@@ -103,32 +76,4 @@ func TestHangupBeforeServing(t *testing.T) {
 	first.Stop(t)
 	second.WaitReady(t)
 	waitForLog(t, second, "SIGHUP")
-}
-
-func TestDumpGoroutines(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	held := s.AllocateFor(t, "router")
-	for dumps := 1; dumps <= 2; dumps++ {
-		s.Signal(t, syscall.SIGUSR1)
-		harness.Eventually(t, "a dump", func() error {
-			if strings.Count(s.Log(), "goroutine 1 [") < dumps {
-				return errors.New(s.Log())
-			}
-			return nil
-		})
-	}
-	wantAddresses(t, s.AllocateFor(t, "router"), held)
-}
-
-func TestAbstractSocket(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	wantStartFailure(t, n.Launch(t, "--socket-path=@delegated-ipam"), "--socket-path", `"@delegated-ipam"`, "abstract")
-	for _, socket := range []string{"@delegated-ipam", "unix://@delegated-ipam"} {
-		if o := n.Command(t, "list", "-H", socket); o.ExitCode == 0 || !strings.Contains(o.Stderr, "abstract") {
-			t.Errorf("list -H %s: exit status %d, %q; want an error about abstract sockets", socket, o.ExitCode, o.Stderr)
-		}
-	}
 }

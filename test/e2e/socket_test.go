@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,10 +20,12 @@ func TestSecondInstanceWaits(t *testing.T) {
 	first := n.Start(t)
 	held := first.AllocateFor(t, "router")
 
-	second := n.Launch(t)
-	waitForLog(t, second, n.StateDir, strconv.Itoa(first.PID()))
-	if !second.Running() {
-		t.Fatalf("the second instance ended:\n%s", second.Log())
+	waiting := *n
+	waiting.Socket += "2"
+	second := waiting.Launch(t)
+	waitForLog(t, second, "waiting for the state directory", n.StateDir, strconv.Itoa(first.PID()))
+	for _, kind := range []string{"startup", "ready", "live"} {
+		wantProbe(t, &waiting, kind, waiting.Socket)
 	}
 	wantAddresses(t, first.AllocateFor(t, "router"), held)
 	first.Stop(t)
@@ -33,75 +33,6 @@ func TestSecondInstanceWaits(t *testing.T) {
 	second.WaitReady(t)
 	wantAddresses(t, second.AllocateFor(t, "router"), held)
 	second.WaitConsistent(t)
-}
-
-func TestSecondSidecarOfNetwork(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	first := n.Start(t)
-
-	second := n.Launch(t, "--state-dir="+n.Dir+"/state2", "--socket-path="+n.Dir+"/ipam2.sock")
-	wantStartFailure(t, second, n.Name, "pods")
-	first.AllocateFor(t, "router")
-}
-
-func TestSocketInUse(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	first := n.Start(t)
-	other := nodeWith(t, harness.DualStack())
-
-	second := other.Launch(t, "--socket-path="+n.Socket)
-	wantStartFailure(t, second, n.Socket)
-	first.AllocateFor(t, "router")
-}
-
-func TestSocketStale(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	s.Kill(t)
-	if info, err := os.Lstat(n.Socket); err != nil || info.Mode().Type() != os.ModeSocket {
-		t.Fatalf("after SIGKILL %s is %v, %v; want the socket left behind", n.Socket, info, err)
-	}
-	s = n.Start(t)
-	s.AllocateFor(t, "router")
-}
-
-func TestSocketPathIsFile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	harness.Must(t, os.WriteFile(n.Socket, []byte("precious"), 0o600))
-	wantStartFailure(t, n.Launch(t), n.Socket)
-	if data, err := os.ReadFile(n.Socket); err != nil || string(data) != "precious" {
-		t.Errorf("the file holds %q, %v; want it untouched", data, err)
-	}
-}
-
-func TestSocketMode(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t, "--socket-mode=0600")
-	info, err := os.Lstat(n.Socket)
-	harness.Must(t, err)
-	if got := info.Mode().Perm(); got != 0o600 {
-		t.Errorf("the socket's mode is %o; want 600", got)
-	}
-}
-
-func TestHostHeader(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	for _, host := range []string{"localhost", "example.invalid:8080", "%2Fvar%2Frun%2Fipam.sock"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/ipam", http.NoBody)
-		harness.Must(t, err)
-		req.Host = host
-		a, err := s.Send(req)
-		if err != nil || a.Status != http.StatusOK {
-			t.Errorf("Host %q was answered %s, %v; want 200", host, a, err)
-		}
-	}
 }
 
 func TestClientDisconnects(t *testing.T) {
@@ -118,18 +49,6 @@ func TestClientDisconnects(t *testing.T) {
 	// Requests continue without their clients, and the stop waits for them.
 	s.Stop(t)
 	n.Start(t).WaitConsistent(t)
-}
-
-func TestStopKeepsLeases(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		held := s.AllocateFor(t, "router")
-		s.Stop(t)
-		wantLeaseCount(t, n, len(held))
-		if _, err := os.Lstat(n.Socket); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("after SIGTERM the socket is still there: %v", err)
-		}
-	})
 }
 
 // allocateAndClose sends an allocate and closes the connection before the response.

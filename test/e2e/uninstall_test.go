@@ -1,13 +1,8 @@
 package e2e
 
 import (
-	"bufio"
-	"errors"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -93,28 +88,6 @@ func TestUninstallRefused(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-// A command that waits removes everything when the sidecar has ended.
-func TestUninstallWaits(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	cmd := exec.Command(harness.Binary(t), uninstall(n)...)
-	stderr, err := cmd.StderrPipe()
-	harness.Must(t, err)
-	harness.Must(t, cmd.Start())
-	output := bufio.NewReader(stderr)
-	line, err := output.ReadString('\n')
-	if err != nil || !strings.Contains(line, "waiting for the end of the sidecar") || !strings.Contains(line, "PID ") {
-		t.Errorf("the command prints %q, %v; want the holder", line, err)
-	}
-	s.Stop(t)
-	rest, err := io.ReadAll(output)
-	if err := errors.Join(err, cmd.Wait()); err != nil {
-		t.Errorf("%v\n%s", err, rest)
-	}
-	wantNothing(t, n)
-}
-
 // A record that the sidecar could not read may name a held address.
 func TestUninstallQuarantined(t *testing.T) {
 	t.Parallel()
@@ -128,43 +101,6 @@ func TestUninstallQuarantined(t *testing.T) {
 	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
 		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
 	}
-	wantNothing(t, n)
-}
-
-// Another process that replaces the state directory by a link gains nothing.
-func TestUninstallStateDirReplaced(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t).Stop(t)
-	moved := n.StateDir + ".moved"
-	harness.Must(t, os.Rename(n.StateDir, moved))
-	harness.Must(t, os.Symlink(moved, n.StateDir))
-	names := func() []string {
-		entries, err := os.ReadDir(moved)
-		harness.Must(t, err)
-		var all []string
-		for _, e := range entries {
-			all = append(all, e.Name())
-		}
-		return all
-	}
-	before := names()
-	wantUninstall(t, n, 1, "symbolic link", n.StateDir)
-	if after := names(); !slices.Equal(before, after) {
-		t.Errorf("the target of the link has %q; want %q", after, before)
-	}
-	harness.Must(t, os.Remove(n.StateDir))
-	harness.Must(t, os.Rename(moved, n.StateDir))
-
-	foreign := filepath.Join(n.StateDir, "notes")
-	harness.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
-	wantUninstall(t, n, 1, "1 files do not belong to delegated-ipam", foreign)
-	wantUninstall(t, n, 1, "not a state directory", "notes")
-	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
-		t.Errorf("the foreign file has %q, %v", content, err)
-	}
-	harness.Must(t, os.Remove(foreign))
-	wantUninstall(t, n, 0)
 	wantNothing(t, n)
 }
 
