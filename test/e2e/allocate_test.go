@@ -9,40 +9,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-func TestAllocateTwice(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		first := s.AllocateFor(t, "router")
-		second := s.AllocateFor(t, "router")
-
-		wantAddresses(t, second, first)
-		wantLeaseCount(t, n, len(first))
-	})
-}
-
-func TestAllocateConcurrently(t *testing.T) {
-	const owners = 50
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		allocated := allocateConcurrently(t, s, owners)
-
-		ownerOf := map[string]int{}
-		families := len(allocated[0])
-		for i, addresses := range allocated {
-			if len(addresses) != families {
-				t.Errorf("owner %d got %q; want %d addresses", i, addresses, families)
-			}
-			for _, ip := range addresses {
-				if other, ok := ownerOf[ip]; ok {
-					t.Errorf("owners %d and %d both got %s", other, i, ip)
-				}
-				ownerOf[ip] = i
-			}
-		}
-		wantLeaseCount(t, n, owners*families)
-	})
-}
-
 func TestAllocateConcurrentlyForOneOwner(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -77,28 +43,6 @@ func TestAllocateSecondFamily(t *testing.T) {
 	}
 }
 
-func TestAllocateWithoutOwner(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		first := s.Allocate(t, harness.Request{}).Addresses()
-		second := s.Allocate(t, harness.Request{}).Addresses()
-
-		wantDisjoint(t, first, second)
-		list := s.List(t)
-		if len(list) != 2 {
-			t.Fatalf("list has %d attachments; want 2: %+v", len(list), list)
-		}
-		for _, a := range list {
-			if a.Owner == "" {
-				t.Errorf("list has an attachment without an owner: %+v", a)
-			}
-		}
-		wantLeaseCount(t, n, len(first)+len(second))
-		s.Release(t, append(first, second...)...)
-		wantLeaseCount(t, n, 0)
-	})
-}
-
 func TestTwoPools(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
@@ -115,17 +59,6 @@ func TestTwoPools(t *testing.T) {
 	}
 	s.Do(t, "DELETE", "/v1/ipam/"+blue.Address.IPv4+"?pool=blue").WantStatus(t, 200)
 	wantLeaseCount(t, n, 1)
-}
-
-func TestSinglePluginConf(t *testing.T) {
-	t.Parallel()
-	nw := harness.DualStack()
-	nw.Single = true
-	n := nodeWith(t, nw)
-	s := n.Start(t)
-	if got := s.AllocateFor(t, "router"); len(got) != 2 {
-		t.Errorf("got %q; want an address of each family", got)
-	}
 }
 
 // allocateConcurrently allocates for that many owners concurrently and returns the addresses

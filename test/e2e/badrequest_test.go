@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -21,28 +20,18 @@ func TestBadRequest(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	held := s.Allocate(t, harness.Request{Owner: "router"})
-	long := strings.Repeat("o", 513)
-	longInBytes := strings.Repeat("%C3%A4", 257) // 257 characters, 514 bytes
+	long := strings.Repeat("%C3%A4", 257) // 257 characters, 514 bytes
 
 	tests := map[string]badRequest{
 		"unknown family":                         {"POST", "/v1/ipam?owner=a&family=ipx", 422, []string{"family in query should be one of [ipv4 ipv6]"}},
-		"restore malformed address":              {"POST", "/v1/ipam/banana?owner=a", 400, nil},
 		"restore address with prefix length":     {"POST", "/v1/ipam/10.15.0.9%2F24?owner=a", 400, nil},
 		"release malformed address":              {"DELETE", "/v1/ipam/10.15.0.256", 400, nil},
 		"allocate unknown pool":                  {"POST", "/v1/ipam?owner=a&pool=red", 502, []string{"red", "default"}},
-		"restore unknown pool":                   {"POST", "/v1/ipam/10.15.0.9?owner=a&pool=red", 500, []string{"red", "default"}},
-		"release unknown pool":                   {"DELETE", "/v1/ipam/10.15.0.9?pool=red", 404, nil},
-		"owner over 512 bytes":                   {"POST", "/v1/ipam?owner=" + long, 422, []string{"owner", "512"}},
-		"owner over 512 bytes in 257 characters": {"POST", "/v1/ipam?owner=" + longInBytes, 422, []string{"owner", "512"}},
+		"owner over 512 bytes in 257 characters": {"POST", "/v1/ipam?owner=" + long, 422, []string{"owner", "512"}},
 		"owner with control character":           {"POST", "/v1/ipam?owner=a%0Ab", 422, []string{"owner"}},
-		"restore owner over 512 bytes":           {"POST", "/v1/ipam/10.15.0.9?owner=" + long, 422, []string{"owner", "512"}},
-		"restore owner with control character":   {"POST", "/v1/ipam/10.15.0.9?owner=a%7Fb", 422, []string{"owner"}},
 		"release unallocated address":            {"DELETE", "/v1/ipam/10.15.0.200", 404, nil},
 		"restore address of another owner":       {"POST", "/v1/ipam/" + held.Address.IPv4 + "?owner=thief", 409, nil},
-		"restore IPv6 address of another owner":  {"POST", "/v1/ipam/" + held.Address.IPv6 + "?owner=thief", 409, nil},
 		"restore second address of a family":     {"POST", "/v1/ipam/10.15.0.77?owner=router", 500, []string{"router", held.Address.IPv4, "10.15.0.77"}},
-		"unknown path":                           {"POST", "/v1/ipams", 404, nil},
-		"unsupported method":                     {"PUT", "/v1/ipam", 405, nil},
 		"unsupported method with address":        {"GET", "/v1/ipam/10.15.0.2", 405, nil},
 	}
 	wantRefusals(t, n, s, tests)
@@ -57,15 +46,6 @@ func TestFamilyDisabled(t *testing.T) {
 		"restore":  {"POST", "/v1/ipam/fd00:15::9?owner=a", 501, nil},
 		"release":  {"DELETE", "/v1/ipam/fd00:15::9", 501, nil},
 	})
-}
-
-func TestFamilyNotInNetwork(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
-	s := n.Start(t)
-	a := s.TryAllocate(t, harness.Request{Owner: "a", Family: "ipv6"})
-	a.WantError(t, http.StatusBadGateway, "ipv6")
 }
 
 // wantRefusals sends each request, and compares the plugin's store and the journal before and

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -69,31 +68,6 @@ func TestLostJournalQueuedDEL(t *testing.T) {
 	wantNoPodGets(t, server, held)
 }
 
-func TestLostJournalNewContainerID(t *testing.T) {
-	t.Parallel()
-	n, server := azureNode(t)
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-	used := containerIDs(t, server)
-	s.Kill(t)
-	n.WipeJournal(t)
-
-	s = n.Start(t)
-	held := s.AllocateFor(t, "router")
-	id := s.Attachment(t, "router").ContainerID
-	wantNoPodGets(t, server, held)
-	now := containerIDs(t, server)
-	if slices.Contains(slices.Collect(maps.Values(used)), now[held[0]]) {
-		t.Errorf("%s is held under the container ID %s, on which a DEL of the lost journal may be queued", held[0], now[held[0]])
-	}
-	for ip, old := range used {
-		if now[ip] != old {
-			t.Errorf("the store has %v; want the leaked lease of %s besides that of %s", now, old, id)
-		}
-	}
-	n.Store = nil // it has a leaked lease
-}
-
 // azureNode returns a node whose plugin queues DELs while its daemon is down.
 func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 	t.Helper()
@@ -108,20 +82,6 @@ func azureNode(t *testing.T) (*harness.Node, harness.Central) {
 		return leases, err
 	}
 	return n, server
-}
-
-// containerIDs returns the sidecar's container IDs in the server's store, by address.
-func containerIDs(t *testing.T, server harness.Central) map[string]string {
-	t.Helper()
-	leases, err := server.Leases(server.Network.Name)
-	harness.Must(t, err)
-	ids := map[string]string{}
-	for _, l := range leases {
-		if strings.HasPrefix(l.ContainerID, "cilium-agent-") {
-			ids[l.IP.String()] = l.ContainerID
-		}
-	}
-	return ids
 }
 
 // A request that fails changes nothing, and the release of one family keeps the other one.

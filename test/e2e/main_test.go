@@ -2,7 +2,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -52,12 +51,6 @@ func scriptedNode(t *testing.T, pluginType string, ipam map[string]any) (*harnes
 	plugin := n.InstallScripted(t, pluginType)
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: pluginType, IPAM: ipam})
 	return n, plugin
-}
-
-// supportOnly makes a plugin support one CNI version only.
-func supportOnly(t *testing.T, plugin harness.Scripted, version string) {
-	t.Helper()
-	plugin.SetScript(t, "VERSION", fmt.Sprintf(`{"versions":[%q]}`, version))
 }
 
 // allocateInBackground sends an allocate and waits until its ADD has started. The returned

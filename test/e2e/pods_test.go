@@ -71,6 +71,14 @@ func TestPodThroughSidecar(t *testing.T) {
 	s.WaitConsistent(t)
 	wantIDs(t, n, "0123abcd")
 
+	// The agent of CFP-45607 repeats the ADD of one container ID at each start (TestSecondStart).
+	s.Stop(t)
+	refused(t, pods, "STATUS", "", `"code": 50`)
+	n.Start(t)
+	if second := call(t, pods, "ADD", "0123abcd"); !bytes.Equal(second, first) {
+		t.Errorf("after a restart ADD returned %s; want %s", second, first)
+	}
+
 	call(t, pods, "DEL", "0123abcd")
 	wantIDs(t, n)
 	call(t, pods, "DEL", "0123abcd")
@@ -112,20 +120,6 @@ exec "$0.real"`)
 	wantLeased(t, n, got.ips...)
 	wantIDs(t, n, "0123abcd")
 	call(t, pods, "STATUS", "")
-}
-
-// The agent of CFP-45607 repeats the ADD of one container ID at each start (TestSecondStart).
-func TestSecondStartThroughSidecar(t *testing.T) {
-	t.Parallel()
-	n, pods := podNode(t)
-	s := n.Start(t)
-	first := call(t, pods, "ADD", "cilium-ingress-node-1")
-	s.Stop(t)
-	refused(t, pods, "STATUS", "", `"code": 50`)
-	n.Start(t)
-	if second := call(t, pods, "ADD", "cilium-ingress-node-1"); !bytes.Equal(second, first) {
-		t.Errorf("the second start got %s; want %s", second, first)
-	}
 }
 
 // What the bare plugin has allocated is released through the sidecar, and the other way round.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -91,32 +90,6 @@ func TestRealDHCPProfileTry(t *testing.T) {
 	}
 }
 
-// A plugin of a type without a profile: the tried fields are right for host-local, and the
-// rest is the careful profile.
-func TestProfileTryUnknownType(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	harness.Must(t, os.Rename(filepath.Join(n.BinDir, "host-local"), filepath.Join(n.BinDir, "my-ipam")))
-	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "my-ipam", IPAM: map[string]any{
-		"dataDir": n.StoreDir, "subnet": "10.15.0.0/24",
-	}})
-	r, out := try(t, n, "my-ipam")
-	if out.ExitCode != 0 || !strings.Contains(out.Stdout, "my-ipam has no profile") {
-		t.Fatalf("exit code %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
-	}
-	for field, want := range map[string]string{
-		"type": "my-ipam", "repeatedAdd": "refused", "verifyBy": "check", "checkProves": "presence",
-		"lost":     "map[codes:[999] message:host-local: Failed to find address added by container]",
-		"requests": "[args.cni.ips CNI_ARGS]", "requestForm": "address", "unique": "true",
-		"addOutlivesSeconds": "240", "store": "remote", "podIdentity": "synthetic", "lookup": "none",
-	} {
-		if got := fmt.Sprint(r.Proposal[field]); got != want {
-			t.Errorf("%s: got %s; want %s", field, got, want)
-		}
-	}
-	wantLeaseCount(t, n, 0)
-}
-
 // interruptingHostLocal sends a signal to its parent during the ADD of the second container ID.
 const interruptingHostLocal = `#!/bin/sh
 case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -%s $PPID ;; esac
@@ -164,31 +137,6 @@ func TestProfileTryKilled(t *testing.T) {
 		}
 	}
 	wantLeaseCount(t, n, 0)
-}
-
-func TestProfileTryRefused(t *testing.T) {
-	t.Parallel()
-	nw := harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
-	n := nodeWith(t, nw)
-	store := n.Store // with pods
-	n.PodsOf(t, nw).Add(t, "pod")
-	n.Store = store
-	for name, c := range map[string]command{
-		"pool is full":  {line: "profile try host-local", code: 1, stderr: "expected an address. Does the pool of network \"pods\" have at least two that are free"},
-		"another type":  {line: "profile try static", code: 1, stderr: `network "pods" has ipam.type "host-local"; expected TYPE to be the ipam.type`},
-		"not found":     {line: "profile try host-local --cni-bin-dir=" + n.ConfDir, code: 1, stderr: "--cni-bin-dir"},
-		"wrong timeout": {line: "profile try host-local --plugin-timeout=0s", code: 2, stderr: "--plugin-timeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for flag, value := range map[string]string{"--cni-conf-dir": n.ConfDir, "--cni-bin-dir": n.BinDir} {
-				if !strings.Contains(c.line, flag) {
-					c.line += " " + flag + "=" + value
-				}
-			}
-			wantCommand(t, n, c)
-		})
-	}
-	wantLeaseCount(t, n, 1)
 }
 
 // The scripted plugin imitates remote ones.

@@ -42,10 +42,8 @@ func restoreBoth(t *testing.T, s *harness.Sidecar, ips ...string) {
 func TestRestoreBothFamilies(t *testing.T) {
 	t.Parallel()
 	for name, plugin := range map[string]struct{ pluginType, convention string }{
-		"host-local, args.cni.ips":      {"host-local", "args.cni.ips"},
-		"host-local, runtimeConfig.ips": {"host-local", "runtimeConfig.ips"},
-		"scripted, args.cni.ips":        {"scripted", "args.cni.ips"},
-		"scripted, runtimeConfig.ips":   {"scripted", "runtimeConfig.ips"},
+		"host-local, args.cni.ips":    {"host-local", "args.cni.ips"},
+		"scripted, runtimeConfig.ips": {"scripted", "runtimeConfig.ips"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

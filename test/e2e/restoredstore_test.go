@@ -80,29 +80,3 @@ func TestRestoredStoreOlderAddress(t *testing.T) {
 	s.Release(t, held)
 	s.WaitConsistent(t)
 }
-
-// Trap: a lease that was released after the backup is leaked until its owner allocates again.
-func TestRestoredStoreLeakedLease(t *testing.T) {
-	t.Parallel()
-	n := verifyingNode(t)
-	s := n.Start(t)
-	released := s.AllocateFor(t, "router")
-	id := s.Attachment(t, "router").ContainerID
-	restore := n.BackUpStore(t)
-	s.Release(t, released...)
-	restore()
-
-	if got := n.Leases(t); len(got) != 1 || got[0].ContainerID != id || s.Attachment(t, "router") != nil {
-		t.Fatalf("the plugin holds %v and the list is %+v; want the lease of %s and no record of it", got, s.List(t), id)
-	}
-	s.AllocateFor(t, "health")
-	s.Stop(t)
-	s = n.Start(t)
-	if got := len(n.Leases(t)); got != 2 {
-		t.Errorf("after a restart the plugin has %d leases; want the leaked one among them", got)
-	}
-
-	// The ADD of the same owner follows a DEL of its container ID.
-	s.AllocateFor(t, "router")
-	s.WaitConsistent(t)
-}

@@ -13,27 +13,20 @@ func TestResultAsInCiliumCNI(t *testing.T) {
 	t.Parallel()
 	const ip4 = `{"address":"10.15.0.7/24","gateway":"10.15.0.1"}`
 	tests := map[string]struct{ ips, rest string }{
-		"one family":                        {ips: ip4},
-		"IPv6 only":                         {ips: `{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
-		"both families":                     {ips: ip4 + `,{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
-		"missing gateway":                   {ips: `{"address":"10.15.0.7/24"},{"address":"fd00:15::7/64"}`},
-		"link-local gateway":                {ips: `{"address":"10.15.0.7/24","gateway":"169.254.1.1"},{"address":"fd00:15::7/64","gateway":"fe80::1"}`},
-		"unspecified gateway":               {ips: `{"address":"10.15.0.7/24","gateway":"0.0.0.0"},{"address":"fd00:15::7/64","gateway":"::"}`},
-		"gateway outside the subnet":        {ips: `{"address":"10.15.0.7/32","gateway":"192.0.2.1"}`},
-		"several addresses of one family":   {ips: ip4 + `,{"address":"10.16.0.8/16"},{"address":"10.17.0.9/16","gateway":"10.17.0.1"}`},
-		"several of both families":          {ips: `{"address":"fd00:15::7/64"},` + ip4 + `,{"address":"fd00:16::8/64","gateway":"fd00:16::1"},{"address":"10.16.0.8/16"}`},
-		"interface with MAC and name":       {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
-		"interface with MAC":                {ips: ip4, rest: `,"interfaces":[{"mac":"02-00-00-00-00-0A"}]`},
-		"interface with name":               {ips: ip4, rest: `,"interfaces":[{"name":"lo"}]`},
-		"interface in sandbox":              {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}]`},
-		"uplink after interface in sandbox": {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"},{"name":"up","mac":"02:00:00:00:00:02"}]`},
-		"two uplinks":                       {ips: ip4, rest: `,"interfaces":[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:02"}]`},
-		"empty interface":                   {ips: ip4, rest: `,"interfaces":[{"name":""},{"name":"b","mac":"02:00:00:00:00:02"}]`},
-		"uplink for both families":          {ips: ip4 + `,{"address":"fd00:15::7/64"}`, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
-		"address without uplink":            {ips: `{"address":"10.15.0.7/24","interface":0}`, rest: `,"interfaces":[{"name":"eth0","sandbox":"/run/netns/a"}]`},
-		"routes and DNS":                    {ips: ip4, rest: `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.15.0.9"}],"dns":{"nameservers":["10.15.0.53"],"search":["example"]}`},
-		"malformed MAC":                     {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"banana"}]`},
-		"unknown uplink":                    {ips: ip4, rest: `,"interfaces":[{"name":"no-such-link"}]`},
+		"both families":                   {ips: ip4 + `,{"address":"fd00:15::7/64","gateway":"fd00:15::1"}`},
+		"link-local gateway":              {ips: `{"address":"10.15.0.7/24","gateway":"169.254.1.1"},{"address":"fd00:15::7/64","gateway":"fe80::1"}`},
+		"unspecified gateway":             {ips: `{"address":"10.15.0.7/24","gateway":"0.0.0.0"},{"address":"fd00:15::7/64","gateway":"::"}`},
+		"gateway outside the subnet":      {ips: `{"address":"10.15.0.7/32","gateway":"192.0.2.1"}`},
+		"several addresses of one family": {ips: ip4 + `,{"address":"10.16.0.8/16"},{"address":"10.17.0.9/16","gateway":"10.17.0.1"}`},
+		"several of both families":        {ips: `{"address":"fd00:15::7/64"},` + ip4 + `,{"address":"fd00:16::8/64","gateway":"fd00:16::1"},{"address":"10.16.0.8/16"}`},
+		"interface with MAC and name":     {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
+		"interface with MAC":              {ips: ip4, rest: `,"interfaces":[{"mac":"02-00-00-00-00-0A"}]`},
+		"interface in sandbox":            {ips: ip4, rest: `,"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/a"}]`},
+		"two uplinks":                     {ips: ip4, rest: `,"interfaces":[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:02"}]`},
+		"uplink for both families":        {ips: ip4 + `,{"address":"fd00:15::7/64"}`, rest: `,"interfaces":[{"name":"eth9","mac":"02:00:00:00:00:01"}]`},
+		"routes and DNS":                  {ips: ip4, rest: `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.15.0.9"}],"dns":{"nameservers":["10.15.0.53"],"search":["example"]}`},
+		"malformed MAC":                   {ips: ip4, rest: `,"interfaces":[{"name":"eth9","mac":"banana"}]`},
+		"unknown uplink":                  {ips: ip4, rest: `,"interfaces":[{"name":"no-such-link"}]`},
 	}
 	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t)
@@ -63,38 +56,6 @@ func TestResultUplinkByName(t *testing.T) {
 		t.Errorf("the master-mac is %q; want %s", got.IPv4.MasterMAC, mac)
 	}
 	s.Release(t, got.Addresses()...)
-}
-
-func TestResultOfEachCNIVersion(t *testing.T) {
-	t.Parallel()
-	const (
-		named = `"ips":[{"version":"4","address":"10.15.0.7/24","gateway":"10.15.0.1"},{"version":"6","address":"fd00:15::7/64"}]`
-		plain = `"ips":[{"address":"10.15.0.7/24","gateway":"10.15.0.1"},{"address":"fd00:15::7/64"}]`
-		rest  = `"routes":[{"dst":"0.0.0.0/0"}],"dns":{"nameservers":["10.15.0.53"]}`
-	)
-	tests := map[string]string{
-		"0.2.0": `"ip4":{"ip":"10.15.0.7/24","gateway":"10.15.0.1","routes":[{"dst":"0.0.0.0/0"}]},"ip6":{"ip":"fd00:15::7/64"},"dns":{"nameservers":["10.15.0.53"]}`,
-		"0.3.0": named + "," + rest,
-		"0.3.1": named + "," + rest,
-		"0.4.0": named + "," + rest,
-		"1.0.0": plain + "," + rest,
-		"1.1.0": plain + "," + rest,
-	}
-	for version, result := range tests {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			n, plugin := scriptedNode(t, "scripted", nil)
-			supportOnly(t, plugin, version)
-			s := n.Start(t)
-			wantSameAsCiliumCNI(t, s, plugin, fmt.Sprintf(`{"cniVersion":%q,%s}`, version, result))
-
-			got := s.Allocate(t, harness.Request{Owner: "again"})
-			wantAddresses(t, got.Addresses(), []string{"10.15.0.7", "fd00:15::7"})
-			if used := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; used != version {
-				t.Errorf("the CNI version in use is %s; want %s", used, version)
-			}
-		})
-	}
 }
 
 // wantSameAsCiliumCNI makes the plugin return a result, compares the response with what
