@@ -61,8 +61,7 @@ func TestTwoPools(t *testing.T) {
 	wantLeaseCount(t, n, 1)
 }
 
-// allocateConcurrently allocates for that many owners concurrently and returns the addresses
-// of each.
+// allocateConcurrently allocates for that many owners concurrently and returns the addresses of each.
 func allocateConcurrently(t *testing.T, s *harness.Sidecar, owners int) [][]string {
 	t.Helper()
 	requests := make([]harness.Request, owners)

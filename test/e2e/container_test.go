@@ -80,11 +80,6 @@ func addContainer(t *testing.T, s *harness.Sidecar, c container) []string {
 	return ips
 }
 
-func delContainer(t *testing.T, s *harness.Sidecar, c container) {
-	t.Helper()
-	cni(t, s, "del", c.request()).WantStatus(t, http.StatusOK)
-}
-
 // wantLease wants the plugin's store to have an address for exactly this container interface.
 func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
 	t.Helper()

@@ -50,10 +50,6 @@ func TestDoctorBeforeStart(t *testing.T) {
 			mount: `mount -t tmpfs -o size=64k none $STATE`,
 			want:  []string{"error state-dir", "error disk-space"}, contains: []string{"64 KiB", "free space"},
 		},
-		"plugin directory almost without inodes": {
-			mount: `mount -t tmpfs -o size=64m,nr_inodes=50 none $STORE`,
-			want:  []string{"error disk-space"}, contains: []string{"inodes are free", "free space"},
-		},
 		"read-only state directory": {
 			mount: `mount --bind $STATE $STATE; mount -o remount,bind,ro $STATE`,
 			want:  []string{"error state-dir"}, contains: []string{"mounted read-only"},
@@ -65,10 +61,6 @@ func TestDoctorBeforeStart(t *testing.T) {
 		"noexec plugins": {
 			mount: `mount --bind $BIN $BIN; mount -o remount,bind,noexec $BIN`,
 			want:  []string{"error plugin"}, contains: []string{"permission denied", "without noexec"},
-		},
-		"no machine ID": {
-			mount: `for id in /etc/machine-id /sys/class/dmi/id/product_uuid; do test ! -e $id || mount --bind /dev/null $id; done`,
-			want:  []string{"warning machine-id"}, contains: []string{"/etc/machine-id"},
 		},
 		"plugin directory from another path": {
 			mount: `mount -t tmpfs none ${STORE%/y}; cd ${STORE%/y}; mkdir x y; mount --bind x y`,

@@ -73,7 +73,7 @@ func TestFixedStatefulSet(t *testing.T) {
 	wantState(t, s, first.owner(), "cooldown")
 	other := container{"other", "eth0"}
 	addContainer(t, s, other)
-	delContainer(t, s, other)
+	cni(t, s, "del", other.request()).WantStatus(t, http.StatusOK)
 
 	want(second, "10.15.0.2")
 	wantLeaseCount(t, n, 1)

@@ -2,31 +2,11 @@ package e2e
 
 import (
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-func TestPluginMoved(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		held := s.AllocateFor(t, "router")
-		released := s.AllocateFor(t, "health")
-		s.Stop(t)
-		moved := filepath.Join(n.Dir, "opt")
-		harness.Must(t, os.Rename(n.BinDir, moved))
-		n.BinDir = moved
-
-		s = n.Start(t, "--verify-interval=0s")
-		wantAddresses(t, s.AllocateFor(t, "router"), held)
-		s.Release(t, released...)
-		wantLeased(t, n, held...)
-		doctorWithoutOptions(t, n).wantProblems(t, nil)
-	})
-}
 
 func TestPluginOfHeldMissing(t *testing.T) {
 	t.Parallel()

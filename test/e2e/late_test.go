@@ -117,8 +117,7 @@ func sendInBackground(t *testing.T, server harness.Central, s *harness.Sidecar, 
 	server.WaitLateCalls(t, 1)
 }
 
-// startCentral starts a sidecar over a central server whose calls may act after their
-// process.
+// startCentral starts a sidecar over a central server whose calls may act after their process.
 func startCentral(t *testing.T, outlivesSeconds int, flags ...string) (*harness.Node, harness.Central, *harness.Sidecar) {
 	t.Helper()
 	n := harness.NewNode(t)

@@ -2,7 +2,6 @@
 package e2e
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -51,18 +50,4 @@ func scriptedNode(t *testing.T, pluginType string, ipam map[string]any) (*harnes
 	plugin := n.InstallScripted(t, pluginType)
 	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: pluginType, IPAM: ipam})
 	return n, plugin
-}
-
-// allocateInBackground sends an allocate and waits until its ADD has started. The returned
-// channel has the response, which is empty if there is none.
-func allocateInBackground(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, owner string) <-chan harness.Response {
-	t.Helper()
-	before := plugin.CallCount(t, "ADD")
-	answered := make(chan harness.Response, 1)
-	go func() {
-		response, _ := s.Try(http.MethodPost, "/v1/ipam?owner="+owner)
-		answered <- response
-	}()
-	plugin.WaitCall(t, "ADD", before)
-	return answered
 }

@@ -31,24 +31,6 @@ func TestProfileFile(t *testing.T) {
 	s.Release(t, held...)
 }
 
-func TestProfileFileInvalid(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	file := writeProfile(t, n, strings.Replace(customProfile, `"type"`, `"colour": "red", "type"`, 1))
-	s := n.Launch(t, "--plugin-profile="+file)
-	s.WaitServing(t)
-	wantNoNewAddress(t, n, s, file, `unknown field "colour"`)
-	if leases := n.Leases(t); len(leases) != 0 {
-		t.Errorf("the plugin has the leases %v; want it not called", leases)
-	}
-
-	writeProfile(t, n, customProfile)
-	held := s.AllocateFor(t, "router")
-	s.WaitReady(t)
-	s.Release(t, held...)
-	s.Stop(t)
-}
-
 func TestRecordedProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -20,19 +20,6 @@ func TestReleaseAll(t *testing.T) {
 	})
 }
 
-func TestSkipReleaseDelay(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t, "--release-delay=1h")
-	ip := s.AllocateFor(t, "router")[0]
-	wantCommand(t, n, command{line: "release " + ip})
-	wantState(t, s, "router", "cooldown")
-	wantCommand(t, n, command{line: "release " + ip, code: 1, stderr: "not allocated"})
-	wantState(t, s, "router", "cooldown")
-	wantCommand(t, n, command{line: "release " + ip + " --skip-release-delay"})
-	wantLeaseCount(t, n, 0)
-}
-
 func TestReleaseAllWithoutConf(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

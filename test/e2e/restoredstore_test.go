@@ -7,9 +7,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// In these tests host-local's store is restored from a backup while the sidecar runs, or within
-// the same boot. Nothing notifies the sidecar, and CHECK proves only that its container ID has
-// any lease.
+// In these tests host-local's store is restored from a backup while the sidecar runs, or within the
+// same boot. Nothing notifies the sidecar, and CHECK proves only that its container ID has any lease.
 
 // verifyingNode returns an IPv4 node whose sidecar verifies at every request.
 func verifyingNode(t *testing.T) *harness.Node {

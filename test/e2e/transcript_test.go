@@ -38,7 +38,7 @@ func TestTranscripts(t *testing.T) {
 	run("restore", "10.15.0.77", "ingress")
 	run("release", "10.15.0.77")
 	run("list")
-	got := normalize(n, s.List(t), strings.TrimSpace(shown.String())+"\n")
+	got := alignColumns(replaceVarying(n, s.List(t), strings.TrimSpace(shown.String())+"\n"))
 
 	text, err := os.ReadFile(transcriptFile)
 	harness.Must(t, err)
@@ -54,11 +54,6 @@ func TestTranscripts(t *testing.T) {
 	if want := string(text[block[4]:block[5]]); got != want {
 		t.Errorf("a real run prints\n%s\nbut %s shows\n%s\n(update: go test ./test/e2e -run Transcripts -update)", got, transcriptFile, want)
 	}
-}
-
-// normalize replaces what differs between runs, and aligns the columns.
-func normalize(n *harness.Node, list []harness.Attachment, text string) string {
-	return alignColumns(replaceVarying(n, list, text))
 }
 
 // replaceVarying replaces the paths and the name of the test's node by usual ones, and

@@ -87,38 +87,3 @@ func TestUninstallRefused(t *testing.T) {
 	wantNothing(t, n)
 	wantLeaseCount(t, n, 0)
 }
-
-// A record that the sidecar could not read may name a held address.
-func TestUninstallQuarantined(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-	id := s.Attachment(t, "router").ContainerID
-	s.Stop(t)
-	n.DamageRecord(t, id)
-	wantUninstall(t, n, 1, "quarantine/ has 1 files", id, "--discard-quarantine")
-	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
-		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
-	}
-	wantNothing(t, n)
-}
-
-// On a node without a sidecar the order release, uninstall succeeds, too.
-func TestUninstallNothingInstalled(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	releases := "release --all --yes --state-dir=" + n.StateDir
-	wantCommand(t, n, command{line: releases, stderr: "has no record"})
-	wantUninstall(t, n, 0, "nothing to remove")
-	wantNothing(t, n)
-
-	// A sidecar that does not run now still has to release.
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-	s.Stop(t)
-	wantCommand(t, n, command{line: releases, code: 1, stderr: "1 records to release; expected none: start the sidecar"})
-	n.Start(t)
-	wantCommand(t, n, command{line: releases})
-	wantLeaseCount(t, n, 0)
-}

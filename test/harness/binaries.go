@@ -13,28 +13,25 @@ import (
 	"testing"
 )
 
+// Environment variables that name what a test needs. Main builds what is not named.
 const (
-	// EnvBinary names the delegated-ipam binary under test. If it is not set, Main builds one.
+	// EnvBinary names the delegated-ipam binary under test.
 	EnvBinary = "DELEGATED_IPAM_TEST_BIN"
-	// EnvPlugins names a directory with the real host-local and static. If it is not set, Main
-	// builds the version that tools/plugins/go.mod pins.
+	// EnvPlugins names a directory with the real plugins, in the version that tools/plugins/go.mod pins.
 	EnvPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-	// EnvOldPlugins names a directory with the host-local of plugins v1.4.0, which supports CNI
-	// versions up to 1.0.0. If it is not set, Main builds it.
+	// EnvOldPlugins names a directory with the host-local of plugins v1.4.0, for CNI versions up to 1.0.0.
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
-	// EnvScripted names the scripted plugin. If it is not set, Main builds it.
+	// EnvScripted names the scripted plugin.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
-	// EnvCNI names the CNI plugin delegated-ipam-cni. If it is not set, Main builds it.
+	// EnvCNI names the CNI plugin delegated-ipam-cni.
 	EnvCNI = "DELEGATED_IPAM_TEST_CNI"
-	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint). If it is
-	// not set, Main builds one.
+	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint).
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
 
-// Main runs a test package whose tests need the binaries: call it from TestMain. It builds the
-// binaries that the environment does not name, and removes them afterwards. It does not return.
+// Main runs a test package whose tests need the binaries: call it from TestMain. It does not return.
 func Main(m *testing.M) {
 	becomeScript()
 	dir, err := os.MkdirTemp("", "dip-bin-")
@@ -63,16 +60,6 @@ func Failpoints(t testing.TB) string {
 	return fromEnv(t, EnvFailpoints)
 }
 
-// moduleRoot returns the directory of the main module.
-func moduleRoot() (string, error) {
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("go list -m %s: %w", module, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 func fromEnv(t testing.TB, name string) string {
 	t.Helper()
 	path := os.Getenv(name)
@@ -88,15 +75,13 @@ type artifact struct {
 	// name is its file name; the name of a directory ends in "/".
 	name string
 	// dir is the directory of the module, relative to the main one, and pkg the package in it.
-	dir, pkg string
-	// tags are build tags, separated by commas.
-	tags string
+	dir, pkg, tags string
 }
 
 func buildMissing(dir string) error {
-	root, err := moduleRoot()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("go list -m %s: %w", module, err)
 	}
 	for _, a := range []artifact{
 		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam", ""},
@@ -106,7 +91,7 @@ func buildMissing(dir string) error {
 		{EnvCNI, "delegated-ipam-cni", ".", "./cmd/delegated-ipam-cni", ""},
 		{EnvFailpoints, "delegated-ipam-failpoints", ".", "./cmd/delegated-ipam", "failpoints"},
 	} {
-		if err := a.build(dir, root); err != nil {
+		if err := a.build(dir, strings.TrimSpace(string(root))); err != nil {
 			return err
 		}
 	}
@@ -135,13 +120,13 @@ func (a artifact) build(dir, root string) error {
 // InstallPlugin puts a real plugin into BinDir.
 func (n *Node) InstallPlugin(t testing.TB, name string) {
 	t.Helper()
-	n.install(t, EnvPlugins, name)
+	n.install(t, filepath.Join(fromEnv(t, EnvPlugins), name))
 }
 
 // InstallOldHostLocal replaces host-local with the one of plugins v1.4.0.
 func (n *Node) InstallOldHostLocal(t testing.TB) {
 	t.Helper()
-	n.install(t, EnvOldPlugins, "host-local")
+	n.install(t, filepath.Join(fromEnv(t, EnvOldPlugins), "host-local"))
 }
 
 // InstallScript puts an executable script into BinDir as a plugin.
@@ -160,46 +145,32 @@ func WriteProgram(t testing.TB, path string, data []byte) {
 	Must(t, err)
 }
 
-// InstallELFScript is InstallScript with an ELF binary that executes the script, because
-// the sidecar prestarts ELF binaries only. In the script $0 is the plugin's path.
-func (n *Node) InstallELFScript(t testing.TB, name, script string) {
-	t.Helper()
-	path := filepath.Join(n.BinDir, name)
-	self, err := os.Executable()
-	if err == nil {
-		err = errors.Join(os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path))
-	}
-	Must(t, err)
-}
-
 // WrapPlugin renames a plugin to NAME.real, installs a script in its place and returns the
 // script's path, which is $0 in the script.
 func (n *Node) WrapPlugin(t testing.TB, name, script string) string {
 	t.Helper()
-	n.renameToReal(t, name)
+	path := filepath.Join(n.BinDir, name)
+	Must(t, os.Rename(path, path+".real"))
 	n.InstallScript(t, name, script)
-	return filepath.Join(n.BinDir, name)
+	return path
 }
 
-// WrapPluginELF is WrapPlugin with InstallELFScript.
+// WrapPluginELF is WrapPlugin with an ELF binary that executes the script, because the sidecar
+// prestarts ELF binaries only.
 func (n *Node) WrapPluginELF(t testing.TB, name, script string) string {
 	t.Helper()
-	n.renameToReal(t, name)
-	n.InstallELFScript(t, name, script)
-	return filepath.Join(n.BinDir, name)
-}
-
-func (n *Node) renameToReal(t testing.TB, name string) {
-	t.Helper()
-	plugin := filepath.Join(n.BinDir, name)
-	Must(t, os.Rename(plugin, plugin+".real"))
+	path := filepath.Join(n.BinDir, name)
+	self, err := os.Executable()
+	Must(t, err)
+	Must(t, errors.Join(os.Rename(path, path+".real"), os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path)))
+	return path
 }
 
 // scriptSuffix is appended to the name of a plugin's binary for the script that it executes.
 const scriptSuffix = ".becomes"
 
-// becomeScript executes the script of a test binary that InstallELFScript has installed as a
-// plugin. It returns without a script.
+// becomeScript executes the script of a test binary that WrapPluginELF has installed as a plugin. It
+// returns without a script.
 func becomeScript() {
 	script, err := os.ReadFile(os.Args[0] + scriptSuffix)
 	if err != nil {
@@ -211,16 +182,11 @@ func becomeScript() {
 }
 
 // install copies a plugin instead of linking it: /opt/cni/bin has regular files.
-func (n *Node) install(t testing.TB, variable, name string) {
-	t.Helper()
-	n.installFile(t, filepath.Join(fromEnv(t, variable), name), name)
-}
-
-func (n *Node) installFile(t testing.TB, from, name string) {
+func (n *Node) install(t testing.TB, from string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	Must(t, err)
-	path := filepath.Join(n.BinDir, name)
+	path := filepath.Join(n.BinDir, filepath.Base(from))
 	WriteProgram(t, path+".new", data)
 	Must(t, os.Rename(path+".new", path))
 }

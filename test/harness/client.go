@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,8 +54,7 @@ func (c Client) Do(t testing.TB, method, path string, header ...string) Response
 	return a
 }
 
-// Try is Do that returns the error. It may be called concurrently; its response is not
-// recorded.
+// Try is Do that returns the error. It may be called concurrently; its response is not recorded.
 func (c Client) Try(method, path string, header ...string) (Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
 	defer cancel()
@@ -73,11 +72,13 @@ func (c Client) Try(method, path string, header ...string) (Response, error) {
 // Send sends a request on a new connection, so that a restart between two requests does not
 // fail the second one.
 func (c Client) Send(req *http.Request) (Response, error) {
+	return send(req, func() (net.Conn, error) { return net.Dial("unix", c.Socket) })
+}
+
+func send(req *http.Request, dial func() (net.Conn, error)) (Response, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", c.Socket)
-		},
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return dial() },
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
@@ -88,41 +89,30 @@ func (c Client) Send(req *http.Request) (Response, error) {
 	return Response{Status: resp.StatusCode, Header: resp.Header, Body: body}, err
 }
 
-// clientHistory is what the clients of a node requested and received, for the oracle.
-// It outlives every sidecar of the node. A nil one records nothing.
+// clientHistory is what the clients of a node requested and received since the last reset, for the
+// oracle. It outlives every sidecar of the node. A nil one records nothing.
 type clientHistory struct {
-	mu      sync.Mutex
-	history *oracle.History
+	current atomic.Pointer[oracle.History]
 }
 
-func newClientHistory() *clientHistory { return &clientHistory{history: oracle.NewHistory()} }
-
-// current returns the history since the last reset.
-func (c *clientHistory) current() *oracle.History {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.history
+func newClientHistory() *clientHistory {
+	c := &clientHistory{}
+	c.current.Store(oracle.NewHistory())
+	return c
 }
 
-func (c *clientHistory) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.history = oracle.NewHistory()
-}
-
-// ResetHistory drops the recorded responses: the test deletes state of the sidecar or of its
-// plugin, or lets other clients than the node's change it, so that earlier responses are no
-// longer binding.
-func (n *Node) ResetHistory() { n.history.reset() }
+// ResetHistory drops the recorded responses: the test deletes state of the sidecar or of its plugin, or
+// lets other clients than the node's change it, so that earlier responses are no longer binding.
+func (n *Node) ResetHistory() { n.history.current.Store(oracle.NewHistory()) }
 
 // requestSent records a request whose response may never be recorded.
 func (c *clientHistory) requestSent(r ipamRequest) {
 	switch {
 	case c == nil:
 	case r.method == http.MethodDelete && r.ip.IsValid():
-		c.current().ReleaseRequested(r.ip)
+		c.current.Load().ReleaseRequested(r.ip)
 	case r.method == http.MethodPost:
-		c.current().Requested(r.owner)
+		c.current.Load().Requested(r.owner)
 	}
 }
 
@@ -131,7 +121,7 @@ func (c *clientHistory) releasedOwner(r ipamRequest) string {
 	if c == nil || r.method != http.MethodDelete {
 		return ""
 	}
-	return c.current().OwnerOf(r.ip)
+	return c.current.Load().OwnerOf(r.ip)
 }
 
 // responseReceived records a response; releasedOwner is the owner in the request. An address with
@@ -140,7 +130,7 @@ func (c *clientHistory) responseReceived(r ipamRequest, releasedOwner string, go
 	if c == nil || r.pool != "" || r.method == http.MethodPost && r.owner == "" {
 		return // another pool may have the same addresses; an empty owner gets a generated name
 	}
-	h := c.current()
+	h := c.current.Load()
 	switch {
 	case r.method == http.MethodDelete && got.Status == http.StatusOK && releasedOwner != "":
 		h.Released(releasedOwner, r.ip)

@@ -57,7 +57,7 @@ func TestClientHistory(t *testing.T) {
 				lease := oracle.Lease{Network: "pods", IP: netip.MustParseAddr("10.15.0.2"), ContainerID: "cilium-agent-router-1"}
 				now = oracle.Snapshot{Stored: []oracle.Lease{lease}, Listed: []oracle.Listed{{Lease: lease, Owner: "router", Claimed: true}}}
 			}
-			found := n.history.current().Check(now)
+			found := n.history.current.Load().Check(now)
 			if tt.want == "" && len(found) > 0 || tt.want != "" && (len(found) == 0 || found[0].Invariant != tt.want) {
 				t.Errorf("found %v; want %q", found, tt.want)
 			}

@@ -21,8 +21,7 @@ const EnvDHCPServer = "DELEGATED_IPAM_TEST_DHCPD"
 // DHCP is a real isc-dhcp-server: two network namespaces connected by a veth pair.
 // StartDaemon starts the dhcp plugin's daemon.
 type DHCP struct {
-	// Client is the name of the client's namespace, and NetNS its path. Its interface is
-	// eth0.
+	// Client is the name of the client's namespace, and NetNS its path. Its interface is eth0.
 	Client, NetNS string
 	// Socket is the plugin's daemonSocketPath.
 	Socket string
@@ -123,19 +122,6 @@ func (d *DHCP) WaitState(t testing.TB, addr netip.Addr, want string) {
 		leases, err := d.readLeases()
 		if err == nil && leases[addr].state != want {
 			err = fmt.Errorf("the binding state is %q", leases[addr].state)
-		}
-		return err
-	})
-}
-
-// WaitReleased waits until the server has no active lease of an address.
-func (d *DHCP) WaitReleased(t testing.TB, ip string) {
-	t.Helper()
-	addr := netip.MustParseAddr(ip)
-	Eventually(t, "the release of "+ip, func() error {
-		leases, err := d.readLeases()
-		if err == nil && leases[addr].state == "active" {
-			err = fmt.Errorf("%s is active for %s", ip, leases[addr].client)
 		}
 		return err
 	})

@@ -165,12 +165,8 @@ func (c Client) Release(t testing.TB, ips ...string) {
 // List returns every attachment of the sidecar.
 func (c Client) List(t testing.TB) []Attachment {
 	t.Helper()
-	a := c.Do(t, http.MethodGet, "/v1/ipam")
-	a.WantStatus(t, http.StatusOK)
-	var all []Attachment
-	if err := json.Unmarshal(a.Body, &all); err != nil {
-		t.Fatalf("%s: %v", a, err)
-	}
+	all, err := c.TryList()
+	Must(t, err)
 	return all
 }
 
@@ -181,8 +177,9 @@ func (c Client) TryList() ([]Attachment, error) {
 		return nil, err
 	}
 	var all []Attachment
-	if err := json.Unmarshal(response.Body, &all); err != nil {
-		return nil, fmt.Errorf("%s: %w", response, err)
+	err = json.Unmarshal(response.Body, &all)
+	if err != nil || response.Status != http.StatusOK {
+		return nil, fmt.Errorf("GET /v1/ipam answered %s: %v", response, err)
 	}
 	return all, nil
 }
@@ -201,12 +198,8 @@ func (c Client) Attachment(t testing.TB, owner string) *Attachment {
 // Leases converts a list into leases for the oracle.
 func Leases(list []Attachment) []oracle.Lease {
 	var all []oracle.Lease
-	for _, a := range list {
-		for _, address := range a.Addresses {
-			all = append(all, oracle.Lease{
-				Network: a.Network, IP: address.IP, ContainerID: a.ContainerID, Interface: a.Interface,
-			})
-		}
+	for _, held := range Held(list) {
+		all = append(all, held.Lease)
 	}
 	return all
 }

@@ -137,8 +137,6 @@ type Network struct {
 	// Socket is that of the sidecar through which pods get their addresses; empty if they get them
 	// from the plugin.
 	Socket string
-	// Single writes a single-plugin *.conf instead of a *.conflist.
-	Single bool
 }
 
 // IPv4Only returns a network with one IPv4 range.
@@ -151,11 +149,14 @@ func DualStack() Network {
 	return Network{Name: "pods", Subnets: []string{"10.15.0.0/24", "fd00:15::/112"}, CNIVersion: "1.0.0"}
 }
 
-// WriteNetwork writes a network into ConfDir atomically, as an installer does. The file
-// name gets the suffix .conf or .conflist.
+// WriteNetwork writes a network into NAME.conflist in ConfDir atomically, as an installer does.
 func (n *Node) WriteNetwork(t testing.TB, name string, nw Network) {
 	t.Helper()
-	n.WriteConf(t, name+nw.suffix(), nw.document(t, n.StoreDir))
+	plugin := map[string]any{"type": "cilium-cni", "ipam": nw.ipam(n.StoreDir)}
+	document := map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "plugins": []any{plugin}}
+	data, err := json.MarshalIndent(document, "", "  ")
+	Must(t, err)
+	n.WriteConf(t, name+".conflist", data)
 }
 
 // WriteConf writes a file with any content into ConfDir atomically.
@@ -166,42 +167,18 @@ func (n *Node) WriteConf(t testing.TB, file string, data []byte) {
 	Must(t, os.Rename(path+".new", path))
 }
 
-func (nw Network) suffix() string {
-	if nw.Single {
-		return ".conf"
-	}
-	return ".conflist"
-}
-
-func (nw Network) document(t testing.TB, dataDir string) []byte {
-	t.Helper()
-	plugin := map[string]any{"type": "cilium-cni", "ipam": nw.ipam(dataDir)}
-	document := map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "plugins": []any{plugin}}
-	if nw.Single {
-		plugin["cniVersion"], plugin["name"] = nw.CNIVersion, nw.Name
-		document = plugin
-	}
-	data, err := json.MarshalIndent(document, "", "  ")
-	Must(t, err)
-	return data
-}
-
 func (nw Network) ipam(dataDir string) map[string]any {
 	section := map[string]any{"type": nw.Plugin}
 	if nw.Plugin == "" {
-		section = hostLocal(dataDir, nw.Subnets)
+		var ranges [][]map[string]string
+		for _, subnet := range nw.Subnets {
+			ranges = append(ranges, []map[string]string{{"subnet": subnet}})
+		}
+		section = map[string]any{"type": "host-local", "dataDir": dataDir, "ranges": ranges}
 	}
 	maps.Copy(section, nw.IPAM)
 	if nw.Socket != "" {
 		section = map[string]any{"type": cniPlugin, "socket": nw.Socket, "delegate": section}
 	}
 	return section
-}
-
-func hostLocal(dataDir string, subnets []string) map[string]any {
-	var ranges [][]map[string]string
-	for _, subnet := range subnets {
-		ranges = append(ranges, []map[string]string{{"subnet": subnet}})
-	}
-	return map[string]any{"type": "host-local", "dataDir": dataDir, "ranges": ranges}
 }

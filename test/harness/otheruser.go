@@ -1,10 +1,8 @@
 package harness
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -20,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User is the peer of a connection as the kernel records it (unix(7), SO_PEERCRED and
-// SO_PEERGROUPS).
+// User is the peer of a connection as the kernel records it (unix(7), SO_PEERCRED and SO_PEERGROUPS).
 type User struct {
 	UID, GID int
 	Groups   []uint32
@@ -34,20 +31,11 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Response {
 		Skipf(t, "only root can connect as another user")
 	}
 	c.history.requestSent(parseRequest(method, path, nil))
-	conn, err := c.DialAs(u)
-	Must(t, err)
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
 	Must(t, err)
-	resp, err := transport.RoundTrip(req)
+	response, err := send(req, func() (net.Conn, error) { return c.DialAs(u) })
 	Must(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	Must(t, err)
-	return Response{Status: resp.StatusCode, Header: resp.Header, Body: body}
+	return response
 }
 
 // DialAs connects to the socket as another user. Only root can do that.
@@ -101,9 +89,7 @@ func RunAsInit(t *testing.T) {
 		LackRight(t, "the test cannot be run as process 1", err)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	only := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
 	out, err := asInit(unshare, self, "-test.v", "-test.count=1", "-test.run="+only)
 	// One that was skipped, or not found, proves nothing.

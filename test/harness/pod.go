@@ -15,9 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// sidecarIDPrefix begins every container ID of the sidecar.
-const sidecarIDPrefix = "cilium-agent-"
-
 // Pods calls a network's plugin for pods as cilium-cni does, besides the sidecar. Its methods
 // may be called concurrently.
 type Pods struct {
@@ -51,7 +48,7 @@ const cniPlugin = "delegated-ipam-cni"
 func (n *Node) PodsThrough(t testing.TB, file string, nw Network) Pods {
 	t.Helper()
 	nw.Socket = n.Socket
-	n.installFile(t, fromEnv(t, EnvCNI), cniPlugin)
+	n.install(t, fromEnv(t, EnvCNI))
 	n.WriteNetwork(t, file, nw)
 	return n.podsOf(t, nw)
 }
@@ -64,11 +61,10 @@ func (n *Node) omitPods() {
 	}
 	n.Store = func() ([]oracle.Lease, error) {
 		leases, err := all()
-		return slices.DeleteFunc(leases, isPodLease), err
+		ofPod := func(l oracle.Lease) bool { return !strings.HasPrefix(l.ContainerID, "cilium-agent-") }
+		return slices.DeleteFunc(leases, ofPod), err
 	}
 }
-
-func isPodLease(l oracle.Lease) bool { return !strings.HasPrefix(l.ContainerID, sidecarIDPrefix) }
 
 // DelegatedBy returns the pods as those of a real plugin that creates their interface and delegates
 // IPAM. conf is its configuration, host the network namespace in which it runs, pod that of its one pod.
@@ -111,9 +107,8 @@ func (p Pods) TryAdd(id string) ([]string, error) {
 // Del runs a DEL for a pod.
 func (p Pods) Del(t testing.TB, id string) {
 	t.Helper()
-	if _, err := p.Call("DEL", id, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Call("DEL", id, nil)
+	Must(t, err)
 }
 
 // Call runs a verb for a pod, with more keys in the configuration, and returns what the plugin prints.
@@ -147,9 +142,8 @@ func (p Pods) Call(verb, id string, keys map[string]any) ([]byte, error) {
 	return out, nil
 }
 
-// NewNetNS creates a network namespace and returns its name, for IP and "ip netns exec";
-// NetNSPath returns its path. It is deleted with the test. Without the right to create
-// one, the test is skipped.
+// NewNetNS creates a network namespace and returns its name, for IP and "ip netns exec"; NetNSPath
+// returns its path. It is deleted with the test. Without the right to create one, the test is skipped.
 func NewNetNS(t testing.TB) string {
 	t.Helper()
 	// Packages are tested concurrently: the name of a new directory is unique on the machine.

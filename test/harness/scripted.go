@@ -19,9 +19,8 @@ type Scripted struct {
 	dir string
 }
 
-// InstallScripted puts the scripted plugin into BinDir under the name of a plugin type,
-// whose quirks it imitates. Node.Store becomes nil: what an entry of its store is keyed by
-// depends on the plugin type.
+// InstallScripted puts the scripted plugin into BinDir under the name of a plugin type, whose quirks it
+// imitates. Node.Store becomes nil: what an entry of its store is keyed by depends on the plugin type.
 func (n *Node) InstallScripted(t testing.TB, pluginType string) Scripted {
 	t.Helper()
 	path := filepath.Join(n.BinDir, pluginType)
@@ -62,10 +61,7 @@ func (s Scripted) ClearOwnerScript(t testing.TB, verb, owner string) {
 
 // scriptFile returns the name of the script of a verb, for one owner or (empty) for all.
 func scriptFile(verb, owner string) string {
-	if owner != "" {
-		owner = "." + owner
-	}
-	return strings.ToLower(verb) + owner + ".json"
+	return strings.TrimSuffix(strings.ToLower(verb)+"."+owner, ".") + ".json"
 }
 
 // Open creates the file that a script's gate or holdStdout waits for.

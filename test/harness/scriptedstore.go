@@ -87,14 +87,6 @@ func (s Scripted) Holds(t testing.TB) []string {
 	return names
 }
 
-// DropLeases removes every lease from the plugin's store.
-func (s Scripted) DropLeases(t testing.TB) {
-	t.Helper()
-	for _, ip := range s.Holds(t) {
-		s.remove(t, filepath.Join("store", ip))
-	}
-}
-
 // Queued returns how many DELs wait for the daemon.
 func (s Scripted) Queued(t testing.TB) int {
 	t.Helper()

@@ -23,9 +23,8 @@ type Sidecar struct {
 // Start runs a sidecar on the node and returns when it is ready. Flags are added to
 // ServeArgs and override them.
 //
-// When the test ends and the sidecar still runs, its list must equal the plugin's store
-// (unless Node.Store is nil), SIGTERM must end it with status 0, and the journal must then
-// equal its last list.
+// When the test ends and the sidecar still runs, its list must equal the plugin's store (unless
+// Node.Store is nil), SIGTERM must end it with status 0, and the journal must then equal its last list.
 func (n *Node) Start(t testing.TB, flags ...string) *Sidecar {
 	t.Helper()
 	s := n.Launch(t, flags...)
@@ -106,7 +105,7 @@ func (s *Sidecar) WaitConsistent(t testing.TB) {
 		}
 		list := s.List(t)
 		errs := []error{oracle.Compare(stored, Leases(list))}
-		for _, v := range s.node.history.current().Check(oracle.Snapshot{Stored: stored, Listed: Held(list)}) {
+		for _, v := range s.node.history.current.Load().Check(oracle.Snapshot{Stored: stored, Listed: Held(list)}) {
 			errs = append(errs, v)
 		}
 		return errors.Join(errs...)
@@ -183,8 +182,7 @@ type CommandResult struct {
 	Stdout, Stderr string
 }
 
-// Command runs the binary with arguments against the node's socket, which CILIUM_SOCK
-// names.
+// Command runs the binary with arguments against the node's socket, which CILIUM_SOCK names.
 func (n *Node) Command(t testing.TB, args ...string) CommandResult {
 	t.Helper()
 	if len(args) > 0 && slices.Contains([]string{"allocate", "restore", "release", "gc"}, args[0]) {

@@ -1,9 +1,7 @@
 package harness
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,11 +13,7 @@ import (
 	"testing"
 )
 
-// podContainerID is the container ID in the leases of LeaseToPod.
-const podContainerID = "pod-sandbox"
-
-// BackUpStore copies host-local's store and returns a function that replaces the store with
-// the copy.
+// BackUpStore copies host-local's store and returns a function that replaces the store with the copy.
 func (n *Node) BackUpStore(t testing.TB) (restore func()) {
 	t.Helper()
 	backup := filepath.Join(t.TempDir(), "store")
@@ -41,7 +35,7 @@ func (n *Node) LeaseToPod(t testing.TB, network, ip string) {
 	t.Helper()
 	n.ResetHistory()
 	dir := filepath.Join(n.StoreDir, network)
-	Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ip), []byte(podContainerID+"\r\neth0"), 0o600)))
+	Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ip), []byte("pod-sandbox\r\neth0"), 0o600)))
 	n.omitPods()
 }
 
@@ -51,13 +45,10 @@ const (
 	MachineIDFile = "/etc/machine-id"
 )
 
-// bindMountScript mounts $1 over $2 and executes the rest of its arguments.
-const bindMountScript = `mount --bind "$1" "$2" && shift 2 && exec "$@"`
-
 // bindMount returns a wrapper for commands that see one file or directory in the place of
 // another; no other process does.
 func bindMount(from, over string) []string {
-	return []string{"unshare", "--mount", "sh", "-c", bindMountScript, "sh", from, over}
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", from, over}
 }
 
 // ReplaceFile makes every sidecar that is started from now on read other content from a
@@ -93,48 +84,6 @@ func (n *Node) Reboot(t testing.TB) {
 		return
 	}
 	Must(t, os.WriteFile(n.replacementOf(BootIDFile), []byte(id), 0o644))
-}
-
-// EditRecords edits every record of a stopped sidecar, such as its deadlines, and updates the
-// checksums (docs/design/state-directory.md, Records).
-func (n *Node) EditRecords(t testing.TB, edit func(record map[string]any)) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", "cilium-agent-*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("records in %s: %q, %v; want one at least", n.StateDir, files, err)
-	}
-	for _, file := range files {
-		if err := editRecord(file, edit); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-	}
-}
-
-func editRecord(file string, edit func(map[string]any)) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	var envelope struct {
-		Version json.Number     `json:"version"`
-		Record  json.RawMessage `json:"record"`
-	}
-	if err := json.Unmarshal(data, &envelope); err != nil {
-		return err
-	}
-	var record map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(envelope.Record))
-	numbers.UseNumber()
-	if err := numbers.Decode(&record); err != nil {
-		return err
-	}
-	edit(record)
-	raw, err := json.Marshal(record)
-	if err != nil {
-		return err
-	}
-	text := fmt.Sprintf("{\"version\":%s,\"sha256\":\"%x\",\"record\":%s}\n", envelope.Version, sha256.Sum256(raw), raw)
-	return os.WriteFile(file, []byte(text), 0o600)
 }
 
 // Snapshot maps the paths of files and directories to their mode and a hash of their content.
@@ -181,8 +130,5 @@ func describe(path string, d fs.DirEntry) (string, error) {
 		return info.Mode().String(), nil
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s %d bytes %x", info.Mode(), len(data), sha256.Sum256(data)), nil
+	return fmt.Sprintf("%s %d bytes %x", info.Mode(), len(data), sha256.Sum256(data)), err
 }

@@ -46,8 +46,7 @@ func (s *Sidecar) RemountState(t testing.TB) {
 	s.inMountNamespace(t, func() error { return unix.Mount(s.node.StateDir, s.node.mountPoint(), "", unix.MS_BIND, "") })
 }
 
-// ListStateMount lists the files at the path of a sidecar's state directory, as the sidecar
-// sees them.
+// ListStateMount lists the files at the path of a sidecar's state directory, as the sidecar sees them.
 func (s *Sidecar) ListStateMount(t testing.TB) []string {
 	t.Helper()
 	var names []string
