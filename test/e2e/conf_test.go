@@ -3,8 +3,11 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -28,6 +31,14 @@ func TestConfChanged(t *testing.T) {
 	wantInSubnet(t, moved[0], "10.17.0.0/24")
 	wantLeased(t, n, moved...)
 	wantLeaseCount(t, n, leases) // the old one is released
+}
+
+// A FIFO before the configuration would block the start.
+func TestConfIsPipe(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	harness.Must(t, unix.Mkfifo(filepath.Join(n.ConfDir, "00-first.conflist"), 0o600))
+	n.Start(t).AllocateFor(t, "router")
 }
 
 // waitForSubnet waits until a new owner gets an address with the prefix: the configuration is

@@ -46,6 +46,20 @@ func TestFixedRequested(t *testing.T) {
 	}
 }
 
+// A plugin that does not read the request returns another address, which is released.
+func TestFixedRequestIgnored(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedContainers(t, map[string]any{"requests": []string{"args.cni.ips"}})
+	s := n.Start(t)
+	r := container{"pod", "eth0"}.request()
+	r["args"] = "IgnoreUnknown=1;IP=10.15.0.77"
+	cni(t, s, "add", r).WantError(t, http.StatusBadGateway, "the container runtime requested 10.15.0.77, plugin returned [10.15.0.2], which was released")
+	if held := plugin.Holds(t); len(held) > 0 {
+		t.Errorf("the plugin holds %v", held)
+	}
+	wantNoAttachment(t, s, "cni/pod/eth0")
+}
+
 // ofPod returns the request for a container of a pod.
 func (c container) ofPod(name string) map[string]any {
 	r := c.request()

@@ -66,6 +66,20 @@ func TestRangeExhausted(t *testing.T) {
 	}
 }
 
+func TestSecondRangeOfSet(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"one set"}, IPAM: map[string]any{
+		"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/30"}, {"subnet": "10.16.0.0/24"}}},
+	}})
+	s := n.Start(t)
+	wantInSubnet(t, s.AllocateFor(t, "router")[0], "10.15.0.0/30")
+	second := s.Allocate(t, harness.Request{Owner: "health"})
+	wantInSubnet(t, second.Address.IPv4, "10.16.0.0/24")
+	if second.IPv4.Gateway != "10.16.0.1" {
+		t.Errorf("the gateway is %s; want that of the second range", second.IPv4.Gateway)
+	}
+}
+
 func TestTwoRangeSetsOfOneFamily(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/24", "10.16.0.0/24"}})

@@ -49,6 +49,19 @@ func TestSTATUSNotCalled(t *testing.T) {
 	}
 }
 
+// Trap: azure ignores a requested address. The other address that it allocates leaks unless it is released.
+func TestAzureRestore(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "azure-ipam", nil)
+	s := n.Start(t, "--enable-ipv6=false")
+	s.TryRestore(t, "10.15.0.77", "router").WantError(t, http.StatusInternalServerError, "10.15.0.77", "10.15.0.2")
+	if plugin.Received(t, "10.15.0.77") || !plugin.Received(t, "K8S_POD_NAME=") {
+		t.Error("the plugin got 10.15.0.77 or no pod; want a pod only")
+	}
+	wantHolds(t, plugin)
+	wantNoAttachment(t, s, "router")
+}
+
 // A plugin built with CNI's library reports an unreachable server with the code of any error.
 func TestOutageIsNoLoss(t *testing.T) {
 	t.Parallel()

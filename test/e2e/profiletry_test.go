@@ -141,6 +141,7 @@ func TestProfileTryImitated(t *testing.T) {
 		pluginType string
 		ipam       map[string]any
 	}{
+		"calico":                  {"calico-ipam", nil},
 		"calico, with a cooldown": {"calico-ipam", cooldown},
 		"azure":                   {"azure-ipam", nil},
 		"whereabouts":             {"whereabouts", nil},

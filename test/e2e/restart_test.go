@@ -33,6 +33,20 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+func TestHealthAllocations(t *testing.T) {
+	t.Parallel()
+	s := nodeWith(t, harness.DualStack()).Start(t)
+	want := map[string]string{}
+	for _, owner := range []string{"router", "health"} {
+		for _, ip := range s.AllocateFor(t, owner) {
+			want[ip] = owner
+		}
+	}
+	if got, wanted := asJSON(t, s.Health(t).IPAM.Allocations), asJSON(t, want); got != wanted {
+		t.Errorf("healthz shows allocations %s; want %s", got, wanted)
+	}
+}
+
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
