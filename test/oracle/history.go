@@ -73,7 +73,7 @@ type History struct {
 	replaced map[netip.Addr]bool
 	// forgotten are the container IDs, by owner, of records that a test destroyed.
 	forgotten map[string]string
-	found     []Violation
+	found     violations
 }
 
 // NewHistory returns a history without responses.
@@ -91,23 +91,18 @@ func (h *History) Allocated(owner string, ips ...netip.Addr) {
 	defer h.mu.Unlock()
 	for _, ip := range ips {
 		if other, ok := h.owners[ip]; ok && other != owner {
-			h.found = append(h.found, Violation{NoDouble, fmt.Sprintf("%s was allocated to %q while %q held it", ip, owner, other)})
+			h.found.add(NoDouble, "%s was allocated to %q while %q held it", ip, owner, other)
 		}
-		h.replace(owner, ip)
+		for other, of := range h.owners {
+			if of == owner && other.Is4() == ip.Is4() {
+				h.replaced[other] = true
+			}
+		}
+		delete(h.replaced, ip)
 		h.owners[ip] = owner
 		delete(h.released[ip], owner)
 	}
 	delete(h.forgotten, owner)
-}
-
-// replace records that an owner got an address in place of any other of the family.
-func (h *History) replace(owner string, ip netip.Addr) {
-	for other, of := range h.owners {
-		if of == owner && other.Is4() == ip.Is4() {
-			h.replaced[other] = true
-		}
-	}
-	delete(h.replaced, ip)
 }
 
 // Requested records a request for an owner's addresses before it is sent. Until its response,
@@ -181,45 +176,51 @@ func (h *History) Addresses(owner string) []netip.Addr {
 	return ips
 }
 
+// violations collects violations.
+type violations []Violation
+
+func (v *violations) add(i Invariant, format string, args ...any) {
+	*v = append(*v, Violation{i, fmt.Sprintf(format, args...)})
+}
+
 // Check returns every violation in a final state.
 func (h *History) Check(f Snapshot) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Concat(h.found, h.leaks(f), doubles(f), h.losses(f), h.reclaimed(f))
-}
-
-func (h *History) leaks(f Snapshot) []Violation {
-	var found []Violation
+	found := slices.Clone(h.found)
 	for _, l := range f.Stored {
 		listed := slices.ContainsFunc(f.Listed, func(a Listed) bool { return a.Lease == l })
 		forgotten := slices.Contains(slices.Collect(maps.Values(h.forgotten)), l.ContainerID)
 		if strings.HasPrefix(l.ContainerID, oursPrefix) && !listed && !forgotten {
-			found = append(found, Violation{NoLeak, fmt.Sprintf("only the plugin's store has %s", l)})
+			found.add(NoLeak, "only the plugin's store has %s", l)
 		}
 	}
-	return found
-}
-
-func doubles(f Snapshot) []Violation {
-	var found []Violation
 	listed := make([]Lease, len(f.Listed))
 	for i, a := range f.Listed {
 		listed[i] = a.Lease
 		for _, l := range f.Stored {
 			if l.Network == a.Network && l.IP == a.IP && l.ContainerID != a.ContainerID {
-				found = append(found, Violation{NoDouble, fmt.Sprintf("the list has %s of %q, the plugin's store has it under %q", a.Lease, a.Owner, l.ContainerID)})
+				found.add(NoDouble, "the list has %s of %q, the plugin's store has it under %q", a.Lease, a.Owner, l.ContainerID)
 			}
+		}
+		if a.Claimed && h.released[a.IP][a.Owner] {
+			found.add(StaysReleased, "%s is claimed by %q, which released it", a.IP, a.Owner)
 		}
 	}
 	for _, err := range append(duplicates("the plugin's store", f.Stored), duplicates("the sidecar's list", listed)...) {
-		found = append(found, Violation{NoDouble, err.Error()})
+		found.add(NoDouble, "%v", err)
 	}
-	return found
+	return append(found, h.losses(f)...)
 }
 
-func (h *History) losses(f Snapshot) []Violation {
-	var found []Violation
-	waiting := h.waiting(f.Orphaned)
+func (h *History) losses(f Snapshot) (found violations) {
+	// Owners of orphaned addresses that have not got others yet.
+	waiting := map[string]bool{}
+	for _, ip := range f.Orphaned {
+		if owner, ok := h.owners[ip]; ok && !h.replaced[ip] {
+			waiting[owner] = true
+		}
+	}
 	for ip, owner := range h.owners {
 		if waiting[owner] || slices.Contains(f.Orphaned, ip) {
 			continue
@@ -227,30 +228,9 @@ func (h *History) losses(f Snapshot) []Violation {
 		i := slices.IndexFunc(f.Listed, func(a Listed) bool { return a.IP == ip && a.Owner == owner && a.Claimed })
 		switch {
 		case i < 0:
-			found = append(found, Violation{NothingLost, fmt.Sprintf("%s of %q is not claimed in the list", ip, owner)})
+			found.add(NothingLost, "%s of %q is not claimed in the list", ip, owner)
 		case !slices.Contains(f.Stored, f.Listed[i].Lease):
-			found = append(found, Violation{NothingLost, fmt.Sprintf("the plugin's store does not have %s of %q", f.Listed[i].Lease, owner)})
-		}
-	}
-	return found
-}
-
-// waiting returns the owners of orphaned addresses that have not got others yet.
-func (h *History) waiting(orphaned []netip.Addr) map[string]bool {
-	owners := map[string]bool{}
-	for _, ip := range orphaned {
-		if owner, ok := h.owners[ip]; ok && !h.replaced[ip] {
-			owners[owner] = true
-		}
-	}
-	return owners
-}
-
-func (h *History) reclaimed(f Snapshot) []Violation {
-	var found []Violation
-	for _, a := range f.Listed {
-		if a.Claimed && h.released[a.IP][a.Owner] {
-			found = append(found, Violation{StaysReleased, fmt.Sprintf("%s is claimed by %q, which released it", a.IP, a.Owner)})
+			found.add(NothingLost, "the plugin's store does not have %s of %q", f.Listed[i].Lease, owner)
 		}
 	}
 	return found
@@ -259,11 +239,10 @@ func (h *History) reclaimed(f Snapshot) []Violation {
 // CheckRetry checks the response to an owner that repeated its request for all families: it must
 // have every address that was held for the owner before.
 func CheckRetry(owner string, before Snapshot, answer []netip.Addr) []Violation {
-	held := slices.DeleteFunc(slices.Clone(before.Listed), func(a Listed) bool { return a.Owner != owner })
-	var found []Violation
-	for _, a := range held {
-		if a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Orphaned, a.IP) {
-			found = append(found, Violation{RetryFinds, fmt.Sprintf("%s was held for %q, which repeated its request and got %v", a.IP, owner, answer)})
+	var found violations
+	for _, a := range before.Listed {
+		if a.Owner == owner && a.Claimed && !slices.Contains(answer, a.IP) && !slices.Contains(before.Orphaned, a.IP) {
+			found.add(RetryFinds, "%s was held for %q, which repeated its request and got %v", a.IP, owner, answer)
 		}
 	}
 	return found

@@ -24,51 +24,27 @@ func HostLocal(dataDir string) ([]Lease, error) {
 // HostLocalAfterKill is HostLocal where host-local may have been killed while it wrote: files
 // without a container ID are not an error, but returned separately.
 func HostLocalAfterKill(dataDir string) (leases []Lease, empty []string, err error) {
-	networks, err := os.ReadDir(dataDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, network := range networks {
-		if !network.IsDir() {
-			continue
+	err = filepath.WalkDir(dataDir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			ip, notAddress := netip.ParseAddr(d.Name())
+			if notAddress != nil {
+				return nil // "lock" and "last_reserved_ip.N" are host-local's own
+			}
+			var data []byte
+			if data, err = os.ReadFile(path); err == nil {
+				l := Lease{Network: filepath.Base(filepath.Dir(path)), IP: ip}
+				l.ContainerID, l.Interface, _ = strings.Cut(strings.TrimSpace(string(data)), "\r\n")
+				if l.ContainerID == "" {
+					empty = append(empty, path)
+				} else {
+					leases = append(leases, l)
+				}
+			}
 		}
-		of, without, err := readNetwork(dataDir, network.Name())
-		if err != nil {
-			return nil, nil, err
-		}
-		leases, empty = append(leases, of...), append(empty, without...)
-	}
-	return leases, empty, nil
-}
-
-func readNetwork(dataDir, network string) (leases []Lease, empty []string, err error) {
-	files, err := os.ReadDir(filepath.Join(dataDir, network))
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, f := range files {
-		ip, err := netip.ParseAddr(f.Name())
-		if err != nil {
-			continue // "lock" and "last_reserved_ip.N" are host-local's own
-		}
-		name := filepath.Join(dataDir, network, f.Name())
-		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // freed since the directory was read
+			return nil // the directory, or freed since its directory was read
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		l := Lease{Network: network, IP: ip}
-		l.ContainerID, l.Interface, _ = strings.Cut(strings.TrimSpace(string(data)), "\r\n")
-		if l.ContainerID == "" {
-			empty = append(empty, name)
-			continue
-		}
-		leases = append(leases, l)
-	}
-	return leases, empty, nil
+		return err
+	})
+	return leases, empty, err
 }

@@ -41,13 +41,22 @@ func Journal(stateDir string) (kept []Attachment, err error) {
 	if err := copyFiles(filepath.Join(scratch, "attachments"), filepath.Join(stateDir, "attachments")); err != nil {
 		return nil, err
 	}
-	loaded, err := load(scratch)
-	for _, r := range loaded.Records {
-		if r.State != record.Tombstone {
-			kept = append(kept, attachmentOf(r))
-		}
+	j, err := journal.Open(scratch, journal.Options{})
+	if err != nil {
+		return nil, err
 	}
-	return kept, err
+	loaded, err := j.Load()
+	for _, r := range loaded.Records {
+		if r.State == record.Tombstone {
+			continue
+		}
+		k := Attachment{ContainerID: r.IDInUse(), Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
+		for _, family := range r.Claims {
+			k.Claims = append(k.Claims, string(family))
+		}
+		kept = append(kept, k)
+	}
+	return kept, errors.Join(err, j.Close())
 }
 
 // copyFiles copies the files of a directory. A running sidecar may remove one meanwhile, so a missing
@@ -57,67 +66,33 @@ func copyFiles(to, from string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = os.Mkdir(to, 0o700)
-	}
+	err = errors.Join(err, os.Mkdir(to, 0o700))
 	for _, e := range entries {
-		if err != nil {
-			return err
-		}
 		if e.IsDir() {
 			continue // no record
 		}
-		var data []byte
-		data, err = os.ReadFile(filepath.Join(from, e.Name()))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
+		data, readErr := os.ReadFile(filepath.Join(from, e.Name()))
+		if !errors.Is(readErr, fs.ErrNotExist) {
+			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, e.Name()), data, 0o600))
 		}
 	}
 	return err
 }
 
-func load(stateDir string) (journal.Loaded, error) {
-	j, err := journal.Open(stateDir, journal.Options{})
-	if err != nil {
-		return journal.Loaded{}, err
-	}
-	loaded, err := j.Load()
-	return loaded, errors.Join(err, j.Close())
-}
-
-func attachmentOf(r record.Record) Attachment {
-	k := Attachment{ContainerID: r.IDInUse(), Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}
-	for _, family := range r.Claims {
-		k.Claims = append(k.Claims, string(family))
-	}
-	return k
-}
-
 // CompareAttachments returns nil if the journal on disk and the sidecar's list have the same attachments.
 // Otherwise the error names each one that only one of them has in that form.
 func CompareAttachments(onDisk, listed []Attachment) error {
-	disk, list := describe(onDisk), describe(listed)
+	return errors.Join(
+		missing("only the journal has %s", onDisk, listed), missing("the journal does not have %s", listed, onDisk))
+}
+
+// missing returns an error for each element that another list lacks in that form.
+func missing[E fmt.Stringer](format string, all, from []E) error {
 	var errs []error
-	for _, text := range disk {
-		if !slices.Contains(list, text) {
-			errs = append(errs, fmt.Errorf("only the journal has %s", text))
-		}
-	}
-	for _, text := range list {
-		if !slices.Contains(disk, text) {
-			errs = append(errs, fmt.Errorf("the journal does not have %s", text))
+	for _, e := range all {
+		if !slices.ContainsFunc(from, func(f E) bool { return f.String() == e.String() }) {
+			errs = append(errs, fmt.Errorf(format, e))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func describe(all []Attachment) []string {
-	out := make([]string, len(all))
-	for i, k := range all {
-		out[i] = k.String()
-	}
-	return out
 }

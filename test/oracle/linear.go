@@ -67,15 +67,15 @@ func CheckOps(ops []Op) []Violation {
 			byAddr[ip] = append(byAddr[ip], o)
 		}
 	}
-	var found []Violation
+	var found violations
 	for _, ip := range slices.SortedFunc(maps.Keys(byAddr), netip.Addr.Compare) {
 		if err := linearizable(addressState{}, byAddr[ip]); err != nil {
-			found = append(found, Violation{NoDouble, fmt.Sprintf("no order gives %s to one owner at a time: %v", ip, err)})
+			found.add(NoDouble, "no order gives %s to one owner at a time: %v", ip, err)
 		}
 	}
 	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
 		if err := linearizable(ownerState{}, byOwner[owner]); err != nil {
-			found = append(found, Violation{Linearizable, fmt.Sprintf("no order explains the responses to %q: %v", owner, err)})
+			found.add(Linearizable, "no order explains the responses to %q: %v", owner, err)
 		}
 	}
 	return found
@@ -173,7 +173,7 @@ func (a ownerState) after(o Op) []any {
 func (a ownerState) mayRefuse(o Op) bool {
 	switch o.Verb {
 	case Restore:
-		return !a.exists || a.ips[family(o.IPs[0])] != o.IPs[0]
+		return !a.exists || a.ips[Family(o.IPs[0])] != o.IPs[0]
 	case Release:
 		return !a.claims(o.IPs[0])
 	default:
@@ -182,14 +182,14 @@ func (a ownerState) mayRefuse(o Op) bool {
 }
 
 func (a ownerState) claims(ip netip.Addr) bool {
-	return a.claimed[family(ip)] && a.ips[family(ip)] == ip
+	return a.claimed[Family(ip)] && a.ips[Family(ip)] == ip
 }
 
 // claim returns the attachment with addresses claimed, if it can have them.
 func (a ownerState) claim(ips []netip.Addr) []any {
 	a.exists = true
 	for _, ip := range ips {
-		f := family(ip)
+		f := Family(ip)
 		if a.ips[f].IsValid() && a.ips[f] != ip {
 			return nil
 		}
@@ -203,7 +203,7 @@ func (a ownerState) release(ip netip.Addr) []any {
 	if !a.claims(ip) {
 		return nil
 	}
-	a.claimed[family(ip)] = false
+	a.claimed[Family(ip)] = false
 	if a.claimed == [2]bool{} {
 		a = ownerState{}
 	}
@@ -217,8 +217,8 @@ func unchangedIf(possible bool, s specState) []any {
 	return []any{s}
 }
 
-// family returns 0 for an IPv4 address and 1 for an IPv6 address.
-func family(ip netip.Addr) int {
+// Family returns 0 for an IPv4 address and 1 for an IPv6 address.
+func Family(ip netip.Addr) int {
 	if ip.Is4() {
 		return 0
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // Lease is an allocated address, as the plugin's store or the sidecar's list has it.
@@ -24,20 +23,9 @@ type Lease struct {
 // once. Otherwise the error names every lease that only one of them has, or that is twice in
 // one.
 func Compare(plugin, listed []Lease) error {
-	var errs []error
-	errs = append(errs, duplicates("the plugin's store", plugin)...)
-	errs = append(errs, duplicates("the sidecar's list", listed)...)
-	for _, l := range plugin {
-		if !slices.Contains(listed, l) {
-			errs = append(errs, fmt.Errorf("only the plugin's store has %s", l))
-		}
-	}
-	for _, l := range listed {
-		if !slices.Contains(plugin, l) {
-			errs = append(errs, fmt.Errorf("only the sidecar's list has %s", l))
-		}
-	}
-	return errors.Join(errs...)
+	errs := append(duplicates("the plugin's store", plugin), duplicates("the sidecar's list", listed)...)
+	return errors.Join(append(errs,
+		missing("only the plugin's store has %s", plugin, listed), missing("only the sidecar's list has %s", listed, plugin))...)
 }
 
 // String describes the lease in an error.

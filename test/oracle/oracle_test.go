@@ -1,6 +1,7 @@
 package oracle_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -29,61 +30,46 @@ func TestCompare(t *testing.T) {
 		"address twice":  {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, stolen}, want: []string{"the sidecar's list has an address twice"}},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			err := oracle.Compare(tt.plugin, tt.listed)
-			if len(tt.want) == 0 {
-				if err != nil {
-					t.Fatalf("got %v; want agreement", err)
-				}
-				return
-			}
-			if err == nil {
-				t.Fatalf("got agreement; want an error with %q", tt.want)
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("got %v; want it to contain %q", err, want)
-				}
-			}
-		})
+		wantError(t, name, oracle.Compare(tt.plugin, tt.listed), tt.want)
+	}
+}
+
+// wantError wants an error with each text, or none without a text.
+func wantError(t *testing.T, name string, err error, want []string) {
+	t.Helper()
+	if (err == nil) != (len(want) == 0) {
+		t.Errorf("%s: got %v; want an error with %q", name, err, want)
+	}
+	for _, text := range want {
+		if err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: got %v; want it to contain %q", name, err, text)
+		}
 	}
 }
 
 func TestHostLocal(t *testing.T) {
 	dir := t.TempDir()
+	if got, err := oracle.HostLocal(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v; want no lease of a missing directory and no error", got, err)
+	}
 	write(t, dir, "10.0.0.2", "a\r\neth0")
 	write(t, dir, "fd00::2", "b\r\neth0")
 	write(t, dir, "last_reserved_ip.0", "10.0.0.2")
 	write(t, dir, "lock", "")
-
+	want := []oracle.Lease{lease("10.0.0.2", "a"), lease("fd00::2", "b")}
 	got, err := oracle.HostLocal(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := oracle.Compare(got, []oracle.Lease{lease("10.0.0.2", "a"), lease("fd00::2", "b")}); err != nil {
+	if err := errors.Join(err, oracle.Compare(got, want)); err != nil {
 		t.Error(err)
 	}
-}
 
-func TestHostLocalWithoutDir(t *testing.T) {
-	got, err := oracle.HostLocal(filepath.Join(t.TempDir(), "none"))
-	if err != nil || len(got) != 0 {
-		t.Errorf("got %v, %v; want no lease and no error", got, err)
+	write(t, dir, "10.0.0.3", "")
+	_, err = oracle.HostLocal(dir)
+	wantError(t, "empty file", err, []string{"10.0.0.3"})
+	got, empty, err := oracle.HostLocalAfterKill(dir)
+	if err != nil || len(empty) != 1 || !strings.HasSuffix(empty[0], "/10.0.0.3") {
+		t.Errorf("got the empty files %q, %v; want that of 10.0.0.3", empty, err)
 	}
-}
-
-func TestHostLocalEmptyFile(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, "10.0.0.2", "")
-	if _, err := oracle.HostLocal(dir); err == nil || !strings.Contains(err.Error(), "10.0.0.2") {
-		t.Errorf("got %v; want an error that names the file", err)
-	}
-	write(t, dir, "10.0.0.3", "a\r\neth0")
-	leases, empty, err := oracle.HostLocalAfterKill(dir)
-	if err != nil || len(empty) != 1 || !strings.HasSuffix(empty[0], "/10.0.0.2") {
-		t.Errorf("got the empty files %q, %v; want that of 10.0.0.2", empty, err)
-	}
-	if err := oracle.Compare(leases, []oracle.Lease{lease("10.0.0.3", "a")}); err != nil {
+	if err := oracle.Compare(got, want); err != nil {
 		t.Error(err)
 	}
 }
@@ -91,10 +77,7 @@ func TestHostLocalEmptyFile(t *testing.T) {
 func write(t *testing.T, dir, name, data string) {
 	t.Helper()
 	network := filepath.Join(dir, "pods")
-	if err := os.MkdirAll(network, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(network, name), []byte(data), 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(network, 0o700), os.WriteFile(filepath.Join(network, name), []byte(data), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
