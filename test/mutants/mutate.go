@@ -38,8 +38,7 @@ var operators = map[token.Token]string{
 	token.ADD: "-", token.SUB: "+",
 }
 
-// mutantsOf returns every mutant of the package in a directory and those below it, tests left out,
-// in the order of the text.
+// mutantsOf returns every mutant of the packages in and below a directory, in the order of the text.
 func mutantsOf(directory string) ([]mutant, error) {
 	var all []mutant
 	err := filepath.WalkDir(directory, func(path string, d fs.DirEntry, err error) error {
@@ -86,11 +85,11 @@ func (c *collector) node(n ast.Node) bool {
 	case *ast.IfStmt:
 		c.negate(n.Cond)
 	case *ast.ForStmt:
-		if n.Cond != nil {
-			c.negate(n.Cond)
-		}
+		c.negate(n.Cond)
 	case *ast.BinaryExpr:
-		if text, ok := operators[n.Op]; ok && !hasString(n) {
+		// Strings cannot be subtracted.
+		text, ok := operators[n.Op]
+		if ok && !(n.Op == token.ADD && (isString(n.X) || isString(n.Y))) {
 			c.replace(n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), text, fmt.Sprintf("%s becomes %s", n.Op, text))
 		}
 	case *ast.ExprStmt, *ast.IncDecStmt, *ast.SendStmt, *ast.DeferStmt:
@@ -106,7 +105,9 @@ func (c *collector) node(n ast.Node) bool {
 }
 
 func (c *collector) negate(cond ast.Expr) {
-	c.replace(cond.Pos(), cond.End(), "!("+c.text(cond)+")", "negate "+c.text(cond))
+	if cond != nil {
+		c.replace(cond.Pos(), cond.End(), "!("+c.text(cond)+")", "negate "+c.text(cond))
+	}
 }
 
 // dropError returns nil in place of an error that is the last result.
@@ -115,10 +116,9 @@ func (c *collector) dropError(n *ast.ReturnStmt) {
 		return
 	}
 	last := n.Results[len(n.Results)-1]
-	if id, ok := last.(*ast.Ident); ok && id.Name != "err" && !strings.HasPrefix(id.Name, "Err") {
-		return // no error by its name; what is one and called otherwise is left out
-	}
-	if text := c.text(last); strings.Contains(strings.ToLower(text), "err") {
+	id, ok := last.(*ast.Ident)
+	named := !ok || id.Name == "err" || strings.HasPrefix(id.Name, "Err") // others are left out
+	if text := c.text(last); named && strings.Contains(strings.ToLower(text), "err") {
 		c.replace(last.Pos(), last.End(), "nil", "return nil instead of "+text)
 	}
 }
@@ -133,12 +133,7 @@ func (c *collector) text(n ast.Node) string {
 	return string(c.source[c.set.Position(n.Pos()).Offset:c.set.Position(n.End()).Offset])
 }
 
-// hasString reports whether a string literal is an operand: strings cannot be subtracted.
-func hasString(n *ast.BinaryExpr) bool {
-	for _, x := range []ast.Expr{n.X, n.Y} {
-		if lit, ok := x.(*ast.BasicLit); ok && lit.Kind == token.STRING && n.Op == token.ADD {
-			return true
-		}
-	}
-	return false
+func isString(x ast.Expr) bool {
+	lit, ok := x.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING
 }

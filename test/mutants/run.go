@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // score is the result of one package.
@@ -32,8 +34,18 @@ func testPackage(r *runner, o options, wanted int) (score, error) {
 	if err != nil {
 		return score{}, err
 	}
-	if err := r.findPackages(); err != nil {
-		return score{}, err
+	// The packages, without and with property tests.
+	out, err := r.command(context.Background(), []string{"list", "-f", `{{.ImportPath}} {{.TestImports}} {{.XTestImports}}`}, nil, r.pattern())
+	if err != nil {
+		return score{}, fmt.Errorf("go list: %w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, imports, _ := strings.Cut(line, " ")
+		if strings.Contains(imports, "pgregory.net/rapid") {
+			r.property = append(r.property, name)
+		} else {
+			r.plain = append(r.plain, name)
+		}
 	}
 	began := time.Now()
 	if out, err := r.test(context.Background(), nil); err != nil {
@@ -64,24 +76,6 @@ type runner struct {
 // pattern returns the packages in the directory as the go command names them.
 func (r *runner) pattern() string { return "./" + filepath.ToSlash(r.directory) + "/..." }
 
-// findPackages lists the packages in the directory.
-func (r *runner) findPackages() error {
-	const format = `{{.ImportPath}} {{.TestImports}} {{.XTestImports}}`
-	out, err := r.command(context.Background(), []string{"list", "-f", format}, nil, r.pattern())
-	if err != nil {
-		return fmt.Errorf("go list: %w\n%s", err, out)
-	}
-	for line := range strings.Lines(string(out)) {
-		name, imports, _ := strings.Cut(line, " ")
-		if strings.Contains(imports, "pgregory.net/rapid") {
-			r.property = append(r.property, name)
-		} else {
-			r.plain = append(r.plain, name)
-		}
-	}
-	return nil
-}
-
 // test runs the tests of the packages. Property tests use the same cases each time, and leave no
 // file with which a run of another mutant would begin.
 func (r *runner) test(ctx context.Context, m *mutant) (out []byte, err error) {
@@ -98,32 +92,27 @@ func (r *runner) test(ctx context.Context, m *mutant) (out []byte, err error) {
 
 // survivors returns the mutants with which the tests succeed.
 func (r *runner) survivors(mutants []mutant, jobs int, limit time.Duration) []mutant {
-	survived := make([]bool, len(mutants))
-	slots := make(chan struct{}, jobs)
-	var all sync.WaitGroup
-	for i := range mutants {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+	survived := map[mutant]bool{}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(jobs)
+	for _, m := range mutants {
+		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
-			_, err := r.test(ctx, &mutants[i])
-			survived[i] = err == nil
-			fmt.Fprintf(os.Stderr, "%s: %v\n", map[bool]string{true: "survived", false: "killed"}[err == nil], mutants[i])
+			_, err := r.test(ctx, &m)
+			mu.Lock()
+			defer mu.Unlock()
+			survived[m] = err == nil
+			fmt.Fprintf(os.Stderr, "%s: %v\n", map[bool]string{true: "survived", false: "killed"}[err == nil], m)
+			return nil
 		})
 	}
-	all.Wait()
-	var left []mutant
-	for i, m := range mutants {
-		if survived[i] {
-			left = append(left, m)
-		}
-	}
-	return left
+	_ = g.Wait()
+	return slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !survived[m] })
 }
 
-// command runs the go command on packages, with a mutant if there is one. It ends with all its
-// processes when the context does.
+// command runs the go command on packages, maybe with a mutant, until the context ends.
 func (r *runner) command(ctx context.Context, args []string, m *mutant, packages ...string) ([]byte, error) {
 	args = slices.Clone(args)
 	if m != nil {
@@ -135,17 +124,13 @@ func (r *runner) command(ctx context.Context, args []string, m *mutant, packages
 		args = append(args, "-overlay="+overlay)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
-	err := cmd.Run()
-	return out.Bytes(), err
+	return cmd.CombinedOutput()
 }
 
-// overlay writes the changed file and the description with which the go command uses it in
-// place of the real one.
+// overlay writes the changed file, and the file with which the go command uses it.
 func (r *runner) overlay(m mutant) (string, error) {
 	source, err := os.ReadFile(m.file)
 	if err != nil {
@@ -159,14 +144,7 @@ func (r *runner) overlay(m mutant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	changed := filepath.Join(dir, filepath.Base(m.file))
+	changed, name := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{real: changed}})
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(changed, m.apply(source), 0o600); err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, text, 0o600)
+	return name, errors.Join(err, os.WriteFile(changed, m.apply(source), 0o600), os.WriteFile(name, text, 0o600))
 }
