@@ -25,16 +25,14 @@ type container struct{ store, id string }
 // archive returns the path of an image's archive. Where images cannot run, the test is skipped.
 func archive(t *testing.T, name string) string {
 	t.Helper()
-	missing := ""
-	if os.Getenv(envImages) == "" {
-		missing = "$" + envImages + " is empty; run make test-image"
-	} else if _, err := exec.LookPath("buildah"); err != nil {
-		missing = err.Error()
-	} else if os.Geteuid() != 0 {
-		missing = "images run without user namespaces, which needs root"
-	}
-	if missing != "" {
-		harness.Skipf(t, "%s", missing)
+	_, err := exec.LookPath("buildah")
+	switch {
+	case os.Getenv(envImages) == "":
+		harness.Skipf(t, "$%s is empty; run make test-image", envImages)
+	case err != nil:
+		harness.Skipf(t, "%v", err)
+	case os.Geteuid() != 0:
+		harness.Skipf(t, "images run without user namespaces, which needs root")
 	}
 	return filepath.Join(os.Getenv(envImages), name+".tar")
 }
@@ -48,30 +46,23 @@ func from(t *testing.T, name string, options ...string) container {
 	return c
 }
 
-// newStore creates a store for a container: a separate file system, as on a node, which is removed
-// with the test.
+// newStore creates a store for a container: a file system that is removed with the test.
 func newStore(t *testing.T) container {
 	t.Helper()
 	c := container{store: t.TempDir()}
-	if err := unix.Mount("tmpfs", c.store, "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, unix.Mount("tmpfs", c.store, "tmpfs", 0, ""))
 	t.Cleanup(func() {
 		c.buildah(t, "rm", "--all")
-		if err := unix.Unmount(c.store, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		harness.Must(t, unix.Unmount(c.store, unix.MNT_DETACH))
 	})
 	// buildah locks this directory even if it needs no network.
-	if err := os.WriteFile(filepath.Join(c.store, "containers.conf"), []byte("[network]\nnetwork_config_dir = \""+c.store+"/net\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := "[network]\nnetwork_config_dir = \"" + c.store + "/net\"\n"
+	harness.Must(t, os.WriteFile(filepath.Join(c.store, "containers.conf"), []byte(config), 0o600))
 	return c
 }
 
-// confine is a shell script that runs a command so that it can write only to the directory for temporary files: in a mount
-// namespace in which the root file system is read-only. An archive is unpacked in /var/tmp, which
-// is private.
+// confine runs a command in a mount namespace where the root is read-only except the directory for
+// temporary files. An archive is unpacked in /var/tmp, which is private.
 const confine = `set -e
 mount --rbind "$TMPDIR" "$TMPDIR"
 mount -t tmpfs tmpfs /var/tmp
@@ -117,12 +108,6 @@ func (c container) run(t *testing.T, options []string, command ...string) string
 	return c.buildah(t, c.isolated(options, command...)...)
 }
 
-// mount returns the path at which the container's root is mounted.
-func (c container) mount(t *testing.T) string {
-	t.Helper()
-	return strings.TrimSpace(c.buildah(t, "mount", c.id))
-}
-
 // inspected is an image's configuration (OCI image specification, config.md).
 type inspected struct {
 	Architecture string
@@ -137,8 +122,6 @@ type inspected struct {
 func (c container) inspect(t *testing.T) inspected {
 	t.Helper()
 	var all struct{ OCIv1 inspected }
-	if err := json.Unmarshal([]byte(c.buildah(t, "inspect", c.id)), &all); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, json.Unmarshal([]byte(c.buildah(t, "inspect", c.id)), &all))
 	return all.OCIv1
 }

@@ -2,7 +2,9 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,8 +29,7 @@ address = "%[1]s/ttrpc.sock"
 path = "%[1]s/opt"
 `
 
-// containerd starts a containerd that ends with the test and returns a function that runs ctr in
-// the namespace of Kubernetes.
+// containerd starts a containerd that ends with the test, and returns a function that runs ctr.
 func containerd(t *testing.T) (ctr func(args ...string) string) {
 	t.Helper()
 	if _, err := exec.LookPath("containerd"); err != nil {
@@ -65,8 +66,7 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 	}
 }
 
-// The command of docs/install/bridge.md gives each image the name in the manifests, and finds
-// both architectures.
+// The command of docs/install/bridge.md finds the names in the manifests, and both architectures.
 func TestImportIntoContainerd(t *testing.T) {
 	var archives []string
 	for _, name := range programs() {
@@ -76,7 +76,7 @@ func TestImportIntoContainerd(t *testing.T) {
 	for _, file := range archives {
 		ctr("images", "import", file)
 	}
-	got := map[string]string{}
+	got, want := map[string]string{}, map[string]string{}
 	for _, line := range strings.Split(strings.TrimSpace(ctr("images", "ls")), "\n")[1:] {
 		// The size is a number and its unit.
 		fields := strings.Fields(line)
@@ -85,25 +85,14 @@ func TestImportIntoContainerd(t *testing.T) {
 		}
 		got[fields[0]] = fields[5]
 	}
+	tag := cmp.Or(os.Getenv("IMAGE_TAG"), "local") // as in the Makefile
 	for _, name := range programs() {
-		image := "docker.io/library/" + name + ":" + tag()
-		if got[image] != "linux/amd64,linux/arm64" {
-			t.Errorf("%s has the platforms %q; want linux/amd64,linux/arm64", image, got[image])
-		}
-		delete(got, image)
+		want["docker.io/library/"+name+":"+tag] = "linux/amd64,linux/arm64"
 	}
-	if len(got) > 0 {
-		t.Errorf("further names: %v", got)
+	if !maps.Equal(got, want) {
+		t.Errorf("the names and platforms are %q; want %q", got, want)
 	}
 	if out := ctr("images", "check"); strings.Count(out, "complete (2/2)") != len(programs()) {
 		t.Errorf("the content is not complete:\n%s", out)
 	}
-}
-
-// tag returns the tag of the archives, as the Makefile chooses it.
-func tag() string {
-	if tag := os.Getenv("IMAGE_TAG"); tag != "" {
-		return tag
-	}
-	return "local"
 }
