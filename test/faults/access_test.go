@@ -1,16 +1,14 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -20,103 +18,63 @@ const (
 	foreignGroup = 70003
 )
 
-func TestAccess(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, accessControl)
-	if os.Geteuid() != 0 {
-		harness.Skipf(t, "only root can connect as another user")
-	}
-	foreign := harness.User{UID: foreignUID, GID: foreignUID, Groups: []uint32{foreignGroup}}
-	tests := map[string]struct {
-		flags   []string
-		user    harness.User
-		allowed bool
-	}{
-		"root":                              {user: harness.User{}, allowed: true},
-		"foreign user":                      {user: foreign},
-		"foreign user in root's group":      {user: harness.User{UID: foreignUID, GID: 0}},
-		"allowed user":                      {flags: []string{"--allow-uids=1,70001"}, user: foreign, allowed: true},
-		"not the allowed user":              {flags: []string{"--allow-uids=1,70002"}, user: foreign},
-		"member of an allowed group":        {flags: []string{"--allow-gids=70003"}, user: foreign, allowed: true},
-		"primary group allowed":             {flags: []string{"--allow-gids=70001"}, user: foreign, allowed: true},
-		"UID equals the allowed group":      {flags: []string{"--allow-gids=70002"}, user: foreign},
-		"group equals the allowed UID":      {flags: []string{"--allow-uids=70003"}, user: foreign},
-		"allowed user, other group allowed": {flags: []string{"--allow-uids=70001", "--allow-gids=70009"}, user: foreign, allowed: true},
-		"socket group only":                 {flags: []string{"--socket-group=70003"}, user: foreign},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
-			s := n.Start(t, append(tt.flags, "--socket-mode=0666")...)
-			held := s.AllocateFor(t, "router")
-			before := n.Snapshot(t)
-
-			for _, request := range [][2]string{
-				{http.MethodGet, "/v1/ipam"},
-				{http.MethodPost, "/v1/ipam?owner=router"},
-				{http.MethodPost, "/v1/ipam?owner=thief"},
-				{http.MethodPost, "/v1/ipam/" + held[0] + "?owner=router"},
-				{http.MethodDelete, "/v1/ipam/" + held[0]},
-				{"post", "/v1/ipam?owner=thief"},
-				{http.MethodPost, "/v1/healthz"},
-				{http.MethodGet, "/v1/healthz/../ipam"},
-			} {
-				a := s.DoAs(t, tt.user, request[0], request[1])
-				if refused := a.Status == http.StatusForbidden; refused == tt.allowed || refused && !strings.Contains(string(a.Body), "--allow-uids") {
-					t.Errorf("%s was answered %s; want it allowed: %t", request, a, tt.allowed)
-				}
-			}
-			if !tt.allowed {
-				before.WantSame(t, n.Snapshot(t))
-				wantHeld(t, s, "router", held)
-			}
-			// This is the last request: it may start a write to the state directory.
-			if a := s.DoAs(t, tt.user, http.MethodGet, "/v1/healthz"); a.Status != http.StatusOK {
-				t.Errorf("GET /v1/healthz was answered %s; want 200 for every user", a)
-			}
-		})
-	}
+type accessCase struct {
+	flags   []string
+	user    harness.User
+	allowed bool
+	// health is the response to a request for health; empty for one with all details.
+	health string
 }
 
-// With --health-details=authorized a user who may not call the API gets only the state.
-func TestHealthDetails(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, accessControl)
-	if os.Geteuid() != 0 {
-		harness.Skipf(t, "only root can connect as another user")
-	}
-	for details, all := range map[string]bool{"all": true, "authorized": false} {
-		t.Run(details, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
-			s := n.Start(t, "--socket-mode=0666", "--health-details="+details)
-			held := s.AllocateFor(t, "router")[0]
-			foreign := s.DoAs(t, harness.User{UID: foreignUID, GID: foreignUID}, http.MethodGet, "/v1/healthz")
-			if shown := strings.Contains(string(foreign.Body), held) && strings.Contains(string(foreign.Body), n.ConfDir); foreign.Status != http.StatusOK || shown != all {
-				t.Errorf("a refused caller got %s; want details: %t", foreign, all)
+func TestAccess(t *testing.T) {
+	foreign := harness.User{UID: foreignUID, GID: foreignUID, Groups: []uint32{foreignGroup}}
+	hidden := []string{"--health-details=authorized"}
+	eachCase(t, accessControl, map[string]accessCase{
+		"root":                                  {allowed: true, flags: hidden},
+		"foreign user":                          {user: foreign},
+		"foreign user, details for the allowed": {user: foreign, flags: hidden, health: "{\"cilium\":{\"state\":\"Ok\"}}\n"},
+		"foreign user in root's group":          {user: harness.User{UID: foreignUID, GID: 0}},
+		"allowed user":                          {flags: []string{"--allow-uids=1,70001"}, user: foreign, allowed: true},
+		"member of an allowed group":            {flags: []string{"--allow-gids=70003"}, user: foreign, allowed: true},
+		"primary group allowed":                 {flags: []string{"--allow-gids=70001"}, user: foreign, allowed: true},
+		"UID equals the allowed group":          {flags: []string{"--allow-gids=70002", "--allow-uids=70003"}, user: foreign},
+		"socket group only":                     {flags: []string{"--socket-group=70003"}, user: foreign},
+	}, func(t *testing.T, _ *stats, c accessCase) {
+		needRoot(t)
+		n := nodeWith(t)
+		harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+		s := n.Start(t, append(c.flags, "--socket-mode=0666")...)
+		held := s.AllocateFor(t, "router")
+		before := n.Snapshot(t)
+
+		for _, request := range [][2]string{
+			{http.MethodGet, "/v1/ipam"},
+			{http.MethodPost, "/v1/ipam?owner=thief"},
+			{http.MethodPost, "/v1/ipam/" + held[0] + "?owner=router"},
+			{http.MethodDelete, "/v1/ipam/" + held[0]},
+			{"post", "/v1/ipam?owner=thief"},
+			{http.MethodGet, "/v1/healthz/../ipam"},
+		} {
+			a := s.DoAs(t, c.user, request[0], request[1])
+			if refused := a.Status == http.StatusForbidden; refused == c.allowed || refused && !strings.Contains(string(a.Body), "--allow-uids") {
+				t.Errorf("%s was answered %s; want it allowed: %t", request, a, c.allowed)
 			}
-			if state := "{\"cilium\":{\"state\":\"Ok\"}}\n"; !all && string(foreign.Body) != state {
-				t.Errorf("a refused caller got %q; want %q", foreign.Body, state)
-			}
-			if own := s.DoAs(t, harness.User{}, http.MethodGet, "/v1/healthz"); !strings.Contains(string(own.Body), held) {
-				t.Errorf("root got %s; want the details", own)
-			}
-		})
-	}
+		}
+		if !c.allowed {
+			before.WantSame(t, n.Snapshot(t))
+			wantHeld(t, s, "router", held)
+		}
+		// This is the last request: it may start a write to the state directory.
+		a := s.DoAs(t, c.user, http.MethodGet, "/v1/healthz")
+		if body := string(a.Body); a.Status != http.StatusOK || c.health != "" && body != c.health || c.health == "" && !strings.Contains(body, n.ConfDir) {
+			t.Errorf("GET /v1/healthz was answered %s; want 200 and %q, or all details", a, c.health)
+		}
+	})
 }
 
 func TestAccessToOtherUsersSidecar(t *testing.T) {
-	t.Parallel()
-	newStats(t, accessControl).countCase(t)
-	setpriv, err := exec.LookPath("setpriv")
-	if os.Geteuid() != 0 || err != nil {
-		harness.Skipf(t, "root and setpriv (util-linux) are needed to run as another user: %v", err)
-	}
+	oneCase(t, accessControl)
+	needRoot(t)
 	n := nodeWith(t)
 	// The directory of the binary under test may be readable by root only.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
@@ -125,82 +83,53 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 	harness.WriteProgram(t, n.Program, data)
 	harness.Must(t, os.Chown(n.Dir, foreignUID, foreignUID))
 	harness.Must(t, os.Chmod(n.Dir, 0o711))
-	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", foreignUID), fmt.Sprintf("--regid=%d", foreignUID), "--clear-groups"}
+	n.Wrapper = []string{needProgram(t, "setpriv"), fmt.Sprintf("--reuid=%d", foreignUID), fmt.Sprintf("--regid=%d", foreignUID), "--clear-groups"}
 	s := n.Start(t, "--socket-mode=0666")
-
-	for name, c := range map[string]struct {
-		user harness.User
-		want int
-	}{
-		"its own user": {harness.User{UID: foreignUID, GID: otherUID}, http.StatusCreated},
-		"root":         {harness.User{}, http.StatusCreated},
-		"foreign user": {harness.User{UID: otherUID, GID: foreignUID}, http.StatusForbidden},
-	} {
-		if a := s.DoAs(t, c.user, http.MethodPost, "/v1/ipam?owner=router"); a.Status != c.want {
-			t.Errorf("%s was answered %s; want %d", name, a, c.want)
+	for user, want := range map[int]int{foreignUID: http.StatusCreated, 0: http.StatusCreated, otherUID: http.StatusForbidden} {
+		if a := s.DoAs(t, harness.User{UID: user, GID: foreignUID}, http.MethodPost, "/v1/ipam?owner=router"); a.Status != want {
+			t.Errorf("user %d was answered %s; want %d", user, a, want)
 		}
 	}
 }
 
-func TestSocketDir(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, accessControl)
-	t.Run("owned by another user", func(t *testing.T) {
-		t.Parallel()
-		st.countCase(t)
-		if os.Geteuid() != 0 {
-			harness.Skipf(t, "chown needs root")
-		}
-		n := nodeWith(t)
-		foreignDir := filepath.Join(n.Dir, "foreignDir")
-		harness.Must(t, os.Mkdir(foreignDir, 0o755))
-		harness.Must(t, os.Chown(foreignDir, foreignUID, foreignUID))
-		s := n.Launch(t, "--socket-path="+filepath.Join(foreignDir, "ipam.sock"))
-		wantStartFailure(t, s, foreignDir)
-	})
-	for kind, mode := range map[string]os.FileMode{"world-writable": 0o777, "group-writable": 0o775} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			harness.Must(t, os.Chmod(n.Dir, mode))
-			s := n.Start(t)
-			harness.Eventually(t, "a warning about "+n.Dir, func() error {
-				if !strings.Contains(s.Log(), "directory "+n.Dir+" is "+kind) {
-					return errors.New(s.Log())
-				}
-				return nil
-			})
-		})
-	}
+func TestSocketDirWarning(t *testing.T) {
+	oneCase(t, accessControl)
+	n := nodeWith(t)
+	harness.Must(t, os.Chmod(n.Dir, 0o777))
+	waitLog(t, n.Start(t), "directory "+n.Dir+" is world-writable")
 }
 
 func TestNoNetworkSockets(t *testing.T) {
-	t.Parallel()
-	newStats(t, accessControl).countCase(t)
-	n := nodeWith(t)
-	s := n.Start(t)
+	oneCase(t, accessControl)
+	s := nodeWith(t).Start(t)
 	s.AllocateFor(t, "router")
-	inodes := socketInodes(t, s)
-	if len(inodes) == 0 {
-		t.Fatal("the sidecar has no socket; the test proves nothing")
-	}
 	for _, protocol := range []string{"tcp", "tcp6", "udp", "udp6", "raw", "raw6"} {
-		for _, line := range socketLines(t, s, protocol) {
-			// Each line of proc_pid_net(5) has the inode as its tenth field.
-			if fields := strings.Fields(line); len(fields) > 9 && slices.Contains(inodes, fields[9]) {
-				t.Errorf("the sidecar has a %s socket: %s", protocol, line)
-			}
+		if found := sockets(t, s, protocol); len(found) > 0 {
+			t.Errorf("the sidecar has the %s sockets %q", protocol, found)
 		}
 	}
-	// The search by inode finds its unix socket.
-	found := 0
-	for _, line := range socketLines(t, s, "unix") {
-		if fields := strings.Fields(line); len(fields) > 6 && slices.Contains(inodes, fields[6]) {
-			found++
-		}
+	if len(sockets(t, s, "unix")) == 0 {
+		t.Error("the search does not find the unix socket")
 	}
-	if found == 0 {
-		t.Error("the unix socket is not found by its inode")
+}
+
+// The client of an attachment without an owner cannot repeat its request.
+func TestAnonymousOwnerAfterCrash(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, scenario{})
+	f.start()
+	f.setPlan(failpoint.Plan{Point: failpoint.ResponseDue, Visit: 1})
+	if a, err := f.sidecar.Try(http.MethodPost, "/v1/ipam"); err == nil {
+		t.Fatalf("got the response %s; want the sidecar killed before it", a)
+	}
+	f.sidecar.Wait(t)
+	f.clearPlan()
+	f.start()
+	if n := len(f.node.Leases(t)); n != 2 {
+		t.Fatalf("the plugin has %d leases; want one of each family", n)
+	}
+	out := f.node.Command(t, "gc", "--owner=anonymous/*", "--older-than=1ns", "--yes")
+	if left := f.node.Leases(t); out.ExitCode != 0 || len(left) > 0 {
+		t.Errorf("gc ended with %d and left %v: %s", out.ExitCode, left, out.Stderr)
 	}
 }

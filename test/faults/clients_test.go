@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -22,36 +23,19 @@ type clients struct {
 	seed   uint64
 	owners []*sharedOwner
 	clock  atomic.Int64
-	// left counts the operations that have not started.
-	left atomic.Int64
-	// eventAt has the values of left at which events receives a value. The channel is closed
-	// after the last operation.
-	eventAt map[int64]bool
-	events  chan struct{}
+	*schedule
 
-	mu sync.Mutex
-	// served is a channel that is closed while a sidecar serves.
-	served     chan struct{}
+	mu         sync.Mutex
 	ops        []oracle.Op
-	unexpected []string
+	unexpected []error
 }
 
-func newClients(client harness.Client, seed uint64, owners, operations int) *clients {
-	c := &clients{client: client, seed: seed, events: make(chan struct{}), served: make(chan struct{})}
+func newClients(client harness.Client, seed uint64, owners, operations, events int) *clients {
+	c := &clients{client: client, seed: seed, schedule: newSchedule(rand.New(rand.NewPCG(seed, 0)), operations, events)}
 	for i := range owners {
 		c.owners = append(c.owners, &sharedOwner{name: fmt.Sprintf("owner-%d", i)})
 	}
-	c.left.Store(int64(operations))
 	return c
-}
-
-// scheduleEvents draws the times of that many events.
-func (c *clients) scheduleEvents(events int) {
-	dice := rand.New(rand.NewPCG(c.seed, 0))
-	c.eventAt = map[int64]bool{}
-	for len(c.eventAt) < events {
-		c.eventAt[dice.Int64N(c.left.Load())] = true
-	}
 }
 
 // allocateAll allocates for every owner, which shows the outcome of interrupted operations.
@@ -69,14 +53,35 @@ func (c *clients) run(clients int) {
 			dice := rand.New(rand.NewPCG(c.seed, uint64(i+1)))
 			for left := c.left.Add(-1); left >= 0; left = c.left.Add(-1) {
 				c.step(dice)
-				if c.eventAt[left] {
-					c.events <- struct{}{}
-				}
+				c.signal(left)
 			}
 		})
 	}
 	all.Wait()
-	close(c.events)
+	close(c.due)
+}
+
+// schedule has the numbers of remaining steps at which an event is due.
+type schedule struct {
+	left atomic.Int64
+	at   map[int64]bool
+	// due receives a value for each event, and is closed after the last step.
+	due chan struct{}
+}
+
+func newSchedule(dice *rand.Rand, steps, events int) *schedule {
+	s := &schedule{at: map[int64]bool{}, due: make(chan struct{})}
+	s.left.Store(int64(steps))
+	for len(s.at) < events {
+		s.at[dice.Int64N(int64(steps))] = true
+	}
+	return s
+}
+
+func (s *schedule) signal(left int64) {
+	if s.at[left] {
+		s.due <- struct{}{}
+	}
 }
 
 // step does one operation of a random owner.
@@ -84,7 +89,7 @@ func (c *clients) step(dice *rand.Rand) {
 	o := c.owners[dice.IntN(len(c.owners))]
 	switch n := dice.IntN(100); {
 	case n < 35:
-		if ip, ok := o.beginRelease(dice.IntN(2)); ok {
+		if ip, ok := o.address(dice.IntN(2), true); ok {
 			c.release(o, ip)
 			return
 		}
@@ -101,7 +106,7 @@ func (c *clients) restoreTarget(o *sharedOwner, dice *rand.Rand) netip.Addr {
 	f := dice.IntN(2)
 	others := []*sharedOwner{o, c.owners[dice.IntN(len(c.owners))]}
 	if n := dice.IntN(3); n < len(others) {
-		if ip := others[n].address(f); ip.IsValid() {
+		if ip, ok := others[n].address(f, false); ok {
 			return ip
 		}
 	}
@@ -124,7 +129,7 @@ func (c *clients) allocate(o *sharedOwner, families int) {
 }
 
 func (c *clients) restore(o *sharedOwner, ip netip.Addr) {
-	op := oracle.Op{Owner: o.name, Verb: oracle.Restore, IPs: []netip.Addr{ip}}
+	op := oracle.Op{Owner: o.name, Verb: oracle.Restore, IPs: []netip.Addr{ip}, IPv4: ip.Is4(), IPv6: ip.Is6()}
 	a, ok := c.send(http.MethodPost, "/v1/ipam/"+ip.String()+"?owner="+o.name, &op)
 	switch {
 	case ok && a.Status == http.StatusOK:
@@ -144,32 +149,23 @@ func (c *clients) release(o *sharedOwner, ip netip.Addr) {
 	c.record(o, op)
 }
 
-// send sends a request when a sidecar serves. It returns false without a response, so
-// that the outcome is unknown.
+// send sends a request, again while no sidecar serves or it is stopping, which has no effect. It
+// returns false without a response, so that the outcome is unknown.
 func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bool) {
-	for {
-		c.mu.Lock()
-		serving := c.served
-		c.mu.Unlock()
-		<-serving
+	for ; ; time.Sleep(10 * time.Millisecond) {
 		op.Began = c.clock.Add(1)
 		a, err := c.client.Try(method, path)
 		op.Ended = c.clock.Add(1)
-		if notServed(a, err) {
-			continue
-		}
-		op.Outcome = oracle.Unknown
-		if err == nil {
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT):
+		case err != nil:
+			op.Outcome = oracle.Unknown
+			return a, false
+		case !strings.Contains(string(a.Body), "the service is stopping; try again"):
 			op.Outcome = oracle.Refused
+			return a, true
 		}
-		return a, err == nil
 	}
-}
-
-// notServed reports whether the request had no effect: no sidecar served, or it was stopping.
-func notServed(a harness.Response, err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||
-		err == nil && strings.Contains(string(a.Body), "the service is stopping; try again")
 }
 
 // addresses parses the response to an allocate: one address of each requested family.
@@ -205,16 +201,53 @@ func (c *clients) record(o *sharedOwner, op oracle.Op) {
 func (c *clients) addUnexpected(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unexpected = append(c.unexpected, fmt.Sprintf(format, args...))
+	c.unexpected = append(c.unexpected, fmt.Errorf(format, args...))
 }
 
-// setServing makes the clients continue, or wait.
-func (c *clients) setServing(serving bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if serving {
-		close(c.served)
-	} else {
-		c.served = make(chan struct{})
+// sharedOwner is the knowledge of all clients about one owner.
+type sharedOwner struct {
+	name string
+	mu   sync.Mutex
+	// held has the addresses, by family, that it holds regardless of the outcome of pending
+	// requests. Only they are released, because a release does not name an owner.
+	held [2]netip.Addr
+	// releasing means that a release of a family is pending; released is when the last one ended.
+	releasing [2]bool
+	released  [2]int64
+}
+
+// recordResponse records the addresses of an operation. During a release they may be older.
+func (o *sharedOwner) recordResponse(op oracle.Op) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, ip := range op.IPs {
+		if f := familyOf(ip); !o.releasing[f] && o.released[f] < op.Began {
+			o.held[f] = ip
+		}
 	}
+}
+
+// address returns the address of a family that the owner certainly holds, and begins its release if asked.
+func (o *sharedOwner) address(family int, release bool) (netip.Addr, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ip := o.held[family]
+	if release && ip.IsValid() {
+		o.held[family], o.releasing[family] = netip.Addr{}, true
+	}
+	return ip, ip.IsValid()
+}
+
+func (o *sharedOwner) endRelease(op oracle.Op) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := familyOf(op.IPs[0])
+	o.releasing[f], o.released[f] = false, op.Ended
+}
+
+func familyOf(ip netip.Addr) int {
+	if ip.Is4() {
+		return 0
+	}
+	return 1
 }

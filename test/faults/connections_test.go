@@ -7,10 +7,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -21,18 +26,33 @@ type answered struct {
 	err error
 }
 
-// requestOn sends a request on an open connection and keeps it open.
-func requestOn(t *testing.T, conn net.Conn, request string) (status, body string) {
-	t.Helper()
-	_, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", request)
-	harness.Must(t, err)
+// requestOn sends a request on an open connection, which must stay open, and returns the response.
+func requestOn(conn net.Conn, request string) (harness.Response, error) {
+	if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", request); err != nil {
+		return harness.Response{}, err
+	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	harness.Must(t, err)
+	if err != nil {
+		return harness.Response{}, err
+	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	harness.Must(t, err)
-	return resp.Status, string(data)
+	body, err := io.ReadAll(resp.Body)
+	if resp.Close {
+		err = errors.Join(err, errors.New("the server closes the connection"))
+	}
+	return harness.Response{Status: resp.StatusCode, Body: body}, err
 }
+
+// get requests a path on an open connection.
+func get(conn net.Conn, path string) error {
+	a, err := requestOn(conn, "GET "+path)
+	if err == nil && a.Status != http.StatusOK {
+		err = fmt.Errorf("answered %s; want 200", a)
+	}
+	return err
+}
+
+func getList(conn net.Conn) error { return get(conn, "/v1/ipam") }
 
 // needDescriptors skips the test if the hard limit of descriptors is lower. The Go runtime raises
 // the soft limit to it, also in the sidecar.
@@ -48,65 +68,35 @@ func needDescriptors(t *testing.T, files uint64) {
 // connect opens that many connections, some concurrently, and calls begin for each.
 func connect(t *testing.T, socket string, connections int, begin func(net.Conn) error) []net.Conn {
 	t.Helper()
-	all, errs := make([]net.Conn, connections), make([]error, connections)
-	slots := make(chan struct{}, 64)
-	var wg sync.WaitGroup
-	for i := range connections {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if all[i], errs[i] = dial(socket); errs[i] == nil {
-				errs[i] = begin(all[i])
+	all := make([]net.Conn, connections)
+	var g errgroup.Group
+	g.SetLimit(64)
+	for i := range all {
+		g.Go(func() error {
+			conn, err := dial(socket)
+			if err != nil {
+				return err
 			}
+			t.Cleanup(func() { conn.Close() })
+			all[i] = conn
+			return begin(conn)
 		})
 	}
-	wg.Wait()
-	t.Cleanup(func() {
-		for _, conn := range all {
-			if conn != nil {
-				conn.Close()
-			}
-		}
-	})
-	harness.Must(t, errors.Join(errs...))
+	harness.Must(t, g.Wait())
 	return all
 }
 
 // dial retries while the listener's backlog is full (connect(2), EAGAIN).
 func dial(socket string) (net.Conn, error) {
-	for {
-		conn, err := net.Dial("unix", socket)
-		if errors.Is(err, syscall.EAGAIN) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		// Much longer than the server's own limits.
-		return conn, conn.SetDeadline(time.Now().Add(5 * time.Minute))
+	conn, err := net.Dial("unix", socket)
+	for errors.Is(err, syscall.EAGAIN) {
+		conn, err = net.Dial("unix", socket)
 	}
-}
-
-// getList requests the list of attachments as getOnce does.
-func getList(conn net.Conn) error { return getOnce(conn, "/v1/ipam") }
-
-// getOnce requests a path, reads the response and keeps the connection open.
-func getOnce(conn net.Conn, path string) error {
-	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		return err
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK || resp.Close {
-		return fmt.Errorf("answered %s, closing %t; want 200 and the connection kept", resp.Status, resp.Close)
-	}
-	return nil
+	// Much longer than the server's own limits.
+	return conn, conn.SetDeadline(time.Now().Add(5 * time.Minute))
 }
 
 // allocateInBackground allocates for that many owners concurrently.
@@ -114,14 +104,86 @@ func allocateInBackground(s *harness.Sidecar, name string, owners int) <-chan an
 	answers := make(chan answered, owners)
 	for i := range owners {
 		go func() {
-			for {
-				a, err := s.Try(http.MethodPost, fmt.Sprintf("/v1/ipam?owner=%s-%d", name, i))
-				if !errors.Is(err, syscall.EAGAIN) {
-					answers <- answered{a, err}
-					return
-				}
+			path := fmt.Sprintf("/v1/ipam?owner=%s-%d", name, i)
+			a, err := s.Try(http.MethodPost, path)
+			for errors.Is(err, syscall.EAGAIN) {
+				a, err = s.Try(http.MethodPost, path)
 			}
+			answers <- answered{a, err}
 		}()
 	}
 	return answers
+}
+
+// sockets returns the fields of the sidecar's open sockets of a protocol (proc_pid_net(5)).
+func sockets(t *testing.T, s *harness.Sidecar, protocol string) [][]string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", s.PID(), protocol))
+	if os.IsNotExist(err) {
+		return nil // the kernel lacks IPv6
+	}
+	harness.Must(t, err)
+	inode := 9
+	if protocol == "unix" {
+		inode = 6
+	}
+	open := openFiles(t, s)
+	var found [][]string
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > inode && slices.Contains(open, "socket:["+f[inode]+"]") {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// openFiles returns the targets of the sidecar's descriptors (proc_pid_fd(5)).
+func openFiles(t *testing.T, s *harness.Sidecar) []string {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", s.PID())
+	entries, err := os.ReadDir(dir)
+	harness.Must(t, err)
+	var open []string
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // closed since the directory was read
+		}
+		harness.Must(t, err)
+		open = append(open, target)
+	}
+	return open
+}
+
+// waitClosed waits until the sidecar has no more descriptors than before.
+func waitClosed(t *testing.T, s *harness.Sidecar, before []string) {
+	t.Helper()
+	harness.Eventually(t, "every descriptor to be closed", func() error {
+		if now := openFiles(t, s); len(now) > len(before) {
+			return fmt.Errorf("%d are open, %d were before:\n%q\n%q", len(now), len(before), now, before)
+		}
+		return nil
+	})
+}
+
+// peakMemory returns the sidecar's peak resident memory in bytes (proc_pid_status(5), VmHWM).
+func peakMemory(t *testing.T, s *harness.Sidecar) int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	harness.Must(t, err)
+	_, value, _ := strings.Cut(string(data), "\nVmHWM:")
+	var kib int
+	_, err = fmt.Sscanf(value, "%d kB", &kib)
+	harness.Must(t, err)
+	return kib << 10
+}
+
+// wantGrowth wants the peak of the sidecar's memory to have grown by at most a limit.
+func wantGrowth(t *testing.T, s *harness.Sidecar, before, limit int) {
+	t.Helper()
+	grown := peakMemory(t, s) - before
+	t.Logf("the sidecar's memory grew by %d MiB", grown>>20)
+	if grown > limit {
+		t.Errorf("the sidecar's memory grew by %d KiB; want at most %d", grown>>10, limit>>10)
+	}
 }

@@ -3,7 +3,7 @@ package faults
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -38,42 +38,33 @@ func recordFaults() map[string]recordFault {
 
 //evidence:design/reliability Damaged records
 func TestDamagedRecord(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, damagedRecords)
-	for name, f := range recordFaults() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			s := n.Start(t)
-			router := s.AllocateFor(t, "router")
-			health := s.AllocateFor(t, "health")
-			file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
-			s.Stop(t)
-			f.damage(t, file)
-			n.ResetHistory() // the addresses of the router are unknown now
+	eachCase(t, damagedRecords, recordFaults(), func(t *testing.T, _ *stats, f recordFault) {
+		n := nodeWith(t)
+		s := n.Start(t)
+		router := s.AllocateFor(t, "router")
+		health := s.AllocateFor(t, "health")
+		file := recordOf(n, "router")
+		s.Stop(t)
+		f.damage(t, file)
+		n.ResetHistory() // the addresses of the router are unknown now
 
-			s = n.Start(t)
-			if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, f.reason) {
-				t.Errorf("health has the quarantined records %+v; want one with %q", got, f.reason)
-			}
-			wantHeld(t, s, "health", health)
-			// The addresses of the damaged record are allocated to no other owner.
-			wantNotGiven(t, s, "ingress", router)
-			s.AllocateFor(t, "router")
-			s.WaitConsistent(t)
-		})
-	}
+		s = n.Start(t)
+		wantQuarantined(t, s, f.reason)
+		wantHeld(t, s, "health", health)
+		// The addresses of the damaged record are allocated to no other owner.
+		wantNotGiven(t, s, "ingress", router)
+		s.AllocateFor(t, "router")
+		s.WaitConsistent(t)
+	})
 }
 
 //evidence:design/reliability a record of a newer version
 func TestNewerRecord(t *testing.T) {
-	t.Parallel()
-	newStats(t, damagedRecords).countCase(t)
+	oneCase(t, damagedRecords)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
-	file := filepath.Join(attachments(n), s.Attachment(t, "router").ContainerID+".json")
+	file := recordOf(n, "router")
 	s.Stop(t)
 	present, err := os.ReadFile(file)
 	harness.Must(t, err)
@@ -86,9 +77,7 @@ func TestNewerRecord(t *testing.T) {
 	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "version 99")
 	s.TryRestore(t, held[0], "router").WantError(t, http.StatusInternalServerError, "version 99")
 	wantNotGiven(t, s, "health", held)
-	if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, "version 99") {
-		t.Errorf("health has the quarantined records %+v; want the one of version 99", got)
-	}
+	wantQuarantined(t, s, "version 99")
 	out := n.Command(t, "release", "--all", "--yes")
 	if name := filepath.Base(file); out.ExitCode != 1 || !strings.Contains(out.Stderr, name+`: owner "router" in pool "default": its record has version 99`) {
 		t.Errorf("release --all ended with status %d: %s; want 1 and a line about %s", out.ExitCode, out.Stderr, name)
@@ -106,15 +95,14 @@ func TestNewerRecord(t *testing.T) {
 
 //evidence:design/reliability a link or a directory planted at the path of a new record
 func TestRecordPathOccupied(t *testing.T) {
-	t.Parallel()
-	newStats(t, damagedRecords).countCase(t)
+	oneCase(t, damagedRecords)
 	n := nodeWith(t)
 	s := n.Start(t)
-	record := func(owner string) string { return filepath.Join(attachments(n), idOf(t, n, owner)+".json") }
 	outside := filepath.Join(n.Dir, "outside")
 	harness.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
-	harness.Must(t, os.Symlink(outside, record("router")))
-	harness.Must(t, os.MkdirAll(filepath.Join(record("health"), "full"), 0o700))
+	harness.Must(t, os.Symlink(outside, recordOf(n, "router")))
+	health := recordOf(n, "health")
+	harness.Must(t, os.MkdirAll(filepath.Join(health, "full"), 0o700))
 
 	s.AllocateFor(t, "router")
 	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "the journal could not be written")
@@ -126,7 +114,7 @@ func TestRecordPathOccupied(t *testing.T) {
 		t.Errorf("the plugin holds %v; want no lease of the refused owner", n.Leases(t))
 	}
 
-	harness.Must(t, os.RemoveAll(record("health")))
+	harness.Must(t, os.RemoveAll(health))
 	s.AllocateFor(t, "health")
 	s.WaitConsistent(t)
 }
@@ -159,8 +147,7 @@ var (
 // ofAnotherMachine returns the record with another machine ID and a valid checksum.
 func ofAnotherMachine(data []byte) []byte {
 	raw := machineOf.ReplaceAll(sealed.FindSubmatch(data)[1], []byte(`"machineID":"another"`))
-	sum := sha256.Sum256(raw)
-	return fmt.Appendf(nil, "{\"version\":2,\"sha256\":%q,\"record\":%s}\n", hex.EncodeToString(sum[:]), raw)
+	return fmt.Appendf(nil, "{\"version\":2,\"sha256\":\"%x\",\"record\":%s}\n", sha256.Sum256(raw), raw)
 }
 
 func version(v string) func([]byte) []byte {
@@ -169,20 +156,16 @@ func version(v string) func([]byte) []byte {
 
 // replaceByFullDir replaces a file by a directory that is not empty.
 func replaceByFullDir(t *testing.T, file string) {
-	t.Helper()
 	harness.Must(t, os.Remove(file))
 	harness.Must(t, os.MkdirAll(filepath.Join(file, "full"), 0o700))
 }
 
 // replaceByLink replaces the record by a symlink to a copy.
 func replaceByLink(t *testing.T, file string) {
-	t.Helper()
-	outside := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(file))), "copy.json")
-	harness.Must(t, os.Rename(file, outside))
-	harness.Must(t, os.Symlink(outside, file))
+	outside := filepath.Join(filepath.Dir(file), "../../copy.json")
+	harness.Must(t, errors.Join(os.Rename(file, outside), os.Symlink(outside, file)))
 }
 
 func rename(t *testing.T, file string) {
-	t.Helper()
 	harness.Must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "another-one.json")))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
@@ -21,8 +20,7 @@ type diskModel struct {
 	visible, durable map[string]*modelFile
 	// changed has the names of a directory that differ between the two, and the time of the change.
 	changed map[string]map[string]int
-	// recordCount counts the files that got the name of a record; violations has the writes and
-	// new names that are not allowed.
+	// recordCount counts the files that became records; violations has forbidden writes and names.
 	recordCount int
 	violations  []string
 	// clock counts changes; syncStart is the time at which the pending fsync of a thread started.
@@ -37,8 +35,7 @@ type modelFile struct {
 	state string
 	// written and synced are the times of the last write and the last fsync.
 	written, synced int
-	// failed means that a write or an fsync has failed: the content on disk is unknown, even after
-	// another fsync.
+	// failed means that a write or an fsync has failed: the content on disk is unknown from then on.
 	failed bool
 }
 
@@ -53,7 +50,6 @@ var (
 	stateField = regexp.MustCompile(`\\"state\\":\\"([a-z]+)\\"`)
 	nameArg    = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
 	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
-	createFlag = regexp.MustCompile(`\bO_CREAT\b`)
 )
 
 func newDiskModel() *diskModel {
@@ -70,14 +66,17 @@ func (d *diskModel) apply(s strace.Step) {
 		}
 		return
 	}
+	content := strings.Contains(s.Call, "write") || strings.HasSuffix(s.Call, "sync")
+	if f := d.visible[path]; !s.OK && content && f != nil && d.changed[path] == nil {
+		f.failed = true // not a directory, of which a failed fsync makes nothing durable
+	}
 	if !s.OK {
-		d.callFailed(s.Call, path)
 		return
 	}
 	d.clock++
 	switch s.Call {
 	case "openat":
-		if name := pathIn(nameArg, s.Args); createFlag.MatchString(s.Args) && d.visible[name] == nil {
+		if name := pathIn(nameArg, s.Args); strings.Contains(s.Args, "O_CREAT") && d.visible[name] == nil {
 			d.link(name, &modelFile{written: d.clock})
 		}
 	case "mkdir", "mkdirat":
@@ -128,13 +127,6 @@ func (d *diskModel) startWrite(path string) {
 		d.violations = append(d.violations, fmt.Sprintf("%s is written after a failed write or fsync", path))
 	case f.synced > 0 || isRecord(path):
 		d.violations = append(d.violations, fmt.Sprintf("%s is written again and may be a record on disk", path))
-	}
-}
-
-// callFailed applies a failed call. A failed fsync of a directory makes nothing durable.
-func (d *diskModel) callFailed(call, path string) {
-	if f := d.visible[path]; f != nil && slices.Contains([]string{"write", "pwrite64", "fsync", "fdatasync"}, call) && d.changed[path] == nil {
-		f.failed = true
 	}
 }
 

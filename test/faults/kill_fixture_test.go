@@ -1,9 +1,12 @@
 package faults
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,13 +38,11 @@ type fixture struct {
 
 func newFixture(t *testing.T, sc scenario) *fixture {
 	t.Helper()
-	n := harness.NewNode(t)
+	n := nodeWith(t)
 	n.Program = harness.Failpoints(t)
-	network := sc.network
-	if network.Name == "" {
-		network = harness.DualStack()
+	if sc.network.Name != "" {
+		n.WriteNetwork(t, "05-cilium", sc.network)
 	}
-	n.WriteNetwork(t, "05-cilium", network)
 	f := &fixture{t: t, node: n, flags: sc.flags, history: oracle.NewHistory(), endsEmpty: sc.endsEmpty}
 	n.Env = append(n.Env, failpoint.EnvPlan+"="+f.planFile())
 	return f
@@ -51,30 +52,38 @@ func (f *fixture) planFile() string { return filepath.Join(f.node.Dir, "plan") }
 
 // setPlan makes the sidecar record its visits from now on, and end by SIGKILL at the plan's.
 func (f *fixture) setPlan(p failpoint.Plan) {
-	f.t.Helper()
 	f.clearPlan()
 	f.requests, f.unanswered = nil, false
-	harness.Must(f.t, errors.Join(os.WriteFile(f.planFile()+".new", []byte(p.String()), 0o600), os.Rename(f.planFile()+".new", f.planFile())))
+	f.writePlan(f.planFile(), p.String())
+}
+
+// writePlan writes a file atomically.
+func (f *fixture) writePlan(file, text string) {
+	f.t.Helper()
+	harness.Must(f.t, errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)))
 }
 
 func (f *fixture) clearPlan() {
 	f.t.Helper()
 	for _, file := range []string{f.planFile(), failpoint.VisitsFile(f.planFile())} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.t.Fatal(err)
-		}
+		harness.Must(f.t, os.RemoveAll(file))
 	}
+}
+
+// read returns the content of a file; empty if it does not exist.
+func (f *fixture) read(file string) string {
+	f.t.Helper()
+	data, err := os.ReadFile(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		harness.Must(f.t, err)
+	}
+	return string(data)
 }
 
 // visits returns the failpoints that were visited since the plan was set, in order.
 func (f *fixture) visits() []failpoint.Point {
-	f.t.Helper()
-	data, err := os.ReadFile(failpoint.VisitsFile(f.planFile()))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.t.Fatal(err)
-	}
 	var visits []failpoint.Point
-	for name := range strings.FieldsSeq(string(data)) {
+	for name := range strings.FieldsSeq(f.read(failpoint.VisitsFile(f.planFile()))) {
 		visits = append(visits, failpoint.Point(name))
 	}
 	return visits
@@ -91,32 +100,21 @@ func (f *fixture) start(flags ...string) {
 		if !f.sidecar.Running() {
 			return nil
 		}
-		if _, err := f.list(); err != nil || strings.Contains(f.sidecar.Log(), "msg=Ready") {
+		if _, err := f.sidecar.TryList(); err != nil || strings.Contains(f.sidecar.Log(), "msg=Ready") {
 			return err
 		}
-		// On a busy machine readiness may be reported before the checks are complete; another
-		// request waits for them.
+		// On a busy machine it may be ready before the checks are complete; this request waits for them.
 		_, err := f.sidecar.Try(http.MethodGet, "/v1/healthz")
 		return errors.Join(errors.New("the sidecar has not logged that it is ready"), err)
 	})
 }
 
 // kill kills the sidecar without a plan.
-func (f *fixture) kill() {
-	f.t.Helper()
-	f.sidecar.Kill(f.t)
-}
+func (f *fixture) kill() { f.sidecar.Kill(f.t) }
 
-// send sends a request to the sidecar, unless that was killed, and records the response. A
+// send sends requests concurrently to the sidecar, unless that was killed, and records the responses. A
 // request without a response is repeated by retryAll.
-func (f *fixture) send(r request) {
-	f.t.Helper()
-	f.sendConcurrently([]request{r})
-}
-
-// sendConcurrently is send for concurrent requests.
-func (f *fixture) sendConcurrently(requests []request) {
-	f.t.Helper()
+func (f *fixture) send(requests ...request) {
 	f.requests = append(f.requests, requests...)
 	if !f.sidecar.Running() {
 		f.unanswered = true
@@ -141,16 +139,13 @@ func (f *fixture) sendConcurrently(requests []request) {
 
 // releaseAll releases the addresses of an owner.
 func (f *fixture) releaseAll(owner string) {
-	f.t.Helper()
 	for _, ip := range f.history.Addresses(owner) {
 		f.send(release(ip, owner))
 	}
 }
 
-// retryAll sends every request again, as a client without a response does, and once more if it
-// fails because the plugin is killed.
+// retryAll sends every request again, and once more if it fails because the plugin is killed.
 func (f *fixture) retryAll() {
-	f.t.Helper()
 	f.unanswered = false
 	for _, r := range f.requests {
 		before, resp := f.retry(r)
@@ -165,19 +160,17 @@ func (f *fixture) retryAll() {
 
 // retry sends a request to a running sidecar. It returns the state before it, and the response.
 func (f *fixture) retry(r request) (oracle.Snapshot, harness.Response) {
-	f.t.Helper()
 	before := f.observe(f.sidecar.List(f.t))
 	r.recordSent(f.history)
 	resp := f.sidecar.Do(f.t, r.method, r.path, r.header...)
 	f.recordResponse(r, resp)
 	// While the request was queued, a plugin call in the background may have been killed: its
 	// empty files precede the processing of the request.
-	_, before.Orphaned = f.stored()
+	before.Orphaned = f.observe(nil).Orphaned
 	return before, resp
 }
 
 func (f *fixture) recordResponse(r request, resp harness.Response) {
-	f.t.Helper()
 	r.recordResponse(f.history, resp)
 	if !f.pluginKillable && !slices.Contains(r.wantStatus, resp.Status) {
 		f.t.Errorf("%s %s answered %s; want status %v", r.method, r.path, resp, r.wantStatus)
@@ -187,40 +180,179 @@ func (f *fixture) recordResponse(r request, resp harness.Response) {
 // leaveOneTempFile leaves one temporary file for the next start to remove. After a kill their
 // number is random, because the journal is probed concurrently. Without a directory there is none.
 func (f *fixture) leaveOneTempFile() {
-	f.t.Helper()
 	dir := attachments(f.node)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return
-	}
 	files, err := filepath.Glob(filepath.Join(dir, ".*.json[0-9]*"))
 	harness.Must(f.t, err)
 	for _, file := range files {
 		harness.Must(f.t, os.Remove(file))
 	}
-	harness.Must(f.t, os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600))
+	if err := os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+		harness.Must(f.t, err)
+	}
 }
 
-// startAndRetry starts a sidecar whose clients allocate their addresses again, including addresses whose
-// response they missed. So an address is verified during a request instead of in the
-// background, and only once.
+// startAndRetry starts a sidecar whose clients allocate their addresses again, even if they missed the
+// response, so that an address is verified once, and not in the background.
 func (f *fixture) startAndRetry(requests []request) {
-	f.t.Helper()
 	f.start("--verify-interval=1h")
 	owners := f.history.Owners()
 	for _, owner := range owners {
 		f.send(allocation(owner, ""))
 	}
 	for _, r := range requests {
-		if !slices.Contains(owners, r.owner) && f.holds(r.owner) {
+		if slices.Contains(owners, r.owner) {
+			continue
+		}
+		list, _ := f.sidecar.TryList() // none without a response
+		if slices.ContainsFunc(list, func(a harness.Attachment) bool { return a.Owner == r.owner && a.State == "held" }) {
 			f.send(r)
 		}
 	}
 }
 
-// holds reports whether the list has a held attachment of an owner; false without a response.
-func (f *fixture) holds(owner string) bool {
-	list, err := f.list()
-	return err == nil && slices.ContainsFunc(list, func(a harness.Attachment) bool {
-		return a.Owner == owner && a.State == "held"
+// waitKilled waits for a kill of the sidecar or a consistent state, and reports whether it was killed.
+func (f *fixture) waitKilled() bool {
+	f.t.Helper()
+	f.waitConsistent()
+	f.waitRemovalsDurable()
+	if f.sidecar.Running() {
+		return false
+	}
+	if code := f.sidecar.Wait(f.t); code != -1 {
+		f.t.Fatalf("the sidecar ended with status %d; want it killed", code)
+	}
+	return true
+}
+
+// waitRemovalsDurable waits until the removal of each record is durable, or the sidecar was killed: the
+// background visits failpoints for that.
+func (f *fixture) waitRemovalsDurable() {
+	f.t.Helper()
+	plan := f.read(f.planFile())
+	harness.Eventually(f.t, "removals to be durable", func() error {
+		visits := f.visits()
+		due := slices.ContainsFunc(plansOf(visits), func(p failpoint.Plan) bool { return p.String() == plan })
+		switch {
+		case !f.sidecar.Running():
+			return nil
+		case due:
+			return errors.New("the sidecar is about to be killed")
+		}
+		for _, p := range slices.Backward(visits) {
+			switch p {
+			case failpoint.RemoveDurable, failpoint.WriteDurable:
+				return nil
+			case failpoint.RemoveDone:
+				return errors.New("the last removal is not durable")
+			}
+		}
+		return nil
 	})
+}
+
+// recoverAndCheck starts the sidecar again if it was killed. It checks the invariants after the recovery,
+// after the repeated requests and after the stop, and returns the final state.
+func (f *fixture) recoverAndCheck() oracle.Snapshot {
+	f.t.Helper()
+	f.clearPlan()
+	if !f.sidecar.Running() {
+		f.start()
+	}
+	for f.waitKilled() { // by a plan that it read before clearPlan
+		f.start()
+	}
+	f.retryAll()
+	f.waitConsistent()
+	f.checkDoctorFindsEmptyFiles()
+	return f.stopAndCheck()
+}
+
+// waitConsistent waits until every invariant holds after the recovery, or the sidecar was killed.
+func (f *fixture) waitConsistent() {
+	f.t.Helper()
+	harness.Eventually(f.t, "every invariant to hold", func() error {
+		list, err := f.sidecar.TryList()
+		if !f.sidecar.Running() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return f.check(list)
+	})
+}
+
+// check returns the violated invariants and the attachments in transition.
+func (f *fixture) check(list []harness.Attachment) error {
+	err := checkState(f.history, list, f.observe(list))
+	if f.endsEmpty && !f.unanswered && len(list) > 0 {
+		err = errors.Join(err, fmt.Errorf("attachments are left: %+v", list))
+	}
+	return err
+}
+
+// checkState returns the violated invariants, and the attachments that are being released or added. An
+// ADD whose address is blocked by an empty file waits for its owner.
+func checkState(h *oracle.History, list []harness.Attachment, now oracle.Snapshot) error {
+	var errs []error
+	for _, v := range h.Check(now) {
+		errs = append(errs, v)
+	}
+	for _, a := range list {
+		blocked := slices.ContainsFunc(harness.Held([]harness.Attachment{a}), func(h oracle.Listed) bool {
+			return slices.Contains(now.Orphaned, h.IP)
+		})
+		if a.State == "releasing" || a.State == "adding" && !blocked {
+			errs = append(errs, fmt.Errorf("%s is still %s: %s", a.ContainerID, a.State, a.LastError))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// observe returns the state of the plugin's store, for a list of the sidecar.
+func (f *fixture) observe(list []harness.Attachment) oracle.Snapshot {
+	leases, files, err := oracle.HostLocalAfterKill(f.node.StoreDir)
+	harness.Must(f.t, err)
+	var empty []netip.Addr
+	for _, file := range files {
+		empty = append(empty, netip.MustParseAddr(filepath.Base(file)))
+	}
+	return oracle.Snapshot{Stored: leases, Listed: harness.Held(list), Orphaned: empty}
+}
+
+// stopAndCheck stops the sidecar, whose journal must equal its last list. It returns the final state.
+func (f *fixture) stopAndCheck() oracle.Snapshot {
+	list := f.sidecar.List(f.t)
+	f.sidecar.Stop(f.t)
+	f.node.WantJournal(f.t, list)
+	if err := f.check(list); err != nil {
+		f.t.Errorf("after the stop: %v", err)
+	}
+	return f.observe(list)
+}
+
+// checkDoctorFindsEmptyFiles runs doctor, which must report exactly the empty files of a killed
+// host-local. Without such files it runs only if the plugin may have been killed.
+func (f *fixture) checkDoctorFindsEmptyFiles() {
+	want := f.observe(nil).Orphaned
+	if !f.pluginKillable && len(want) == 0 {
+		return
+	}
+	out := f.node.Command(f.t, "doctor", "-o", "json")
+	var findings []struct {
+		Check, State string
+		Address      netip.Addr
+	}
+	harness.Must(f.t, json.Unmarshal([]byte(out.Stdout), &findings))
+	var got []netip.Addr
+	for _, finding := range findings {
+		if finding.Check == "stale-lease-files" && finding.State != "ok" {
+			got = append(got, finding.Address)
+		}
+	}
+	slices.SortFunc(got, netip.Addr.Compare)
+	slices.SortFunc(want, netip.Addr.Compare)
+	if !slices.Equal(got, want) || len(want) > 0 && out.ExitCode != 1 && out.ExitCode != 3 {
+		f.t.Errorf("doctor ended with status %d and reports the empty files of %v; want those of %v", out.ExitCode, got, want)
+	}
 }

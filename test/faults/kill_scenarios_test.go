@@ -1,8 +1,10 @@
 package faults
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -22,23 +24,39 @@ type scenario struct {
 }
 
 func scenarios() []scenario {
-	return append(requestScenarios(), startScenarios()...)
+	return slices.Concat(requestScenarios(), startScenarios(), []scenario{{
+		name:    concurrent,
+		prepare: func(f *fixture) { f.start(); f.send(allocation("health", "")) },
+		act: func(f *fixture) {
+			requests := []request{allocation("router", ""), allocation("ingress", ""), allocation("default/pod", ""), restore("10.15.0.77", "default/other")}
+			for _, ip := range f.history.Addresses("health") {
+				requests = append(requests, release(ip, "health"))
+			}
+			f.send(requests...)
+		},
+	}})
 }
 
-// newOwner is the scenario in whose recovery every visit is a case.
-const newOwner = "allocate for a new owner"
+const (
+	// newOwner is the scenario in whose recovery every visit is a case.
+	newOwner = "allocate for a new owner"
+	// concurrent is a scenario whose kills differ between runs, even with the same plan.
+	concurrent = "concurrent requests"
+)
 
 // requestScenarios are the scenarios of requests to a running sidecar.
 func requestScenarios() []scenario {
 	send := func(r request) func(*fixture) { return func(f *fixture) { f.send(r) } }
-	router := allocation("router", "")
+	router, expiring, refused := allocation("router", ""), allocation("router", ""), allocation("health", "")
+	expiring.header, refused.wantStatus = []string{"expiration", "true"}, []int{http.StatusBadGateway}
+	oneAddress := harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
 	alwaysVerify := []string{"--verify-interval=0s"}
 	return []scenario{
 		{name: newOwner, prepare: start, act: send(router)},
 		{name: "allocate again, verified", flags: alwaysVerify, prepare: allocateRouter, act: send(router)},
 		{name: "allocate the second family", prepare: func(f *fixture) { f.start(); f.send(allocation("router", "ipv4")) }, act: send(allocation("router", "ipv6"))},
 		{name: "allocate a lost address", flags: alwaysVerify, prepare: func(f *fixture) { allocateRouter(f); f.node.WipeStore(f.t) }, act: send(router)},
-		{name: "allocate from a full range", flags: []string{"--enable-ipv6=false"}, network: oneAddress(), prepare: allocateRouter, act: send(refusedAllocation("health"))},
+		{name: "allocate from a full range", flags: []string{"--enable-ipv6=false"}, network: oneAddress, prepare: allocateRouter, act: send(refused)},
 		{name: "allocate in cooldown", flags: []string{"--release-delay=1h"}, prepare: func(f *fixture) { allocateRouter(f); f.releaseAll("router") }, act: send(router)},
 		{name: "restore", prepare: start, act: send(restore("10.15.0.77", "router"))},
 		{name: "restore again, verified", flags: alwaysVerify, prepare: func(f *fixture) { f.start(); f.send(restore("10.15.0.77", "router")) }, act: send(restore("10.15.0.77", "router"))},
@@ -46,11 +64,11 @@ func requestScenarios() []scenario {
 			f.send(restoreBoth("10.15.0.77", "fd00:15::88", "router"))
 			f.send(restoreBoth("fd00:15::88", "10.15.0.77", "router"))
 		}},
-		{name: "allocate beside an excluded address", flags: excludeFirst(), prepare: start, act: send(router)},
+		{name: "allocate beside an excluded address", flags: []string{excludeFirst}, prepare: start, act: send(router)},
 		{name: "release", prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
 		{name: "release with delay", flags: []string{"--release-delay=1h"}, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
 		{name: "end of release delay", flags: []string{"--release-delay=1ms"}, endsEmpty: true, prepare: allocateRouter, act: func(f *fixture) { f.releaseAll("router") }},
-		{name: "expiration", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: start, act: send(expiringAllocation("router"))},
+		{name: "expiration", flags: []string{"--ipam-expiration=1ms"}, endsEmpty: true, prepare: start, act: send(expiring)},
 	}
 }
 
@@ -71,25 +89,10 @@ func startScenarios() []scenario {
 	}
 }
 
-// concurrentRequests is a scenario whose kills differ between runs, even with the same plan.
-func concurrentRequests() scenario {
-	return scenario{
-		name:    "concurrent requests",
-		prepare: func(f *fixture) { f.start(); f.send(allocation("health", "")) },
-		act: func(f *fixture) {
-			requests := []request{allocation("router", ""), allocation("ingress", ""), allocation("default/pod", ""), restore("10.15.0.77", "default/other")}
-			for _, ip := range f.history.Addresses("health") {
-				requests = append(requests, release(ip, "health"))
-			}
-			f.sendConcurrently(requests)
-		},
-	}
-}
-
 func start(f *fixture) { f.start() }
 
 // excludeFirst excludes the first address that the plugin returns.
-func excludeFirst() []string { return []string{"--exclude-addresses=10.15.0.2"} }
+const excludeFirst = "--exclude-addresses=10.15.0.2"
 
 // allocateRouter starts a sidecar and allocates for the owner "router".
 func allocateRouter(f *fixture) {
@@ -97,15 +100,9 @@ func allocateRouter(f *fixture) {
 	f.send(allocation("router", ""))
 }
 
-// oneAddress is a network with one address.
-func oneAddress() harness.Network {
-	return harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/30"}}
-}
-
 func createOpenStateDir(f *fixture) { harness.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }
 
-// damageRecord leaves a record that cannot be parsed: its addresses are unknown until its owner
-// allocates again.
+// damageRecord leaves a record with unknown addresses, until its owner allocates again.
 func damageRecord(f *fixture) {
 	allocateRouter(f)
 	id := f.sidecar.Attachment(f.t, "router").ContainerID
@@ -123,7 +120,7 @@ func leaveTempFile(f *fixture) {
 
 // leaveExcluded leaves an attachment that keeps an excluded address.
 func leaveExcluded(f *fixture) {
-	f.start(excludeFirst()...)
+	f.start(excludeFirst)
 	f.send(allocation("router", ""))
 	f.releaseAll("router")
 	f.kill()

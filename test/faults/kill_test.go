@@ -3,9 +3,9 @@ package faults
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
@@ -19,8 +19,8 @@ import (
 //evidence:design/reliability Guarantees
 func TestKill(t *testing.T) {
 	t.Parallel()
-	recorded := recordScenarios(t, append(scenarios(), concurrentRequests()))
-	deterministic := slices.DeleteFunc(slices.Clone(recorded), func(r recordedScenario) bool { return r.name == concurrentRequests().name })
+	recorded := recordScenarios(t, scenarios())
+	deterministic := slices.DeleteFunc(slices.Clone(recorded), func(r recordedScenario) bool { return r.name == concurrent })
 	for _, p := range failpoint.All() {
 		if p == failpoint.UninstallRemoving || p == failpoint.UninstallRemoved {
 			continue // killUninstall
@@ -52,13 +52,12 @@ func killSidecar(t *testing.T, recorded []recordedScenario) {
 			all = append(all, killCase{scenario: r.scenario, first: plan})
 		}
 	}
-	for _, c := range selectCases(sizeFromEnv(t), all, func(c killCase) string { return string(c.first.Point) }) {
+	for _, c := range selectCases(t, all, func(c killCase) string { return string(c.first.Point) }) {
 		c.runParallel(t, st)
 	}
 }
 
-// killInRecovery kills the sidecar at its worst moment, and the next one at each visit of its
-// start.
+// killInRecovery kills the sidecar at its worst moment, and the next one at each visit of its start.
 func killInRecovery(t *testing.T, recorded []recordedScenario) {
 	st := newStats(t, killedAgain)
 	for _, r := range recorded {
@@ -72,12 +71,70 @@ func killInRecovery(t *testing.T, recorded []recordedScenario) {
 					all = append(all, killCase{scenario: r.scenario, first: first, second: plan})
 				}
 			}
-			for _, c := range selectCases(sizeFromEnv(t), all, func(killCase) string { return r.name }) {
+			for _, c := range selectCases(t, all, func(killCase) string { return r.name }) {
 				c.runParallel(t, st)
 			}
 		})
 	}
 }
+
+// killPlugin kills the plugin at each system call that writes in the last plugin call of those
+// scenarios in which it changes the plugin's store: alone, and with the sidecar while that call runs or
+// after it has ended.
+func killPlugin(t *testing.T, recorded []recordedScenario) {
+	verbs := map[string]string{
+		newOwner:                      "ADD",
+		"allocate a lost address":     "ADD",
+		"restore":                     "ADD",
+		"start with a lost address":   "ADD",
+		"release":                     "DEL",
+		"expiration":                  "DEL",
+		"start that retires an owner": "DEL",
+	}
+	alone, both := newStats(t, pluginKilled), newStats(t, bothKilled)
+	for _, r := range recorded {
+		if verbs[r.name] == "" {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			// The process of the last call was started with its configuration, or has received it.
+			ended := worstCrash(t, r.visits)
+			running := lastVisit(r.visits, failpoint.PluginStarted, failpoint.PluginTold)
+			kills := pluginKills(t, r.scenario, verbs[r.name])
+			for _, k := range selectCases(t, kills, func(k pluginKill) string { return k.syscall }) {
+				killCase{scenario: r.scenario, plugin: k}.runParallel(t, alone)
+				killCase{scenario: r.scenario, plugin: k, first: ended}.runParallel(t, both)
+				killCase{scenario: r.scenario, plugin: k, first: running}.runParallel(t, both)
+			}
+		})
+	}
+}
+
+// killAtRandom runs cases that the seed determines, in which the plugin, the sidecar and the next
+// sidecar may be killed, the last one at any failpoint that a start may visit.
+func killAtRandom(t *testing.T, recorded []recordedScenario) {
+	st := newStats(t, killedAtRandom)
+	traced := canTrace(t)
+	source := rand.New(rand.NewPCG(seed(t), 0))
+	for i := range sized(t, 20, 2_000) {
+		r := recorded[source.IntN(len(recorded))]
+		c := killCase{scenario: r.scenario, first: draw(source, plansOf(r.visits))}
+		if source.IntN(2) == 0 {
+			c.second = failpoint.Plan{Point: draw(source, failpoint.All()), Visit: 1 + source.IntN(3)}
+		}
+		if source.IntN(3) == 0 {
+			c.plugin = randomPluginKill(source, draw(source, []string{"ADD", "DEL", "CHECK"}), traced)
+		}
+		t.Run(fmt.Sprintf("%d: %s", i, c), func(t *testing.T) {
+			t.Parallel()
+			st.countCases(t, 1)
+			c.run(t, st)
+		})
+	}
+}
+
+func draw[T any](source *rand.Rand, all []T) T { return all[source.IntN(len(all))] }
 
 // precedesRecords reports whether a start visits a failpoint before it reads a record.
 func precedesRecords(p failpoint.Point) bool {
@@ -94,70 +151,97 @@ func precedesRecords(p failpoint.Point) bool {
 // and without a write the last visit.
 func worstCrash(t *testing.T, visits []failpoint.Point) failpoint.Plan {
 	t.Helper()
-	plans := plansOf(visits)
-	if len(plans) == 0 {
-		t.Fatal("the scenario visits no failpoint")
-	}
-	for _, point := range []failpoint.Point{failpoint.PluginEnded, failpoint.WriteDurable} {
-		for _, p := range slices.Backward(plans) {
-			if p.Point == point {
-				return p
-			}
+	for _, points := range [][]failpoint.Point{{failpoint.PluginEnded}, {failpoint.WriteDurable}, failpoint.All()} {
+		if p := lastVisit(visits, points...); p.Visit > 0 {
+			return p
 		}
 	}
-	return plans[len(plans)-1]
+	t.Fatal("the scenario visits no failpoint")
+	return failpoint.Plan{}
 }
 
-// killCase is a scenario, the visit at which the sidecar is killed, and the visit at which the
-// next sidecar is killed in its start; the zero plan for none.
+// lastVisit returns the last visit of one of the points.
+func lastVisit(visits []failpoint.Point, points ...failpoint.Point) (last failpoint.Plan) {
+	for _, p := range plansOf(visits) {
+		if slices.Contains(points, p.Point) {
+			last = p
+		}
+	}
+	return last
+}
+
+// killCase is a scenario with the visit at which the sidecar is killed, the visit at which the next
+// sidecar is killed in its start, and the kill of the plugin; each may be zero, for none.
 type killCase struct {
 	scenario
 	first, second failpoint.Plan
+	plugin        pluginKill
 }
 
 // String returns the name of the case.
 func (c killCase) String() string {
-	name := fmt.Sprintf("%s/%s", c.name, c.first)
+	name := c.name + "/" + c.first.String()
 	if c.second.Visit > 0 {
-		name += fmt.Sprintf(" and %s", c.second)
+		name += " and " + c.second.String()
+	}
+	if c.plugin.syscall != "" {
+		name += ", host-local at " + strings.TrimSpace(c.plugin.String())
 	}
 	return name
 }
 
-// runParallel runs the case as a parallel subtest.
+// runParallel is run as a parallel subtest, in which each kill must happen; the plugin may escape its own.
 func (c killCase) runParallel(t *testing.T, st *stats) {
-	t.Helper()
 	t.Run(c.String(), func(t *testing.T) {
 		t.Parallel()
-		st.countCase(t)
-		f := newFixture(t, c.scenario)
-		c.prepare(f)
-		first, second := c.run(f)
-		if !first || second != (c.second.Visit > 0) {
-			t.Errorf("the sidecar was killed as planned: %t, and again: %t", first, second)
+		st.countCases(t, 1)
+		const maxEscapes = 20
+		for range maxEscapes {
+			first, second, plugin := c.run(t, st)
+			if first != (c.first.Visit > 0) || second != (c.second.Visit > 0) {
+				t.Errorf("the sidecar was killed: %t, and again: %t", first, second)
+			}
+			if plugin == (c.plugin.syscall != "") {
+				return
+			}
+			c.plugin = c.plugin.earlier()
 		}
-		st.addKills(countTrue(first, second))
-		st.addEmptyFiles(len(f.recoverAndCheck().Orphaned))
+		t.Errorf("host-local escaped its kill %d times", maxEscapes)
 	})
 }
 
-// run runs the prepared scenario up to its kills, and reports which of them happened.
-func (c killCase) run(f *fixture) (first, second bool) {
-	f.t.Helper()
+// run runs the case and the recovery, and reports which of the kills happened.
+func (c killCase) run(t *testing.T, st *stats) (first, second, plugin bool) {
+	f := newFixture(t, c.scenario)
+	f.pluginKillable = c.plugin.syscall != ""
+	if f.pluginKillable {
+		f.installKillWrapper()
+	}
+	c.prepare(f)
+	if f.pluginKillable {
+		f.setPluginKill(c.plugin)
+	}
 	f.setPlan(c.first)
 	c.act(f)
 	first = f.waitKilled()
-	if !first || c.second == (failpoint.Plan{}) {
-		return first, false
+	if first && c.second.Visit > 0 {
+		requests, unanswered := f.requests, f.unanswered
+		f.leaveOneTempFile()
+		f.setPlan(c.second)
+		f.unanswered = unanswered
+		f.startAndRetry(requests)
+		second = f.waitKilled()
+		f.requests = requests // without the requests of startAndRetry
 	}
-	requests, unanswered := f.requests, f.unanswered
-	f.leaveOneTempFile()
-	f.setPlan(c.second)
-	f.unanswered = unanswered
-	f.startAndRetry(requests)
-	second = f.waitKilled()
-	f.requests = requests // without the requests of startAndRetry
-	return first, second
+	final := f.recoverAndCheck()
+	plugin = f.pluginKillable && f.pluginWasKilled()
+	for _, killed := range []bool{first, second, plugin} {
+		if killed {
+			st.kills.Add(1)
+		}
+	}
+	st.empty.Add(int64(len(final.Orphaned)))
+	return first, second, plugin
 }
 
 // recordedScenario is a scenario and the failpoints that it visits.
@@ -169,43 +253,36 @@ type recordedScenario struct {
 // recordScenarios runs every scenario once without a kill. It returns them sorted by name, so
 // that a sample and the cases of a seed are reproducible.
 func recordScenarios(t *testing.T, all []scenario) []recordedScenario {
-	t.Helper()
-	var mu sync.Mutex
-	visits := map[string][]failpoint.Point{}
+	slices.SortFunc(all, func(a, b scenario) int { return cmp.Compare(a.name, b.name) })
+	recorded := make([]recordedScenario, len(all))
 	t.Run("recording", func(t *testing.T) {
-		for _, sc := range all {
+		for i, sc := range all {
 			t.Run(sc.name, func(t *testing.T) {
 				t.Parallel()
-				v := recordVisits(t, sc, failpoint.Plan{})
-				mu.Lock()
-				defer mu.Unlock()
-				visits[sc.name] = v
+				recorded[i].visits = recordVisits(t, sc, failpoint.Plan{})
 			})
 		}
 	})
-	var recorded []recordedScenario
-	for _, sc := range all {
-		if visits[sc.name] == nil && !t.Failed() { // -run excludes the subtest
-			visits[sc.name] = recordVisits(t, sc, failpoint.Plan{})
+	for i, sc := range all {
+		recorded[i].scenario = sc
+		if recorded[i].visits == nil && !t.Failed() { // -run excludes the subtest
+			recorded[i].visits = recordVisits(t, sc, failpoint.Plan{})
 		}
-		recorded = append(recorded, recordedScenario{sc, visits[sc.name]})
 	}
-	slices.SortFunc(recorded, func(a, b recordedScenario) int { return cmp.Compare(a.name, b.name) })
 	return recorded
 }
 
-// recordVisits returns the failpoints that a scenario visits; with a first kill the failpoints of
-// the start that follows.
+// recordVisits returns the failpoints that a scenario visits; after a first kill those of the next start.
 func recordVisits(t *testing.T, sc scenario, first failpoint.Plan) []failpoint.Point {
-	t.Helper()
 	f := newFixture(t, sc)
 	sc.prepare(f)
 	f.setPlan(first)
 	sc.act(f)
-	if killed := f.waitKilled(); killed != (first != failpoint.Plan{}) {
+	killed := f.waitKilled()
+	if killed != (first.Visit > 0) {
 		t.Fatalf("with the plan %q the sidecar was killed: %t", first, killed)
 	}
-	if first != (failpoint.Plan{}) {
+	if killed {
 		requests := f.requests
 		f.leaveOneTempFile()
 		f.setPlan(failpoint.Plan{})

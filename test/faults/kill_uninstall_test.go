@@ -11,8 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// killUninstall kills uninstall at each visit of a failpoint. Then another run completes the removal,
-// or the next sidecar starts with the rest.
+// killUninstall kills uninstall at each visit; another run completes it, or a sidecar starts with the rest.
 func killUninstall(t *testing.T) {
 	st := newStats(t, uninstallKilled)
 	f := released(t)
@@ -27,30 +26,33 @@ func killUninstall(t *testing.T) {
 	type uninstallCase struct {
 		plan failpoint.Plan
 		next string
-		then func(f *fixture)
 	}
 	var all []uninstallCase
 	for _, plan := range plansOf(visits) {
-		all = append(all, uninstallCase{plan, "uninstall", (*fixture).wantUninstalled}, uninstallCase{plan, "serve", (*fixture).wantServed})
+		all = append(all, uninstallCase{plan, "uninstall"}, uninstallCase{plan, "serve"})
 	}
-	for _, c := range selectCases(sizeFromEnv(t), all, func(c uninstallCase) string { return string(c.plan.Point) + c.next }) {
+	for _, c := range selectCases(t, all, func(c uninstallCase) string { return string(c.plan.Point) + c.next }) {
 		t.Run(c.plan.String()+" then "+c.next, func(t *testing.T) {
 			t.Parallel()
-			st.countCase(t)
+			st.countCases(t, 1)
 			f := released(t)
 			f.setPlan(c.plan)
 			if out, err := f.uninstall(); err == nil || err.Error() != "signal: killed" {
 				t.Fatalf("uninstall was not killed: %v\n%s", err, out)
 			}
-			st.addKills(1)
+			st.kills.Add(1)
 			f.clearPlan()
-			c.then(f)
+			if c.next == "uninstall" {
+				f.wantUninstalled()
+				return
+			}
+			f.start()
+			f.sidecar.Release(t, f.sidecar.AllocateFor(t, "router")...)
 		})
 	}
 }
 
-// released returns a node whose sidecar has released everything and was killed, so that it left its
-// socket and temporary files.
+// released returns a node whose killed sidecar had released everything and left its socket and files.
 func released(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, scenario{})
@@ -83,11 +85,4 @@ func (f *fixture) wantUninstalled() {
 			f.t.Errorf("%s exists (%v)", path, err)
 		}
 	}
-}
-
-// wantServed wants that a sidecar serves after an unfinished removal.
-func (f *fixture) wantServed() {
-	f.t.Helper()
-	f.start()
-	f.sidecar.Release(f.t, f.sidecar.AllocateFor(f.t, "router")...)
 }

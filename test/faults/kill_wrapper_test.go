@@ -1,16 +1,13 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
@@ -43,19 +40,12 @@ exec "$0.real"
 // pluginKill is a kill of the plugin before a system call; without a system call there is none.
 type pluginKill struct {
 	verb, syscall string
-	// nth counts the system calls of this name in one plugin call, from 1.
-	// For afterDelay it is the delay in µs.
+	// nth counts the system calls of this name in one plugin call, from 1; with afterDelay it is in µs.
 	nth int
 }
 
-const (
-	// afterDelay replaces the system call where the plugin cannot be traced.
-	afterDelay = "after"
-	// maxDelay is about the duration of a host-local call, in µs.
-	maxDelay = 8_000
-	// delayCount is the number of delays for each plugin call.
-	delayCount = 6
-)
+// afterDelay replaces the system call where the plugin cannot be traced.
+const afterDelay = "after"
 
 // String returns the content of the plan file.
 func (k pluginKill) String() string {
@@ -73,24 +63,45 @@ func (k pluginKill) earlier() pluginKill {
 	return k
 }
 
-// randomDelay draws a kill of a plugin that cannot be traced.
-func randomDelay(source *rand.Rand, verb string) pluginKill {
-	return pluginKill{verb, afterDelay, 1 + source.IntN(maxDelay)}
+// randomPluginKill draws a kill, which is after a delay where the plugin cannot be traced.
+func randomPluginKill(source *rand.Rand, verb string, traced bool) pluginKill {
+	const duration = 8_000 // about that of a host-local call, in µs
+	if !traced {
+		return pluginKill{verb, afterDelay, 1 + source.IntN(duration)}
+	}
+	return pluginKill{verb, draw(source, []string{"openat", "write", "unlinkat"}), 1 + source.IntN(16)}
 }
 
-// randomSyscall draws a kill of a plugin that is traced.
-func randomSyscall(source *rand.Rand, verb string) pluginKill {
-	calls := []string{"openat", "write", "unlinkat"}
-	return pluginKill{verb, calls[source.IntN(len(calls))], 1 + source.IntN(16)}
-}
-
-// delayKills returns the kills after delays that the seed determines.
-func delayKills(t *testing.T, verb string) []pluginKill {
-	t.Helper()
-	source := rand.New(rand.NewPCG(seed(t), 0))
-	kills := make([]pluginKill, delayCount)
-	for i := range kills {
-		kills[i] = randomDelay(source, verb)
+// pluginKills returns the kills of a scenario's last plugin call: at each system call that
+// writes, or after some delays where it cannot be traced.
+func pluginKills(t *testing.T, sc scenario, verb string) []pluginKill {
+	var kills []pluginKill
+	if !canTrace(t) {
+		source := rand.New(rand.NewPCG(seed(t), 0))
+		for range 6 {
+			kills = append(kills, randomPluginKill(source, verb, false))
+		}
+		return kills
+	}
+	f := newFixture(t, sc)
+	f.installKillWrapper()
+	sc.prepare(f)
+	f.setPluginKill(pluginKill{verb: verb})
+	sc.act(f)
+	f.waitConsistent()
+	f.stopAndCheck()
+	count := map[string]int{}
+	for _, s := range strace.Parse(f.read(f.plugin() + ".trace")) {
+		if s.Call == strace.Exited || s.Ended {
+			continue
+		}
+		count[s.Call]++
+		if s.Call != "openat" || strings.Contains(s.Args, "O_CREAT") {
+			kills = append(kills, pluginKill{verb, s.Call, count[s.Call]})
+		}
+	}
+	if len(kills) == 0 {
+		t.Fatalf("host-local's %s has no system call that writes", verb)
 	}
 	return kills
 }
@@ -99,64 +110,29 @@ func delayKills(t *testing.T, verb string) []pluginKill {
 func canTrace(t *testing.T) bool {
 	t.Helper()
 	err := strace.Try(t.Context())
-	if err == nil {
-		return true
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatalf("required in CI: %v", err)
 	}
-	why := fmt.Sprintf("plugins are killed after delays instead of at system calls: %v", err)
-	if os.Getenv("CI") == "true" {
-		t.Fatal("required in CI: " + why)
+	if err != nil {
+		t.Logf("plugins are killed after delays instead of at system calls: %v", err)
 	}
-	t.Log(why)
-	return false
+	return err == nil
 }
 
 // installKillWrapper wraps the real host-local.
 func (f *fixture) installKillWrapper() {
-	f.t.Helper()
 	f.node.WrapPluginELF(f.t, "host-local", killWrapperScript)
 }
 
 func (f *fixture) plugin() string { return filepath.Join(f.node.BinDir, "host-local") }
 
 // setPluginKill kills the next call of the verb.
-func (f *fixture) setPluginKill(k pluginKill) {
-	f.t.Helper()
-	file := f.plugin() + ".plan"
-	harness.Must(f.t, errors.Join(os.WriteFile(file+".new", []byte(k.String()), 0o600), os.Rename(file+".new", file)))
-}
-
-// traceLine is a line of strace: the system call, its arguments and its result.
-var traceLine = regexp.MustCompile(`^\d+ +(\w+)\((.*)`)
-
-// writeCalls returns a kill at each system call of a trace that writes.
-func writeCalls(trace, verb string) []pluginKill {
-	count := map[string]int{}
-	var kills []pluginKill
-	for line := range strings.Lines(trace) {
-		m := traceLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		count[m[1]]++
-		if m[1] != "openat" || strings.Contains(m[2], "O_CREAT") {
-			kills = append(kills, pluginKill{verb, m[1], count[m[1]]})
-		}
-	}
-	return kills
-}
+func (f *fixture) setPluginKill(k pluginKill) { f.writePlan(f.plugin()+".plan", k.String()) }
 
 // pluginWasKilled reports, after the recovery, whether the plugin was killed: the recovery has
 // waited for it by the lock that it inherited. strace counts system calls for each thread, so a
 // plugin that continued in another one has escaped, and so has one that ended because its
 // sidecar was killed before.
 func (f *fixture) pluginWasKilled() bool {
-	return strings.Contains(f.pluginTrace(), "+++ killed by SIGKILL +++")
-}
-
-func (f *fixture) pluginTrace() string {
-	data, err := os.ReadFile(f.plugin() + ".trace")
-	if err != nil {
-		return err.Error()
-	}
-	return string(data)
+	return strings.Contains(f.read(f.plugin()+".trace"), "+++ killed by SIGKILL +++")
 }

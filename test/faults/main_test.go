@@ -3,13 +3,56 @@
 package faults
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
+
+func TestShippedBinaryHasNoFailpoints(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "delegated-ipam")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, "../../cmd/delegated-ipam")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	shipped, err := os.ReadFile(path)
+	harness.Must(t, err)
+	other, err := os.ReadFile(harness.Failpoints(t))
+	harness.Must(t, err)
+	for _, name := range append(failpoint.All(), failpoint.EnvPlan) {
+		if bytes.Contains(shipped, []byte(name)) || !bytes.Contains(other, []byte(name)) {
+			t.Errorf("%q is in the shipped binary, or missing in the one with failpoints", name)
+		}
+	}
+}
+
+// needRoot skips a test that acts as another user.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		harness.Skipf(t, "only root can act as another user")
+	}
+}
+
+// needProgram returns the path of a program, without which the test is skipped.
+func needProgram(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		harness.Skipf(t, "%v; it is part of util-linux", err)
+	}
+	return path
+}
 
 // nodeWith returns a node with a dual-stack network of the real host-local.
 func nodeWith(t testing.TB) *harness.Node {
@@ -17,6 +60,17 @@ func nodeWith(t testing.TB) *harness.Node {
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-cilium", harness.DualStack())
 	return n
+}
+
+// waitLog waits until a sidecar has logged a text.
+func waitLog(t *testing.T, s *harness.Sidecar, text string) {
+	t.Helper()
+	harness.Eventually(t, "the log to have "+text, func() error {
+		if !strings.Contains(s.Log(), text) {
+			return errors.New(s.Log())
+		}
+		return nil
+	})
 }
 
 // wantHeld wants an allocate of an owner to return the addresses that it holds.
@@ -37,10 +91,11 @@ func wantNotGiven(t *testing.T, s *harness.Sidecar, owner string, held []string)
 	}
 }
 
-// wantNoQuarantine wants health to report no quarantined record.
-func wantNoQuarantine(t *testing.T, s *harness.Sidecar) {
+// wantQuarantined wants health to report a quarantined record for a reason, or none without a reason.
+func wantQuarantined(t *testing.T, s *harness.Sidecar, reason string) {
 	t.Helper()
-	if q := s.Health(t).DelegatedIPAM.Quarantined; len(q) > 0 {
-		t.Errorf("health has the quarantined records %+v; want none", q)
+	got := s.Health(t).DelegatedIPAM.Quarantined
+	if reason == "" && len(got) > 0 || reason != "" && (len(got) != 1 || !strings.Contains(got[0].Reason, reason)) {
+		t.Errorf("health has the quarantined records %+v; want one with the reason %q, or none without", got, reason)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,40 +25,44 @@ const (
 	// memoryPerConnection limits the growth of the sidecar's memory for a connection with a
 	// request, without the race detector. net/http needs about a third of it.
 	memoryPerConnection = 64 << 10
+
+	// floodConnections are opened by each user, wave by wave.
+	floodConnections = 20000
+	floodWave        = 4000
+
+	// floodMemory limits the resident memory of the sidecar in bytes; its container has 256 MiB.
+	floodMemory = 128 << 20
 )
 
 //evidence:design/reliability 400 idle connections, 100 slow clients
 func TestManyConnections(t *testing.T) {
-	t.Parallel()
-	newStats(t, overload).countCase(t)
+	oneCase(t, overload)
 	needDescriptors(t, 2*manyConnections)
 	n := lightNode(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 	s.Release(t, s.AllocateFor(t, "health")...) // the plugin's store is watched from here on
 	harness.Eventually(t, "earlier connections to be closed", func() error {
-		if now := connections(t, s); now > 0 {
-			return fmt.Errorf("%d are open", now)
+		for _, socket := range sockets(t, s, "unix") {
+			if socket[5] == "03" { // connected
+				return fmt.Errorf("%q is open", socket)
+			}
 		}
 		return nil
 	})
-	filesBefore, memoryBefore := len(openFiles(t, s)), peakMemory(t, s)
+	filesBefore, memoryBefore := openFiles(t, s), peakMemory(t, s)
 
 	slow := connect(t, n.Socket, slowClients, func(conn net.Conn) error {
 		_, err := io.WriteString(conn, "P") // and no more of the request
 		return err
 	})
 	idle := connect(t, n.Socket, manyConnections, getList)
-	if got := len(openFiles(t, s)) - filesBefore; got < manyConnections {
+	if got := len(openFiles(t, s)) - len(filesBefore); got < manyConnections {
 		t.Errorf("the sidecar has %d descriptors more than before; want one for each of %d connections", got, manyConnections)
 	}
 	wantServed(t, s, held)
 	s.Release(t, s.AllocateFor(t, "ingress")...)
-	grown := peakMemory(t, s) - memoryBefore
-	t.Logf("the sidecar's memory grew by %d MiB", grown>>20)
-	if grown > (manyConnections+slowClients)*memoryPerConnection {
-		t.Errorf("the sidecar's memory grew by %d MiB for %d connections", grown>>20, manyConnections+slowClients)
-	}
+	wantGrowth(t, s, memoryBefore, (manyConnections+slowClients)*memoryPerConnection)
 
 	for _, conn := range slow {
 		if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -67,25 +72,93 @@ func TestManyConnections(t *testing.T) {
 	for _, conn := range idle {
 		conn.Close()
 	}
-	harness.Eventually(t, "every descriptor to be closed", func() error {
-		if now := len(openFiles(t, s)); now > filesBefore {
-			return fmt.Errorf("%d are open, %d were before", now, filesBefore)
-		}
-		return nil
-	})
+	waitClosed(t, s, filesBefore)
 	wantServed(t, s, held)
+}
+
+// A user who may call and one who may not open connections and send requests that never end.
+//
+//evidence:design/reliability 20,000 connections of one user with unfinished requests
+func TestConnectionFlood(t *testing.T) {
+	const start = "GET /v1/ipam HTTP/1.1\r\nHost: localhost\r\n"
+	var fields strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&fields, "%x:\n", i)
+	}
+	t.Parallel()
+	st := newStats(t, overload)
+	for name, request := range map[string]string{
+		"64 KiB of header":                 start + "X: " + strings.Repeat("x", 64<<10),
+		"header just below the limit":      start + "X: " + strings.Repeat("x", 8000),
+		"header of many fields":            start + fields.String(),
+		"request whose body never arrives": "POST /v1/ipam?owner=flood HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n",
+	} {
+		for user, uid := range map[string]int{"allowed user": otherUID, "refused user": foreignUID} {
+			t.Run(user+", "+name, func(t *testing.T) { // one after the other
+				st.countCases(t, 1)
+				flood(t, uid, request)
+			})
+		}
+	}
+}
+
+// flood opens floodConnections as a user, and sends an unfinished request on each.
+func flood(t *testing.T, uid int, request string) {
+	needRoot(t)
+	needDescriptors(t, 2*floodWave)
+	n := lightNode(t)
+	harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+	s := n.Start(t, "--socket-mode=0666", fmt.Sprintf("--allow-uids=%d", otherUID))
+	held := s.AllocateFor(t, "router")
+	user := harness.User{UID: uid, GID: uid}
+	for range floodConnections / floodWave {
+		wave := floodAs(t, n.Socket, user, request)
+		wantServed(t, s, held)
+		for _, conn := range wave {
+			conn.Close()
+		}
+	}
+	wantGrowth(t, s, 0, floodMemory)
+	harness.Eventually(t, "the user to be answered again", func() error {
+		conn, err := s.DialAs(user)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return get(conn, "/v1/healthz")
+	})
+}
+
+// floodAs opens floodWave connections as a user, and sends a request on each that the sidecar accepts.
+func floodAs(t *testing.T, socket string, user harness.User, request string) []net.Conn {
+	t.Helper()
+	var wave []net.Conn
+	var err error
+	userErr := harness.RunAs(user, func() {
+		for len(wave) < floodWave && err == nil {
+			var conn net.Conn
+			if conn, err = dial(socket); err != nil {
+				return
+			}
+			wave = append(wave, conn)
+			if _, err = io.WriteString(conn, request); errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+				err = nil // the sidecar has closed the connection
+			}
+		}
+	})
+	harness.Must(t, errors.Join(userErr, err))
+	return wave
 }
 
 //evidence:design/reliability a flood of requests and a slow plugin
 func TestQueueFull(t *testing.T) {
-	t.Parallel()
-	newStats(t, overload).countCase(t)
+	oneCase(t, overload)
 	const processes, queue, flood = 4, 32, 400
+	const requestWait = 80 * time.Second // docs/design/how-it-works.md, Waiting
 	needDescriptors(t, 2*flood)
 	n := lightNode(t)
 	plugin := installPausable(t, n)
 	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h", "--plugin-timeout=10m")
-	const requestWait = 80 * time.Second // docs/design/how-it-works.md, Waiting
 	held := s.AllocateFor(t, "router")
 	memoryBefore := peakMemory(t, s)
 
@@ -98,17 +171,15 @@ func TestQueueFull(t *testing.T) {
 
 	late := allocateInBackground(s, "late", flood)
 	for range flood - queue/2 {
-		wantRejectedByQueue(t, <-late)
+		a := <-late
+		harness.Must(t, a.err)
+		a.WantError(t, http.StatusBadGateway, "--max-queued-requests")
+		if a.Header.Get("Retry-After") == "" {
+			t.Error("with a full queue a response lacks Retry-After")
+		}
 	}
-	if err := s.Ready(); err != nil {
-		t.Errorf("with a full queue the sidecar is not ready: %v", err)
-	}
-	wantServed(t, s, held)
-	grown := peakMemory(t, s) - memoryBefore
-	t.Logf("the sidecar's memory grew by %d MiB", grown>>20)
-	if grown > flood*memoryPerConnection {
-		t.Errorf("the sidecar's memory grew by %d MiB for %d requests", grown>>20, flood)
-	}
+	wantServed(t, s, held) // and it is ready
+	wantGrowth(t, s, memoryBefore, flood*memoryPerConnection)
 
 	plugin.resume(t)
 	for range queue / 2 {
@@ -119,11 +190,9 @@ func TestQueueFull(t *testing.T) {
 			}
 		}
 	}
-	if most := plugin.maxCalls(t); most != processes {
-		t.Errorf("%d plugin calls ran concurrently; want %d", most, processes)
-	}
-	if most := plugin.maxProcesses(t); most != processes {
-		t.Errorf("%d plugin processes ran concurrently, including prestarted ones; want %d", most, processes)
+	// Processes are those that were called in the end, including prestarted ones.
+	if calls, all := plugin.most(t, "begin", "end"), plugin.most(t, "start", "end"); calls != processes || all != processes {
+		t.Errorf("%d plugin calls and %d processes ran concurrently; want %d", calls, all, processes)
 	}
 	wantServed(t, s, held)
 	again := allocateInBackground(s, "again", queue/2)
@@ -137,31 +206,20 @@ func TestQueueFull(t *testing.T) {
 
 //evidence:design/reliability few descriptors, many connections
 func TestFewDescriptors(t *testing.T) {
-	t.Parallel()
-	newStats(t, overload).countCase(t)
+	oneCase(t, overload)
 	const limit = 128
-	prlimit, err := exec.LookPath("prlimit")
-	if err != nil {
-		harness.Skipf(t, "prlimit (util-linux) is needed to limit descriptors: %v", err)
-	}
 	n := nodeWith(t)
-	n.Wrapper = []string{prlimit, fmt.Sprintf("--nofile=%d:%d", limit, limit)}
+	n.Wrapper = []string{needProgram(t, "prlimit"), fmt.Sprintf("--nofile=%d:%d", limit, limit)}
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 	open := connect(t, n.Socket, 1, getList)[0]
 	many := connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil })
-	harness.Eventually(t, "connections to be closed", func() error {
-		if !strings.Contains(s.Log(), "too many connections are open") {
-			return errors.New(s.Log())
-		}
-		return nil
-	})
+	waitLog(t, s, "too many connections are open")
 	// There are descriptors for the plugin.
-	if status, body := requestOn(t, open, "POST /v1/ipam?owner=ingress"); !strings.HasPrefix(status, "201") {
-		t.Errorf("an allocate is answered %s %s; want 201", status, body)
-	}
-	if status, body := requestOn(t, open, "POST /v1/ipam?owner=router"); !strings.Contains(body, held[0]) {
-		t.Errorf("the router is answered %s %s; want %s", status, body, held[0])
+	for owner, want := range map[string]string{"ingress": "", "router": held[0]} {
+		a, err := requestOn(open, "POST /v1/ipam?owner="+owner)
+		harness.Must(t, err)
+		a.WantError(t, http.StatusCreated, want)
 	}
 	for _, conn := range many {
 		conn.Close()
@@ -174,8 +232,7 @@ func TestFewDescriptors(t *testing.T) {
 
 //evidence:design/reliability no descriptors left
 func TestNoDescriptors(t *testing.T) {
-	t.Parallel()
-	newStats(t, overload).countCase(t)
+	oneCase(t, overload)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
@@ -185,14 +242,10 @@ func TestNoDescriptors(t *testing.T) {
 	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, nil, &before))
 	// Descriptors that are open already stay open.
 	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}, nil))
-	for path, want := range map[string]string{
-		"POST /v1/ipam?owner=ingress":             "502",
-		"POST /v1/ipam/10.15.0.77?owner=restored": "500",
-	} {
-		status, body := requestOn(t, open, path)
-		if !strings.HasPrefix(status, want) || !strings.Contains(body, "too many open files") {
-			t.Errorf("%s is answered %s %s; want %s and the reason", path, status, body, want)
-		}
+	for path, status := range map[string]int{"?owner=ingress": 502, "/10.15.0.77?owner=restored": 500} {
+		a, err := requestOn(open, "POST /v1/ipam"+path)
+		harness.Must(t, err)
+		a.WantError(t, status, "too many open files")
 	}
 
 	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &before, nil))
@@ -206,8 +259,7 @@ func TestNoDescriptors(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
-// lightNode returns a node whose binary lacks the race detector, which multiplies the memory. Its
-// failpoints are off.
+// lightNode returns a node whose binary lacks the race detector, which multiplies the memory.
 func lightNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t)
@@ -238,14 +290,4 @@ func waitQueued(t *testing.T, s *harness.Sidecar, requests int) {
 		}
 		return nil
 	})
-}
-
-func wantRejectedByQueue(t *testing.T, a answered) {
-	t.Helper()
-	switch {
-	case a.err != nil:
-		t.Errorf("with a full queue a request failed: %v; want a response", a.err)
-	case a.Status != http.StatusBadGateway || a.Header.Get("Retry-After") == "" || !strings.Contains(string(a.Body), "--max-queued-requests"):
-		t.Errorf("with a full queue a request was answered %s, Retry-After %q; want 502, Retry-After and the option", a.Response, a.Header.Get("Retry-After"))
-	}
 }

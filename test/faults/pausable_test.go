@@ -1,9 +1,8 @@
 package faults
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -50,51 +49,38 @@ func (p pausablePlugin) pause(t *testing.T) {
 	harness.Must(t, os.Remove(p.path+".go"))
 }
 
-// log returns the log, a line for each event.
-func (p pausablePlugin) log(t *testing.T) string {
-	t.Helper()
-	data, err := os.ReadFile(p.path + ".log")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return string(data)
-}
-
-// pausedADDs returns the number of ADDs that have begun and not ended.
-func (p pausablePlugin) pausedADDs(t *testing.T) int {
-	t.Helper()
-	log := p.log(t)
-	return strings.Count(log, "begin ADD\n") - strings.Count(log, "end ADD\n")
-}
-
-// waitPausedADDs waits until that many ADDs are paused.
+// waitPausedADDs waits until that many ADDs have begun and not ended.
 func (p pausablePlugin) waitPausedADDs(t *testing.T, want int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d paused ADDs", want), func() error {
-		if got := p.pausedADDs(t); got != want {
+		log, _ := os.ReadFile(p.path + ".log") // missing before the first call
+		got := bytes.Count(log, []byte("begin ADD\n")) - bytes.Count(log, []byte("end ADD\n"))
+		if got != want {
 			return fmt.Errorf("there are %d", got)
 		}
 		return nil
 	})
 }
 
-// maxCalls returns the largest number of concurrent calls.
-func (p pausablePlugin) maxCalls(t *testing.T) int {
+// interruptADD pauses the ADD of the owner "interrupted-0", kills the sidecar, and wants no response.
+func (p pausablePlugin) interruptADD(t *testing.T, s *harness.Sidecar, kill func()) {
 	t.Helper()
-	return p.maxBetween(t, "begin", "end")
+	p.pause(t)
+	pending := allocateInBackground(s, "interrupted", 1)
+	p.waitPausedADDs(t, 1)
+	kill()
+	if a := <-pending; a.err == nil {
+		t.Fatalf("the killed sidecar answered %s", a.Response)
+	}
 }
 
-// maxProcesses returns the largest number of concurrent processes, of those that were called
-// in the end.
-func (p pausablePlugin) maxProcesses(t *testing.T) int {
+// most returns the largest number of events that had begun and not ended.
+func (p pausablePlugin) most(t *testing.T, first, last string) int {
 	t.Helper()
-	return p.maxBetween(t, "start", "end")
-}
-
-func (p pausablePlugin) maxBetween(t *testing.T, first, last string) int {
-	t.Helper()
+	log, err := os.ReadFile(p.path + ".log")
+	harness.Must(t, err)
 	running, most := 0, 0
-	for line := range strings.Lines(p.log(t)) {
+	for line := range strings.Lines(string(log)) {
 		switch event, _, _ := strings.Cut(line, " "); event {
 		case first:
 			running++

@@ -24,19 +24,21 @@ type pluginFixture struct {
 // otherAddress is the address of the owner "other": the first one that the plugin allocates.
 const otherAddress = "10.15.0.2"
 
-// newPluginFixture starts a sidecar over a plugin type: host-local, which has a profile, or one
-// without a profile.
-func newPluginFixture(t *testing.T, pluginType string, flags ...string) pluginFixture {
+// scriptedNode returns a node with the scripted plugin as a type whose leases have container IDs.
+func scriptedNode(t *testing.T, pluginType string) (*harness.Node, harness.Scripted) {
 	t.Helper()
 	n := harness.NewNode(t)
-	f := pluginFixture{node: n, binary: filepath.Join(n.BinDir, pluginType)}
-	harness.Must(t, os.RemoveAll(f.binary))
-	f.plugin = n.InstallScripted(t, pluginType)
-	n.Store = func() ([]oracle.Lease, error) { return f.plugin.Leases("pods") }
-	n.WriteNetwork(t, "05-cilium", harness.Network{
-		Name: "pods", CNIVersion: "1.0.0", Plugin: pluginType, IPAM: map[string]any{"subnet": "10.15.0.0/24"},
-	})
-	f.Sidecar = n.Start(t, append([]string{"--enable-ipv6=false"}, flags...)...)
+	harness.Must(t, os.RemoveAll(filepath.Join(n.BinDir, pluginType)))
+	plugin := n.InstallServer(t, pluginType, nil).Scripted
+	n.Store = func() ([]oracle.Lease, error) { return plugin.Leases("pods") }
+	return n, plugin
+}
+
+// newPluginFixture starts a sidecar over a plugin type: host-local, or one without a profile.
+func newPluginFixture(t *testing.T, pluginType string, flags ...string) pluginFixture {
+	t.Helper()
+	n, plugin := scriptedNode(t, pluginType)
+	f := pluginFixture{n.Start(t, flags...), n, plugin, filepath.Join(n.BinDir, pluginType)}
 	f.wantOther(t)
 	return f
 }
@@ -50,8 +52,8 @@ func (f pluginFixture) inject(t *testing.T, verb string, fault pluginFault) (und
 	}
 	away := f.binary + ".away"
 	harness.Must(t, os.Rename(f.binary, away))
-	if fault.file != nil {
-		harness.Must(t, os.WriteFile(f.binary, []byte(fault.file.content), fault.file.mode))
+	if fault.mode != 0 {
+		harness.Must(t, os.WriteFile(f.binary, []byte(foreignELF), fault.mode))
 	}
 	return func() { harness.Must(t, os.Rename(away, f.binary)) }
 }
@@ -59,9 +61,7 @@ func (f pluginFixture) inject(t *testing.T, verb string, fault pluginFault) (und
 // wantOther wants the owner "other" to hold its address.
 func (f pluginFixture) wantOther(t *testing.T) {
 	t.Helper()
-	if got := f.AllocateFor(t, "other"); !slices.Equal(got, []string{otherAddress}) {
-		t.Errorf("other has %q; want %s", got, otherAddress)
-	}
+	wantHeld(t, f.Sidecar, "other", []string{otherAddress})
 }
 
 // wantState wants the record of an owner to have a state, which may be none.
@@ -81,11 +81,9 @@ func (f pluginFixture) wantState(t *testing.T, owner, want string) {
 func (f pluginFixture) releaseOther(t *testing.T) {
 	t.Helper()
 	harness.Eventually(t, "the release", func() error {
-		switch a := f.TryRelease(t, otherAddress); a.Status {
-		case http.StatusOK, http.StatusNotFound:
-			return nil
-		default:
+		if a := f.TryRelease(t, otherAddress); !slices.Contains([]int{http.StatusOK, http.StatusNotFound}, a.Status) {
 			return fmt.Errorf("answered %s", a)
 		}
+		return nil
 	})
 }

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,11 +14,12 @@ import (
 
 // pluginFault is a fault of a plugin, and the expected result of an allocate for a new owner.
 type pluginFault struct {
-	// script is for the scripted plugin; with afterWork an address is allocated without being
-	// reported.
+	pluginType string
+	// script is for the scripted plugin; with afterWork an address is allocated and not reported.
 	script string
-	// file replaces the plugin's executable if script is empty; nil removes the executable.
-	file *file
+	// mode is that of foreignELF, which replaces the plugin's executable if script is empty; 0 only
+	// removes the executable.
+	mode os.FileMode
 	// status and err are the response to the allocate; err is empty if it succeeds.
 	status int
 	err    string
@@ -27,30 +29,23 @@ type pluginFault struct {
 	onlyADD bool
 }
 
-type file struct {
-	mode    os.FileMode
-	content string
-}
+// foreignELF is the header of a 64-bit ELF program for the unassigned machine type 0xFFFF.
+var foreignELF = "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xff\xff\x01" + strings.Repeat("\x00", 43)
 
 func pluginFaults() map[string]pluginFault {
 	result := func(ips ...string) string {
 		return fmt.Sprintf(`{"cniVersion":"1.0.0","ips":[%s]}`, strings.Join(ips, ","))
 	}
 	address := func(ip string) string { return fmt.Sprintf(`{"address":%q}`, ip+"/24") }
-	addresses := func(n int) (all []string) {
-		for i := range n {
-			all = append(all, address(fmt.Sprintf("10.15.0.%d", 100+i)))
-		}
-		return all
+	many := make([]string, 65)
+	for i := range many {
+		many[i] = address(fmt.Sprintf("10.15.0.%d", 100+i))
 	}
 	afterWork := func(more string) string { return `{"afterWork":true,` + more + `}` }
-	// The header of a 64-bit ELF program for the unassigned machine type 0xFFFF.
-	foreignELF := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\xff\xff\x01" + strings.Repeat("\x00", 43)
-
 	faults := map[string]pluginFault{
 		"missing":                    {status: 502, err: "--cni-bin-dir"},
-		"not executable":             {file: &file{0o644, foreignELF}, status: 502, err: "executable"},
-		"for another architecture":   {file: &file{0o755, foreignELF}, status: 502, err: "exec format error"},
+		"not executable":             {mode: 0o644, status: 502, err: "executable"},
+		"for another architecture":   {mode: 0o755, status: 502, err: "exec format error"},
 		"hangs":                      {script: afterWork(`"hang":true`), status: 502, err: "did not end within", unknown: true},
 		"ignores SIGTERM":            {script: afterWork(`"hang":true,"ignoreTerm":true`), status: 502, err: "did not end within", unknown: true, onlyADD: true},
 		"succeeds after SIGTERM":     {script: `{"awaitTerm":true}`, status: 502, err: "did not end within", unknown: true, onlyADD: true},
@@ -61,7 +56,7 @@ func pluginFaults() map[string]pluginFault {
 		"prints 100 MB":              {script: afterWork(`"stdoutBytes":104857600`), status: 502, err: "more than", unknown: true},
 		"returns no address":         {script: afterWork(`"result":` + result()), status: 502, err: "no address", unknown: true, onlyADD: true},
 		"returns an address twice":   {script: afterWork(`"result":` + result(address("10.15.0.3"), address("10.15.0.3"))), status: 502, err: "10.15.0.3 twice", unknown: true, onlyADD: true},
-		"returns 65 addresses":       {script: afterWork(`"result":` + result(addresses(65)...)), status: 502, err: "65 addresses; expected at most 64", unknown: true, onlyADD: true},
+		"returns 65 addresses":       {script: afterWork(`"result":` + result(many...)), status: 502, err: "65 addresses; expected at most 64", unknown: true, onlyADD: true},
 		"returns another owner's":    {script: afterWork(`"result":` + result(address(otherAddress))), status: 502, err: "has already; ours was released", onlyADD: true},
 		"error with exit 0":          {script: afterWork(`"error":{"code":100,"msg":"no more"},"exitCode":0`), status: 502, err: "no more", unknown: true},
 		"result with exit 1":         {script: afterWork(`"result":` + result(address("10.15.0.3")) + `,"exitCode":1`), status: 502, err: "not a CNI error", unknown: true},
@@ -94,105 +89,92 @@ func (f pluginFault) flags() []string {
 //evidence:design/reliability Plugin faults
 //evidence:design/reliability error with code 5, 7, 11, 50, 100 or 999
 func TestPluginFaultInADD(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, faultyPlugin)
+	cases := map[string]pluginFault{}
 	for name, fault := range pluginFaults() {
 		for _, pluginType := range []string{"host-local", "unknown-type"} {
-			t.Run(name+"/"+pluginType, func(t *testing.T) {
-				t.Parallel()
-				st.countCase(t)
-				f := newPluginFixture(t, pluginType, fault.flags()...)
-				memory := peakMemory(t, f.Sidecar)
-				undo := f.inject(t, "ADD", fault)
-				f.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, fault.status, fault.err)
-				f.wantState(t, "router", fault.stateAfter(pluginType))
-				f.wantOther(t)
-				if fault.script == "" {
-					f.WaitNotReady(t, fault.err)
-				}
-				// An address that the plugin allocated without reporting it is released immediately.
-				f.WaitConsistent(t)
-				if grown := peakMemory(t, f.Sidecar) - memory; grown > 64<<20 {
-					t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
-				}
-
-				undo()
-				if got := f.AllocateFor(t, "router"); len(got) != 1 || got[0] == otherAddress {
-					t.Errorf("afterwards the owner got %q; want another address", got)
-				}
-				f.wantState(t, "router", "held")
-				f.wantOther(t)
-				f.WaitConsistent(t)
-			})
+			fault.pluginType = pluginType
+			cases[name+"/"+pluginType] = fault
 		}
 	}
+	eachCase(t, faultyPlugin, cases, func(t *testing.T, _ *stats, fault pluginFault) {
+		f := newPluginFixture(t, fault.pluginType, fault.flags()...)
+		memory := peakMemory(t, f.Sidecar)
+		undo := f.inject(t, "ADD", fault)
+		f.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, fault.status, fault.err)
+		f.wantState(t, "router", fault.stateAfter())
+		f.wantOther(t)
+		if fault.script == "" {
+			f.WaitNotReady(t, fault.err)
+		}
+		// An address that the plugin allocated without reporting it is released immediately.
+		f.WaitConsistent(t)
+		if grown := peakMemory(t, f.Sidecar) - memory; grown > 64<<20 {
+			t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
+		}
+
+		undo()
+		if got := f.AllocateFor(t, "router"); len(got) != 1 || got[0] == otherAddress {
+			t.Errorf("afterwards the owner got %q; want another address", got)
+		}
+		f.wantState(t, "router", "held")
+		f.wantOther(t)
+		f.WaitConsistent(t)
+	})
 }
 
 // stateAfter returns the state of the record after the fault. An ADD of an unknown plugin type may
 // act for minutes after its process, so its record remains.
-func (f pluginFault) stateAfter(pluginType string) string {
+func (f pluginFault) stateAfter() string {
 	switch {
 	case f.status == http.StatusCreated:
 		return "held"
-	case f.unknown && pluginType != "host-local":
+	case f.unknown && f.pluginType != "host-local":
 		return "adding"
 	default:
 		return none
 	}
 }
 
+// faultsOfAllVerbs returns the faults of CHECK and DEL.
+func faultsOfAllVerbs() map[string]pluginFault {
+	faults := pluginFaults()
+	maps.DeleteFunc(faults, func(_ string, f pluginFault) bool { return f.onlyADD })
+	return faults
+}
+
 //evidence:design/reliability C: CHECK of a held address
 func TestPluginFaultInCHECK(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, faultyPlugin)
-	for name, fault := range pluginFaults() {
-		if fault.onlyADD {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			f := newPluginFixture(t, "host-local", append(fault.flags(), "--verify-interval=0s")...)
-			undo := f.inject(t, "CHECK", fault)
-			f.TryAllocate(t, harness.Request{Owner: "other"}).WantError(t, http.StatusBadGateway, "the plugin could not verify")
-			f.wantState(t, "other", "held")
-			f.WaitConsistent(t)
+	eachCase(t, faultyPlugin, faultsOfAllVerbs(), func(t *testing.T, _ *stats, fault pluginFault) {
+		f := newPluginFixture(t, "host-local", append(fault.flags(), "--verify-interval=0s")...)
+		undo := f.inject(t, "CHECK", fault)
+		f.TryAllocate(t, harness.Request{Owner: "other"}).WantError(t, http.StatusBadGateway, "the plugin could not verify")
+		f.wantState(t, "other", "held")
+		f.WaitConsistent(t)
 
-			undo()
-			f.wantOther(t)
-			f.WantCounters(t, map[string]int64{"lost": 0})
-		})
-	}
+		undo()
+		f.wantOther(t)
+		f.WantCounters(t, map[string]int64{"lost": 0})
+	})
 }
 
 //evidence:design/reliability D: DEL of a release
 func TestPluginFaultInDEL(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, faultyPlugin)
-	for name, fault := range pluginFaults() {
-		if fault.onlyADD {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			f := newPluginFixture(t, "host-local", fault.flags()...)
-			undo := f.inject(t, "DEL", fault)
-			f.TryRelease(t, otherAddress).WantError(t, http.StatusInternalServerError, "retried in the background")
-			f.wantState(t, "other", "releasing")
+	eachCase(t, faultyPlugin, faultsOfAllVerbs(), func(t *testing.T, _ *stats, fault pluginFault) {
+		f := newPluginFixture(t, "host-local", fault.flags()...)
+		undo := f.inject(t, "DEL", fault)
+		f.TryRelease(t, otherAddress).WantError(t, http.StatusInternalServerError, "retried in the background")
+		f.wantState(t, "other", "releasing")
 
-			undo()
-			f.releaseOther(t)
-			f.wantState(t, "other", none)
-			f.WaitConsistent(t)
-		})
-	}
+		undo()
+		f.releaseOther(t)
+		f.wantState(t, "other", none)
+		f.WaitConsistent(t)
+	})
 }
 
 //evidence:design/reliability DEL that fails ten times
 func TestDELFailsTenTimes(t *testing.T) {
-	t.Parallel()
-	newStats(t, faultyPlugin).countCase(t)
+	oneCase(t, faultyPlugin)
 	f := newPluginFixture(t, "host-local")
 	before := f.plugin.CallCount(t, "DEL")
 	f.plugin.SetScript(t, "DEL", `{"times":10,"error":{"code":11,"msg":"try again later"}}`)

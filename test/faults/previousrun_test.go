@@ -15,102 +15,81 @@ import (
 
 //evidence:design/reliability a plugin outlives a killed sidecar and allocates after the restart
 func TestPluginOutlivesSidecar(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, previousRun)
-	for name, retry := range map[string]bool{"without a retry": false, "owner retries": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			plugin := installPausable(t, n)
-			n.Flags = append(n.Flags, "--plugin-timeout=10m")
-			s := n.Start(t)
-			plugin.pause(t)
-			first := allocateInBackground(s, "router", 1)
-			plugin.waitPausedADDs(t, 1)
-			s.Kill(t)
-			st.addKills(1)
-			if a := <-first; a.err == nil {
-				t.Fatalf("the killed sidecar answered %s", a.Response)
-			}
+	eachCase(t, previousRun, map[string]bool{"without a retry": false, "owner retries": true}, func(t *testing.T, st *stats, retry bool) {
+		n := nodeWith(t)
+		plugin := installPausable(t, n)
+		n.Flags = append(n.Flags, "--plugin-timeout=10m")
+		s := n.Start(t)
+		plugin.interruptADD(t, s, func() { s.Kill(t) })
+		st.kills.Add(1)
 
-			s = n.Start(t)
-			if got := plugin.pausedADDs(t); got != 1 {
-				t.Fatalf("%d ADDs wait; want the one of the previous run", got)
-			}
-			var retried <-chan answered
-			if retry {
-				retried = allocateInBackground(s, "router", 1)
-			}
-			plugin.resume(t)
-			want := 0
-			if retry {
-				a := <-retried
-				want = len(a.Allocation(t).Addresses())
-			}
-			// Until the first ADD has ended, an empty store and list are consistent.
-			plugin.waitPausedADDs(t, 0)
-			s.WaitConsistent(t)
-			if got := len(n.Leases(t)); got != want {
-				t.Errorf("the plugin has %v; want %d leases", n.Leases(t), want)
-			}
-			if got := plugin.maxCalls(t); got != 1 {
-				t.Errorf("%d calls for one container ID ran concurrently; want 1", got)
-			}
-		})
-	}
+		s = n.Start(t)
+		plugin.waitPausedADDs(t, 1) // the one of the previous run
+		owners, want := 0, 0
+		if retry {
+			owners = 1
+		}
+		retried := allocateInBackground(s, "interrupted", owners)
+		plugin.resume(t)
+		for range owners {
+			a := <-retried
+			want = len(a.Allocation(t).Addresses())
+		}
+		// Until the first ADD has ended, an empty store and list are consistent.
+		plugin.waitPausedADDs(t, 0)
+		s.WaitConsistent(t)
+		if got := len(n.Leases(t)); got != want {
+			t.Errorf("the plugin has %v; want %d leases", n.Leases(t), want)
+		}
+		if got := plugin.most(t, "begin", "end"); got != 1 {
+			t.Errorf("%d calls for one container ID ran concurrently; want 1", got)
+		}
+	})
 }
 
 //evidence:design/reliability a daemon completes an ADD long after its client
 func TestADDFinishesAfterTimeout(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, previousRun)
-	for name, killed := range map[string]bool{"while serving": false, "across a kill": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := harness.NewNode(t)
-			const outlives = 6 * time.Second
-			server := n.InstallCentral(t, int(outlives/time.Second), nil, map[string]any{"lateSeconds": 4})
-			s := n.Start(t, "--plugin-timeout=2s")
+	eachCase(t, previousRun, map[string]bool{"while serving": false, "across a kill": true}, func(t *testing.T, st *stats, killed bool) {
+		n := harness.NewNode(t)
+		const outlives = 6 * time.Second
+		server := n.InstallCentral(t, int(outlives/time.Second), nil, map[string]any{"lateSeconds": 4})
+		s := n.Start(t, "--plugin-timeout=2s")
 
-			added := time.Now()
-			server.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
-			s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "did not end within")
-			if killed {
-				s.Kill(t)
-				st.addKills(1)
-			}
-			server.RunLateCalls(t)
-			if killed {
-				s = n.Start(t)
-			}
-			// A slow machine may see the record only after this time.
-			if a := s.Attachment(t, "router"); a == nil && time.Since(added) < outlives {
-				t.Fatal("the record was removed while the server could still act")
-			}
+		added := time.Now()
+		server.SetScript(t, "ADD", `{"times":1,"late":true,"hang":true}`)
+		s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "did not end within")
+		if killed {
+			s.Kill(t)
+			st.kills.Add(1)
+		}
+		server.RunLateCalls(t)
+		if killed {
+			s = n.Start(t)
+		}
+		// A slow machine may see the record only after this time.
+		if a := s.Attachment(t, "router"); a == nil && time.Since(added) < outlives {
+			t.Fatal("the record was removed while the server could still act")
+		}
 
-			harness.Eventually(t, "the late address to be released", func() error {
-				if held := server.Holds(t); len(held) != 0 || s.Attachment(t, "router") != nil {
-					return fmt.Errorf("the server holds %q, the record is %+v", held, s.Attachment(t, "router"))
-				}
-				return nil
-			})
-			harness.Eventually(t, "an address", func() error {
-				if a := s.TryAllocate(t, harness.Request{Owner: "router"}); a.Status != http.StatusCreated {
-					return fmt.Errorf("%s", a)
-				}
-				return nil
-			})
-			s.WaitConsistent(t)
+		harness.Eventually(t, "the late address to be released", func() error {
+			if held := server.Holds(t); len(held) != 0 || s.Attachment(t, "router") != nil {
+				return fmt.Errorf("the server holds %q, the record is %+v", held, s.Attachment(t, "router"))
+			}
+			return nil
 		})
-	}
+		harness.Eventually(t, "an address", func() error {
+			if a := s.TryAllocate(t, harness.Request{Owner: "router"}); a.Status != http.StatusCreated {
+				return fmt.Errorf("%s", a)
+			}
+			return nil
+		})
+		s.WaitConsistent(t)
+	})
 }
 
 //evidence:design/reliability the state directory is copied to another machine
 func TestStateDirOfOtherMachine(t *testing.T) {
-	t.Parallel()
-	newStats(t, previousRun).countCase(t)
+	oneCase(t, previousRun)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
@@ -120,9 +99,7 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 	n.ReplaceFile(t, harness.MachineIDFile, strings.Repeat("c0ffee00", 4)+"\n")
 	s = n.Launch(t)
 	s.WaitReady(t)
-	if q := s.Health(t).DelegatedIPAM.Quarantined; len(q) != 1 || !strings.Contains(q[0].Reason, "machine") {
-		t.Errorf("health reports the quarantined records %+v; want the one of the other machine", q)
-	}
+	wantQuarantined(t, s, "machine")
 	if list := s.List(t); len(list) != 0 {
 		t.Errorf("the list has %+v; want it empty", list)
 	}
@@ -142,8 +119,7 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 
 //evidence:design/reliability the node is renamed
 func TestNodeRenamed(t *testing.T) {
-	t.Parallel()
-	newStats(t, previousRun).countCase(t)
+	oneCase(t, previousRun)
 	n := nodeWith(t)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
@@ -167,44 +143,34 @@ func TestNodeRenamed(t *testing.T) {
 
 //evidence:design/reliability the conflist is changed, renamed, removed or broken before the DEL
 func TestReleaseAfterConfChange(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, previousRun)
-	otherNetwork := func(n *harness.Node, name string) harness.Network {
-		return harness.Network{
+	other := func(t *testing.T, n *harness.Node, name string) {
+		n.WriteNetwork(t, "05-cilium", harness.Network{
 			Name: name, Subnets: []string{"10.16.0.0/24", "fd00:16::/112"}, CNIVersion: "1.0.0",
 			IPAM: map[string]any{"dataDir": filepath.Join(n.Dir, "new-store")},
-		}
-	}
-	for name, change := range map[string]func(*testing.T, *harness.Node){
-		"other directory and ranges": func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "pods")) },
-		"network renamed":            func(t *testing.T, n *harness.Node) { n.WriteNetwork(t, "05-cilium", otherNetwork(n, "renamed")) },
-		"configuration removed": func(t *testing.T, n *harness.Node) {
-			harness.Must(t, os.Remove(filepath.Join(n.ConfDir, "05-cilium.conflist")))
-		},
-		"configuration broken": func(t *testing.T, n *harness.Node) { n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":`)) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			s := n.Start(t)
-			held := s.AllocateFor(t, "router")
-			s.Stop(t)
-			change(t, n)
-
-			s = n.Launch(t, "--verify-interval=0s")
-			s.WaitServing(t)
-			if a := s.Attachment(t, "router"); a.State != "held" || len(a.Addresses) != len(held) || a.Addresses[0].IP.String() != held[0] {
-				t.Errorf("the list has %+v; want %s held", a, held)
-			}
-			s.Release(t, held...)
-			if leases := n.Leases(t); len(leases) != 0 {
-				t.Errorf("the store of the old configuration has %v; want it empty", leases)
-			}
-			if list := s.List(t); len(list) != 0 {
-				t.Errorf("the list has %+v; want it empty", list)
-			}
-			s.Stop(t)
 		})
 	}
+	const file = "05-cilium.conflist"
+	eachCase(t, previousRun, map[string]func(*testing.T, *harness.Node){
+		"other directory and ranges": func(t *testing.T, n *harness.Node) { other(t, n, "pods") },
+		"network renamed":            func(t *testing.T, n *harness.Node) { other(t, n, "renamed") },
+		"configuration removed":      func(t *testing.T, n *harness.Node) { harness.Must(t, os.Remove(filepath.Join(n.ConfDir, file))) },
+		"configuration broken":       func(t *testing.T, n *harness.Node) { n.WriteConf(t, file, []byte(`{"name":`)) },
+	}, func(t *testing.T, _ *stats, change func(*testing.T, *harness.Node)) {
+		n := nodeWith(t)
+		s := n.Start(t)
+		held := s.AllocateFor(t, "router")
+		s.Stop(t)
+		change(t, n)
+
+		s = n.Launch(t, "--verify-interval=0s")
+		s.WaitServing(t)
+		if a := s.Attachment(t, "router"); a.State != "held" || len(a.Addresses) != len(held) || a.Addresses[0].IP.String() != held[0] {
+			t.Errorf("the list has %+v; want %s held", a, held)
+		}
+		s.Release(t, held...)
+		if leases, list := n.Leases(t), s.List(t); len(leases)+len(list) != 0 {
+			t.Errorf("the store of the old configuration has %v, the list %+v; want both empty", leases, list)
+		}
+		s.Stop(t)
+	})
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -25,15 +24,8 @@ type batch struct {
 	history *oracle.History
 	owners  []*batchOwner
 
-	// requestLock is read-locked during a request, and write-locked while no client may send
-	// one.
+	// requestLock is read-locked during a request, and write-locked while no client may send one.
 	requestLock sync.RWMutex
-	// events has the values of left at which eventDue receives a value.
-	events   map[int]bool
-	eventDue chan struct{}
-
-	mu   sync.Mutex
-	left int
 }
 
 // batchOwner is one case.
@@ -46,19 +38,28 @@ type batchOwner struct {
 	last netip.Addr
 }
 
+// eachBatch runs a parallel subtest for each batch, of which each has that many cases.
+func eachBatch(t *testing.T, class string, batches, cases int, test func(*testing.T, *stats, uint64)) {
+	t.Parallel()
+	st := newStats(t, class)
+	for i := range batches {
+		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
+			t.Parallel()
+			st.countCases(t, cases)
+			test(t, st, uint64(i))
+		})
+	}
+}
+
 // newBatch returns a batch whose random choices follow from the seed and the number of the batch.
 // It uses the binary with failpoints, without a plan, because the race detector in the binary
 // under test would take most of the time.
 func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ...string) *batch {
 	t.Helper()
 	n.Program = harness.Failpoints(t)
-	b := &batch{
-		t: t, node: n, flags: flags, client: harness.Client{Socket: n.Socket},
-		history: oracle.NewHistory(), eventDue: make(chan struct{}),
-	}
-	from := seed(t)
+	b := &batch{t: t, node: n, flags: flags, client: harness.Client{Socket: n.Socket}, history: oracle.NewHistory()}
 	for i := range owners {
-		dice := rand.New(rand.NewPCG(from, number<<16|uint64(i)))
+		dice := rand.New(rand.NewPCG(seed(t), number<<16|uint64(i)))
 		b.owners = append(b.owners, &batchOwner{name: fmt.Sprintf("case-%d", i), dice: dice})
 	}
 	return b
@@ -71,53 +72,36 @@ func (b *batch) start() {
 	b.sidecar.WaitServing(b.t)
 }
 
-// run does that many steps for every owner concurrently, and meanwhile calls event that many
-// times, at random times.
+// run does that many steps for every owner concurrently, and calls event that many times meanwhile.
 func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.Rand)) {
 	b.t.Helper()
-	b.left = steps * len(b.owners)
 	dice := b.owners[0].dice
-	b.events = map[int]bool{}
-	for len(b.events) < events {
-		b.events[dice.IntN(b.left)] = true
-	}
+	schedule := newSchedule(dice, steps*len(b.owners), events)
 	source := rand.New(rand.NewPCG(dice.Uint64(), 0))
 	var all sync.WaitGroup
 	for _, o := range b.owners {
 		all.Go(func() {
 			for range steps {
 				step(o)
-				b.stepDone()
+				schedule.signal(schedule.left.Add(-1))
 			}
 		})
 	}
 	go func() {
 		all.Wait()
-		close(b.eventDue)
+		close(schedule.due)
 	}()
-	for range b.eventDue {
+	for range schedule.due {
 		event(source)
 	}
 }
 
-func (b *batch) stepDone() {
-	b.mu.Lock()
-	b.left--
-	due := b.events[b.left]
-	b.mu.Unlock()
-	if due {
-		b.eventDue <- struct{}{}
-	}
-}
-
-// kill kills the sidecar. Requests wait until resume.
+// kill kills the sidecar. Requests wait until requestLock is unlocked.
 func (b *batch) kill() {
 	b.t.Helper()
 	b.sidecar.Kill(b.t)
 	b.requestLock.Lock()
 }
-
-func (b *batch) resume() { b.requestLock.Unlock() }
 
 // send sends a request of an owner, and records the response. It waits while no sidecar serves,
 // and returns false without a response.
@@ -142,8 +126,15 @@ func (b *batch) sendNow(o *batchOwner, r request) (harness.Response, bool) {
 	return a, true
 }
 
-// timedOut reports whether a plugin call took too long, as it may on a busy machine.
-func timedOut(a harness.Response) bool { return strings.Contains(a.String(), "--plugin-timeout") }
+// allocateNow is an allocate with sendNow, again while plugin calls take too long on a busy machine.
+func (b *batch) allocateNow(o *batchOwner) (harness.Response, []netip.Addr) {
+	r := allocation(o.name, "")
+	a, ok := b.sendNow(o, r)
+	for ok && strings.Contains(a.String(), "--plugin-timeout") {
+		a, ok = b.sendNow(o, r)
+	}
+	return a, r.addresses(a)
+}
 
 // sendRandom sends a random request that is valid for the owner.
 func (b *batch) sendRandom(o *batchOwner) {
@@ -169,16 +160,7 @@ func (b *batch) waitConsistent(empty ...netip.Addr) {
 		if err != nil {
 			return err
 		}
-		var errs []error
-		for _, v := range b.history.Check(now) {
-			errs = append(errs, v)
-		}
-		for _, a := range list {
-			if inTransition(a, now) {
-				errs = append(errs, fmt.Errorf("%s is still %s: %s", a.ContainerID, a.State, a.LastError))
-			}
-		}
-		return errors.Join(errs...)
+		return checkState(b.history, list, now)
 	})
 }
 
@@ -189,8 +171,7 @@ func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Snapsh
 	return list, oracle.Snapshot{Stored: stored, Listed: harness.Held(list), Orphaned: empty}, err
 }
 
-// finish waits for consistency, allocates for every owner, and stops the sidecar, whose journal
-// must equal its last list.
+// finish waits for consistency, allocates for every owner, and stops; the journal must equal the list.
 func (b *batch) finish(empty ...netip.Addr) {
 	b.t.Helper()
 	b.waitConsistent(empty...)
@@ -203,15 +184,11 @@ func (b *batch) finish(empty ...netip.Addr) {
 		}
 	}
 	for _, o := range b.owners {
-		r := allocation(o.name, "")
-		a, ok := b.send(o, r)
-		for ok && timedOut(a) {
-			a, ok = b.send(o, r)
-		}
-		if !ok || a.Status != http.StatusCreated {
+		a, ips := b.allocateNow(o)
+		if a.Status != http.StatusCreated {
 			b.t.Errorf("the last allocate of %s was answered %s", o.name, a)
 		}
-		for _, v := range oracle.CheckRetry(o.name, before, r.addresses(a)) {
+		for _, v := range oracle.CheckRetry(o.name, before, ips) {
 			b.t.Error(v)
 		}
 	}

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// lateOwners is the number of cases that share a sidecar, and lateSteps the number of
-	// steps of each.
+	// lateOwners is the number of cases that share a sidecar, and lateSteps that of the steps of each.
 	lateOwners, lateSteps = 40, 6
 	// outlives is how long a call may act after its process, in seconds. The server drops it
 	// earlier, because on a busy machine a call could act later than it may.
@@ -20,23 +19,17 @@ const (
 )
 
 func TestRandomLateCalls(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, lateAtRandom)
-	for i := range sizeFromEnv(t).of(1, 200) {
-		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
-			t.Parallel()
-			st.countCases(t, lateOwners)
-			l := newLateBatch(t, uint64(i), lateOwners)
+	eachBatch(t, lateAtRandom, sized(t, 1, 200), lateOwners, func(t *testing.T, st *stats, number uint64) {
+		l := newLateBatch(t, number, lateOwners)
+		l.start()
+		l.run(lateSteps, 2, l.step, func(*rand.Rand) {
+			l.kill()
+			st.kills.Add(1)
 			l.start()
-			l.run(lateSteps, 2, l.step, func(*rand.Rand) {
-				l.kill()
-				st.addKills(1)
-				l.start()
-				l.resume()
-			})
-			l.finishLate()
+			l.requestLock.Unlock()
 		})
-	}
+		l.finishLate()
+	})
 }
 
 // lateBatch is a batch over a central server that executes calls late.
@@ -60,8 +53,7 @@ func newLateBatch(t *testing.T, number uint64, owners int) *lateBatch {
 	return l
 }
 
-// step sends a request whose plugin call may act late, and then may execute late calls and add
-// or delete a pod.
+// step sends a request whose plugin call may act late, may execute late calls, and may change a pod.
 func (l *lateBatch) step(o *batchOwner) {
 	if verb := []string{"", "DEL", "DEL", "ADD"}[o.dice.IntN(4)]; verb != "" {
 		l.server.ClearOwnerScript(l.t, verb, o.name)
@@ -93,7 +85,9 @@ func (l *lateBatch) pod(o *batchOwner) {
 		l.deletePod(id)
 		return
 	}
-	l.history.Allocated(id, parseAddrs(l.server.Pods.Add(l.t, id))...)
+	for _, ip := range l.server.Pods.Add(l.t, id) {
+		l.history.Allocated(id, netip.MustParseAddr(ip))
+	}
 }
 
 func (l *lateBatch) deletePod(id string) {
@@ -115,12 +109,4 @@ func (l *lateBatch) finishLate() {
 		}
 	}
 	l.finish()
-}
-
-func parseAddrs(texts []string) []netip.Addr {
-	ips := make([]netip.Addr, len(texts))
-	for i, text := range texts {
-		ips[i] = netip.MustParseAddr(text)
-	}
-	return ips
 }

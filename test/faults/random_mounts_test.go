@@ -1,40 +1,30 @@
 package faults
 
 import (
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 const (
-	// mountOwners is the number of concurrent owners, and mountSteps the number of steps of
-	// each.
+	// mountOwners is the number of concurrent owners, and mountSteps that of the steps of each.
 	mountOwners, mountSteps = 6, 40
 	// mountEvents is the number of cases on one node.
 	mountEvents = 20
 )
 
 func TestRandomMounts(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, mountsAtRandom)
-	for i := range sizeFromEnv(t).of(1, 100) {
-		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
-			t.Parallel()
-			st.countCases(t, mountEvents)
-			n := nodeWith(t)
-			n.MountState(t)
-			m := &mountBatch{batch: newBatch(t, n, uint64(i), mountOwners, "--verify-interval=1h")}
-			m.start()
-			m.run(mountSteps, mountEvents, m.sendRandom, func(dice *rand.Rand) { m.changeMount(st, dice) })
-			m.finish()
-		})
-	}
+	eachBatch(t, mountsAtRandom, sized(t, 1, 100), mountEvents, func(t *testing.T, st *stats, number uint64) {
+		n := nodeWith(t)
+		n.MountState(t)
+		m := &mountBatch{batch: newBatch(t, n, number, mountOwners, "--verify-interval=1h")}
+		m.start()
+		m.run(mountSteps, mountEvents, m.sendRandom, func(dice *rand.Rand) { m.changeMount(st, dice) })
+		m.finish()
+	})
 }
 
 // mountBatch is a batch whose state directory is a mount that is covered or detached.
@@ -62,31 +52,20 @@ func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 	if got := m.sidecar.ListStateMount(m.t); len(got) > 0 {
 		m.t.Errorf("the directory in place of the state directory has %q; want it empty", got)
 	}
-	if m.checkedReadiness {
-		back(m.t)
-	} else {
+	if !m.checkedReadiness {
+		m.sidecar.WaitNotReady(m.t, "")
+	}
+	back(m.t)
+	if !m.checkedReadiness {
+		m.sidecar.WaitReady(m.t)
 		m.checkedReadiness = true
-		m.wantReadiness(back)
 	}
 	if dice.IntN(4) == 0 {
 		m.sidecar.Kill(m.t)
-		st.addKills(1)
+		st.kills.Add(1)
 		m.start()
 	}
 	m.requestLock.Unlock()
-}
-
-// wantReadiness waits until the sidecar is not ready, calls back and waits until it is ready.
-func (m *mountBatch) wantReadiness(back func(testing.TB)) {
-	m.t.Helper()
-	harness.Eventually(m.t, "the sidecar not to be ready", func() error {
-		if m.sidecar.Ready() == nil {
-			return errors.New("the sidecar is ready without its state directory")
-		}
-		return nil
-	})
-	back(m.t)
-	m.sidecar.WaitReady(m.t)
 }
 
 // wantRefused requests changes, none of which may be started.
@@ -98,9 +77,7 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 		held[a.ContainerID] = a.State == "held"
 	}
 	unfinished := func(l oracle.Lease) bool { return !held[l.ContainerID] }
-	before, err := m.node.Store()
-	harness.Must(m.t, err)
-	before = slices.DeleteFunc(before, unfinished)
+	before := slices.DeleteFunc(m.node.Leases(m.t), unfinished)
 	newcomer := &batchOwner{name: "newcomer"}
 	for _, r := range []request{allocation(newcomer.name, ""), restore("10.15.0.200", newcomer.name)} {
 		m.wantNoSuccess(newcomer, r)
@@ -109,10 +86,7 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 	for _, ip := range m.history.Addresses(o.name) {
 		m.wantNoSuccess(o, release(ip, o.name))
 	}
-	now, err := m.node.Store()
-	harness.Must(m.t, err)
-	now = slices.DeleteFunc(now, unfinished)
-	if fmt.Sprint(now) != fmt.Sprint(before) {
+	if now := slices.DeleteFunc(m.node.Leases(m.t), unfinished); !slices.Equal(now, before) {
 		m.t.Errorf("the plugin's store was %v and is %v; want no change without the state directory", before, now)
 	}
 }

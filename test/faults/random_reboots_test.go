@@ -2,7 +2,6 @@ package faults
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -23,19 +21,13 @@ const rebootOwners, rebootSteps = 30, 4
 
 //evidence:design/reliability the lease of one family survived, that of the other did not
 func TestRandomReboots(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, rebootsAtRandom)
-	for i := range sizeFromEnv(t).of(2, 200) {
-		t.Run(fmt.Sprintf("batch %d", i), func(t *testing.T) {
-			t.Parallel()
-			st.countCases(t, rebootOwners)
-			if i%3 == 1 {
-				rebootWithServer(t, st, uint64(i))
-				return
-			}
-			rebootWithHostLocal(t, st, uint64(i))
-		})
-	}
+	eachBatch(t, rebootsAtRandom, sized(t, 2, 200), rebootOwners, func(t *testing.T, st *stats, number uint64) {
+		if number%3 == 1 {
+			rebootWithServer(t, st, number)
+		} else {
+			rebootWithHostLocal(t, st, number)
+		}
+	})
 }
 
 // rebootWithServer reboots a node whose plugin has its store on a server.
@@ -45,7 +37,7 @@ func rebootWithServer(t *testing.T, st *stats, number uint64) {
 	l.start()
 	l.run(rebootSteps, 1, l.step, func(*rand.Rand) {
 		l.kill()
-		st.addKills(1)
+		st.kills.Add(1)
 		held, before := l.holders(), len(l.server.Calls(t))
 		live := l.liveIDs(held)
 		l.node.Reboot(t)
@@ -57,7 +49,7 @@ func rebootWithServer(t *testing.T, st *stats, number uint64) {
 				t.Errorf("after the reboot %s of %s was called, which the server holds", call.Verb, id)
 			}
 		}
-		l.resume()
+		l.requestLock.Unlock()
 	})
 	l.finishLate()
 }
@@ -76,8 +68,7 @@ func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 	return ids
 }
 
-// rebootWithHostLocal reboots a node whose plugin's files may have lost their last writes, or
-// all of them.
+// rebootWithHostLocal reboots a node whose plugin may have lost its last writes, or all of them.
 func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 	t.Helper()
 	n := nodeWith(t)
@@ -89,7 +80,7 @@ func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 	r.start()
 	r.run(rebootSteps, 1, r.step, func(dice *rand.Rand) {
 		r.kill()
-		st.addKills(1)
+		st.kills.Add(1)
 		r.loseRemovals(dice)
 		r.loseLeases(dice)
 		held := r.holders()
@@ -103,10 +94,10 @@ func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 				t.Errorf("the lease file %s survived the reboot and was then removed: %v", file, err)
 			}
 		}
-		r.resume()
+		r.requestLock.Unlock()
 	})
 	r.finish(r.unavailable...)
-	st.addEmptyFiles(r.empty)
+	st.empty.Add(int64(r.empty))
 	for _, ip := range r.taken {
 		if data, err := os.ReadFile(r.lease(ip)); err != nil || string(data) != podContainerID+"\r\neth0" {
 			t.Errorf("%s was leased to a pod and is now %q: %v", ip, data, err)
@@ -130,14 +121,10 @@ type powerLoss struct {
 
 // step sends a random request of an owner, and remembers the record before it.
 func (r *powerLoss) step(o *batchOwner) {
-	if data, err := os.ReadFile(r.recordFile(o)); err == nil {
+	if data, err := os.ReadFile(recordOf(r.node, o.name)); err == nil {
 		r.recorded.Store(o, data)
 	}
 	r.sendRandom(o)
-}
-
-func (r *powerLoss) recordFile(o *batchOwner) string {
-	return filepath.Join(attachments(r.node), containerid.For(o.name, r.node.Name, "pods")+".json")
 }
 
 // loseRemovals brings back half of the records that were removed, in the state of their release. The disk
@@ -148,8 +135,8 @@ func (r *powerLoss) loseRemovals(dice *rand.Rand) {
 	var back []string
 	for _, o := range r.owners {
 		data, recorded := r.recorded.Load(o)
-		if _, err := os.Lstat(r.recordFile(o)); recorded && errors.Is(err, fs.ErrNotExist) && dice.IntN(2) == 0 {
-			harness.Must(r.t, os.WriteFile(r.recordFile(o), data.([]byte), 0o600))
+		if _, err := os.Lstat(recordOf(r.node, o.name)); recorded && errors.Is(err, fs.ErrNotExist) && dice.IntN(2) == 0 {
+			harness.Must(r.t, os.WriteFile(recordOf(r.node, o.name), data.([]byte), 0o600))
 			back = append(back, o.name)
 		}
 	}
@@ -176,9 +163,7 @@ func (r *powerLoss) lease(ip netip.Addr) string {
 func (r *powerLoss) loseLeases(dice *rand.Rand) {
 	r.t.Helper()
 	lost := []int{0, 50, 100}[dice.IntN(3)]
-	leases, err := r.node.Store()
-	harness.Must(r.t, err)
-	for _, l := range leases {
+	for _, l := range r.node.Leases(r.t) {
 		file := r.lease(l.IP)
 		if dice.IntN(100) >= lost {
 			continue
@@ -218,8 +203,7 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 // theirs was interrupted. It must be called while no sidecar runs.
 func (b *batch) holders() []*batchOwner {
 	b.t.Helper()
-	stored, err := b.node.Store()
-	harness.Must(b.t, err)
+	stored := b.node.Leases(b.t)
 	kept, err := oracle.Journal(b.node.StateDir)
 	harness.Must(b.t, err)
 	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
@@ -240,12 +224,7 @@ func (b *batch) allocateHeld(held []*batchOwner) {
 	for _, o := range held {
 		all.Go(func() {
 			has := b.history.Addresses(o.name)
-			r := allocation(o.name, "")
-			a, ok := b.sendNow(o, r)
-			for ok && timedOut(a) {
-				a, ok = b.sendNow(o, r)
-			}
-			got := r.addresses(a)
+			a, got := b.allocateNow(o)
 			lacks := func(ip netip.Addr) bool { return !slices.Contains(got, ip) }
 			if slices.ContainsFunc(has, lacks) {
 				b.t.Errorf("%s had %v, which the plugin kept, and got %s", o.name, has, a)

@@ -13,39 +13,33 @@ import (
 func killAndReboot(t *testing.T, st *stats, n *harness.Node, s *harness.Sidecar) {
 	t.Helper()
 	s.Kill(t)
-	st.addKills(1)
+	st.kills.Add(1)
 	n.Reboot(t)
 }
 
 //evidence:design/reliability the store survived, is empty, lacks the last write, or has only a pod's address
 func TestRebootKeepsAddresses(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, reboot)
 	// The power loss reverts the store to the backup.
-	for name, lose := range map[string]func(t *testing.T, n *harness.Node, backup func()){
+	eachCase(t, reboot, map[string]func(t *testing.T, n *harness.Node, backup func()){
 		"store survived":                  func(*testing.T, *harness.Node, func()) {},
 		"store empty":                     func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t) },
 		"store lacks the last lease":      func(_ *testing.T, _ *harness.Node, backup func()) { backup() },
 		"store has only a lease of a pod": func(t *testing.T, n *harness.Node, _ func()) { n.WipeStore(t); n.LeaseToPod(t, "pods", "10.15.0.99") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			s := n.Start(t)
-			router := s.AllocateFor(t, "router")
-			backup := n.BackUpStore(t)
-			health := s.AllocateFor(t, "health")
-			killAndReboot(t, st, n, s)
-			lose(t, n, backup)
+	}, func(t *testing.T, st *stats, lose func(*testing.T, *harness.Node, func())) {
+		n := nodeWith(t)
+		s := n.Start(t)
+		router := s.AllocateFor(t, "router")
+		backup := n.BackUpStore(t)
+		health := s.AllocateFor(t, "health")
+		killAndReboot(t, st, n, s)
+		lose(t, n, backup)
 
-			s = n.Start(t)
-			s.WaitConsistent(t) // before any request
-			wantHeld(t, s, "router", router)
-			wantHeld(t, s, "health", health)
-			s.WantCounters(t, map[string]int64{"duplicates": 0})
-		})
-	}
+		s = n.Start(t)
+		s.WaitConsistent(t) // before any request
+		wantHeld(t, s, "router", router)
+		wantHeld(t, s, "health", health)
+		s.WantCounters(t, map[string]int64{"duplicates": 0})
+	})
 }
 
 // The store is older than the journal: the leases of both container IDs have the address of the
@@ -54,41 +48,33 @@ func TestRebootKeepsAddresses(t *testing.T) {
 //
 //evidence:design/reliability the store has the ID with a wrong address
 func TestRebootWithOlderStore(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, reboot)
-	for name, wanted := range map[string]struct{ router, health string }{
+	eachCase(t, reboot, map[string][2]string{
 		"owners exchanged":            {"10.15.0.8", "10.15.0.7"},
 		"one got the other's address": {"10.15.0.9", "10.15.0.7"},
 		"both got other addresses":    {"10.15.0.10", "10.15.0.9"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			n.Flags = append(n.Flags, "--enable-ipv6=false", "--verify-interval=0s")
-			s := n.Start(t)
-			s.TryRestore(t, "10.15.0.7", "router").WantStatus(t, http.StatusOK)
-			s.TryRestore(t, "10.15.0.8", "health").WantStatus(t, http.StatusOK)
-			backup := n.BackUpStore(t)
-			s.Release(t, "10.15.0.7", "10.15.0.8")
-			s.TryRestore(t, wanted.router, "router").WantStatus(t, http.StatusOK)
-			s.TryRestore(t, wanted.health, "health").WantStatus(t, http.StatusOK)
-			killAndReboot(t, st, n, s)
-			backup()
+	}, func(t *testing.T, st *stats, wanted [2]string) {
+		n := nodeWith(t)
+		n.Flags = append(n.Flags, "--enable-ipv6=false", "--verify-interval=0s")
+		s := n.Start(t)
+		s.TryRestore(t, "10.15.0.7", "router").WantStatus(t, http.StatusOK)
+		s.TryRestore(t, "10.15.0.8", "health").WantStatus(t, http.StatusOK)
+		backup := n.BackUpStore(t)
+		s.Release(t, "10.15.0.7", "10.15.0.8")
+		s.TryRestore(t, wanted[0], "router").WantStatus(t, http.StatusOK)
+		s.TryRestore(t, wanted[1], "health").WantStatus(t, http.StatusOK)
+		killAndReboot(t, st, n, s)
+		backup()
 
-			s = n.Start(t)
-			s.WaitConsistent(t)
-			wantHeld(t, s, "router", []string{wanted.router})
-			wantHeld(t, s, "health", []string{wanted.health})
-		})
-	}
+		s = n.Start(t)
+		s.WaitConsistent(t)
+		wantHeld(t, s, "router", wanted[:1])
+		wantHeld(t, s, "health", wanted[1:])
+	})
 }
 
 //evidence:design/reliability a pod has the address
 func TestRebootWithAddressOfPod(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, reboot)
-	st.countCase(t)
+	st := oneCase(t, reboot)
 	n := nodeWith(t)
 	n.Flags = append(n.Flags, "--enable-ipv6=false")
 	s := n.Start(t)
@@ -111,20 +97,12 @@ func TestRebootWithAddressOfPod(t *testing.T) {
 
 //evidence:design/reliability power loss in the middle of an allocate
 func TestRebootDuringADD(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, reboot)
-	st.countCase(t)
+	st := oneCase(t, reboot)
 	n := nodeWith(t)
 	plugin := installPausable(t, n)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
-	plugin.pause(t)
-	interrupted := allocateInBackground(s, "interrupted", 1)
-	plugin.waitPausedADDs(t, 1)
-	killAndReboot(t, st, n, s)
-	if a := <-interrupted; a.err == nil {
-		t.Fatalf("the killed sidecar answered %s", a.Response)
-	}
+	plugin.interruptADD(t, s, func() { killAndReboot(t, st, n, s) })
 	plugin.resume(t)
 	plugin.waitPausedADDs(t, 0) // the ADD ends before the reboot
 

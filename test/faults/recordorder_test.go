@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -14,8 +15,7 @@ import (
 
 //evidence:design/reliability Order on disk
 func TestRecordDurableBeforeCall(t *testing.T) {
-	t.Parallel()
-	newStats(t, fsyncOrder).countCase(t)
+	oneCase(t, fsyncOrder)
 	n := nodeWith(t)
 	trace := filepath.Join(n.Dir, "trace")
 	n.Wrapper = traceDisk(t, trace)
@@ -25,7 +25,7 @@ func TestRecordDurableBeforeCall(t *testing.T) {
 	s.Release(t, ip)
 	s.Stop(t)
 
-	record := filepath.Join(n.StateDir, "attachments", idOf(t, n, "router")+".json")
+	record := recordOf(n, "router")
 	got, d := traceEvents(harness.ReadTrace(t, trace, s.PID()), record)
 	want := []traceEvent{
 		{"DEL starts", none}, // prestarted, as ADD
@@ -66,40 +66,30 @@ func traceDisk(t *testing.T, trace string) []string {
 
 //evidence:design/reliability Order on disk
 func TestRecordFileWrittenOnce(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, fsyncOrder)
-	for name, inject := range map[string][]string{
+	eachCase(t, fsyncOrder, map[string][]string{
 		"no failure":   nil,
 		"fsync fails":  {"-e", "inject=fsync,fdatasync:error=EIO:when=9+7"},
 		"write fails":  {"-e", "inject=pwrite64:error=ENOSPC:when=5+4"},
 		"rename fails": {"-e", "inject=renameat,renameat2:error=EIO:when=6+5"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			n.Program = harness.Failpoints(t) // without the race detector, which strace would slow down
-			trace := filepath.Join(n.Dir, "trace")
-			n.Wrapper = append(traceDisk(t, trace), inject...)
-			s := n.Launch(t)
-			s.WaitServing(t)
-			c := newClients(s.Client, seed(t), 12, 150)
-			c.setServing(true)
-			c.run(6)
-			s.Stop(t)
+	}, func(t *testing.T, _ *stats, inject []string) {
+		n := nodeWith(t)
+		n.Program = harness.Failpoints(t) // without the race detector, which strace would slow down
+		trace := filepath.Join(n.Dir, "trace")
+		n.Wrapper = append(traceDisk(t, trace), inject...)
+		s := n.Launch(t)
+		s.WaitServing(t)
+		c := newClients(s.Client, seed(t), 12, 150, 0)
+		c.run(6)
+		s.Stop(t)
 
-			d := newDiskModel()
-			for _, step := range strace.Parse(harness.ReadTrace(t, trace, s.PID())) {
-				d.apply(step)
-			}
-			if len(d.violations) > 0 {
-				t.Error(strings.Join(d.violations, "\n"))
-			}
-			if d.recordCount < 10 {
-				t.Errorf("only %d records were written; the test proves little", d.recordCount)
-			}
-		})
-	}
+		_, d := traceEvents(harness.ReadTrace(t, trace, s.PID()), "/none")
+		if len(d.violations) > 0 {
+			t.Error(strings.Join(d.violations, "\n"))
+		}
+		if d.recordCount < 10 {
+			t.Errorf("only %d records were written; the test proves little", d.recordCount)
+		}
+	})
 }
 
 // wantStrace returns the path of strace.
@@ -111,16 +101,6 @@ func wantStrace(t *testing.T) string {
 	path, err := exec.LookPath("strace")
 	harness.Must(t, err)
 	return path
-}
-
-// idOf returns the container ID of an owner.
-func idOf(t *testing.T, n *harness.Node, owner string) string {
-	t.Helper()
-	o := n.Command(t, "id", owner, "--node-name="+n.Name, "--cni-network=pods")
-	if o.ExitCode != 0 {
-		t.Fatalf("id %s: %+v", owner, o)
-	}
-	return strings.TrimSpace(o.Stdout)
 }
 
 // traceEvent is an event in a trace, and the state of the record after a power loss at that time.
@@ -165,85 +145,70 @@ func traceEvents(trace, record string) (all []traceEvent, d *diskModel) {
 	return all, d
 }
 
-func TestDiskModelPowerLoss(t *testing.T) {
-	const (
-		temp      = `7 openat(3</s/attachments>, ".a.json1", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.a.json1>`
-		put       = `7 pwrite64(5</s/attachments/.a.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
-		sync      = `7 fsync(5</s/attachments/.a.json1>) = 0`
-		rename    = `7 renameat(3</s/attachments>, ".a.json1", 3</s/attachments>, "a.json") = 0`
-		directory = `7 fsync(6</s/attachments>) = 0`
-		add       = `9 execve("/bin/host-local", ["host-local"], ["CNI_COMMAND=ADD"]) = 0`
-		config    = `7 write(9<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`
-		answer    = `7 write(8<socket:[1]>, "HTTP/1.1 201 Created\r\n", 22) = 22`
-		unlink    = `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`
-	)
-	tests := map[string]struct {
-		trace []string
-		want  []traceEvent
-	}{
-		"correct order":                             {[]string{temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", "adding"}}},
-		"no fsync of the file":                      {[]string{temp, put, rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
-		"fsync before the write":                    {[]string{temp, sync, put, rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
-		"failed fsync of the file":                  {[]string{temp, put, strings.Replace(sync, "= 0", "= -1 EIO (Input/output error)", 1), rename, directory, add}, []traceEvent{{"ADD starts", torn}}},
-		"no fsync of the directory":                 {[]string{temp, put, sync, rename, add}, []traceEvent{{"ADD starts", none}}},
-		"fsync of the directory before rename":      {[]string{temp, put, sync, directory, rename, add}, []traceEvent{{"ADD starts", none}}},
-		"plugin before the record":                  {[]string{add, temp, put, sync, rename, directory}, []traceEvent{{"ADD starts", none}}},
-		"prestarted plugin":                         {[]string{add, temp, put, sync, rename, directory, config}, []traceEvent{{"ADD starts", none}, {configSent, "adding"}}},
-		"output of a plugin":                        {[]string{add, strings.Replace(config, "9<", "1<", 1)}, []traceEvent{{"ADD starts", none}}},
-		"configuration sent too early":              {[]string{add, temp, put, sync, rename, config, directory}, []traceEvent{{"ADD starts", none}, {configSent, none}}},
-		"response before fsync of the directory":    {[]string{temp, put, sync, rename, answer, directory}, []traceEvent{{"response 201", none}}},
-		"removal without fsync of the directory":    {[]string{temp, put, sync, rename, directory, unlink, answer}, []traceEvent{{"response 201", "adding"}}},
-		"removal with fsync of the directory":       {[]string{temp, put, sync, rename, directory, unlink, directory, answer}, []traceEvent{{"response 201", none}}},
-		"new directory without fsync of its parent": {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", none}}},
-		"new directory with fsync of its parent":    {[]string{`7 mkdirat(2</s>, "attachments", 0700) = 0`, `7 fsync(2</s>) = 0`, temp, put, sync, rename, directory, add}, []traceEvent{{"ADD starts", "adding"}}},
-		"unfinished fsync of the directory":         {[]string{temp, put, sync, rename, `7 fsync(6</s/attachments> <unfinished ...>`, add, `7 <... fsync resumed>) = 0`}, []traceEvent{{"ADD starts", none}}},
-		"fsync of the directory starts before rename": {
-			[]string{temp, put, sync, `8 fsync(6</s/attachments> <unfinished ...>`, rename, `8 <... fsync resumed>) = 0`, add},
-			[]traceEvent{{"ADD starts", none}},
-		},
-		"end of a plugin": {[]string{temp, put, sync, rename, directory, add, `9 +++ exited with 0 +++`, answer}, []traceEvent{{"ADD starts", "adding"}, {"ADD ended", "adding"}, {"response 201", "adding"}}},
+// A trace is a list of steps, of which "record" writes a record; "!" ends a step that fails.
+func TestDiskModel(t *testing.T) {
+	steps := map[string]string{
+		"open":      `7 openat(3</s/attachments>, ".a.json1", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.a.json1>`,
+		"write":     `7 pwrite64(5</s/attachments/.a.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`,
+		"fsync":     `7 fsync(5</s/attachments/.a.json1>) = 0`,
+		"rename":    `7 renameat(3</s/attachments>, ".a.json1", 3</s/attachments>, "a.json") = 0`,
+		"fsync-dir": `7 fsync(6</s/attachments>) = 0`,
+		"begin-dir": `8 fsync(6</s/attachments> <unfinished ...>`,
+		"end-dir":   `8 <... fsync resumed>) = 0`,
+		"rewrite":   `7 pwrite64(5</s/attachments/a.json>, "{}", 2, 0) = 2`,
+		"discard":   `7 unlinkat(3</s/attachments>, ".a.json1", 0) = 0`,
+		"remove":    `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`,
+		"mkdir":     `7 mkdirat(2</s>, "attachments", 0700) = 0`,
+		"fsync-up":  `7 fsync(2</s>) = 0`,
+		"ADD":       `9 execve("/bin/host-local", ["host-local"], ["CNI_COMMAND=ADD"]) = 0`,
+		"output":    `9 write(1<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`,
+		"exit":      `9 +++ exited with 0 +++`,
+		"config":    `7 write(9<pipe:[12]>, "{\"cniVersion\":\"1.1.0\"}", 22) = 22`,
+		"respond":   `7 write(8<socket:[1]>, "HTTP/1.1 201 Created\r\n", 22) = 22`,
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got, _ := traceEvents(strings.Join(tt.trace, "\n"), "/s/attachments/a.json"); !slices.Equal(got, tt.want) {
-				t.Errorf("got %v; want %v", got, tt.want)
+	for _, c := range []struct{ trace, events, violation string }{
+		{"record ADD", "{ADD starts adding}", ""},
+		{"open write rename fsync-dir ADD", "{ADD starts torn}", ""},
+		{"open fsync write rename fsync-dir ADD", "{ADD starts torn}", "written again"},
+		{"open write fsync! rename fsync-dir ADD", "{ADD starts torn}", "of a file after a failed"},
+		{"open write fsync rename ADD", "{ADD starts none}", ""},
+		{"open write fsync fsync-dir rename ADD", "{ADD starts none}", ""},
+		{"open write fsync rename begin-dir ADD end-dir", "{ADD starts none}", ""},
+		{"open write fsync begin-dir rename end-dir ADD", "{ADD starts none}", ""},
+		{"ADD record config", "{ADD starts none} {configuration sent adding}", ""},
+		{"ADD open write fsync rename config fsync-dir", "{ADD starts none} {configuration sent none}", ""},
+		{"ADD output", "{ADD starts none}", ""},
+		{"record ADD exit respond", "{ADD starts adding} {ADD ended adding} {response 201 adding}", ""},
+		{"open write fsync rename respond fsync-dir", "{response 201 none}", ""},
+		{"record remove respond", "{response 201 adding}", ""},
+		{"record remove fsync-dir respond", "{response 201 none}", ""},
+		{"mkdir record ADD", "{ADD starts none}", ""},
+		{"mkdir fsync-up record ADD", "{ADD starts adding}", ""},
+		{"record record", "", ""},
+		{"open write fsync! discard record", "", ""},
+		{"open write write fsync rename", "", ""},
+		{"open write fsync write", "", "written again"},
+		{"record rewrite", "", "written again"},
+		{"open write rename rewrite", "", "written again"},
+		{"open write fsync! write", "", "written after a failed"},
+		{"open write fsync! fsync rename", "", "of a file after a failed"},
+		{"open write! fsync rename", "", "of a file after a failed"},
+	} {
+		var trace []string
+		for step := range strings.FieldsSeq(strings.ReplaceAll(c.trace, "record", "open write fsync rename fsync-dir")) {
+			name, failed := strings.CutSuffix(step, "!")
+			line := steps[name]
+			if failed {
+				line = line[:strings.LastIndex(line, " = ")] + " = -1 EIO (Input/output error)"
 			}
-		})
-	}
-}
-
-func TestDiskModelRewrittenFile(t *testing.T) {
-	const (
-		made      = `7 openat(3</s/attachments>, ".new.json1", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</s/attachments/.new.json1>`
-		put       = `7 pwrite64(5</s/attachments/.new.json1>, "{\"record\":{\"state\":\"adding\"}}", 29, 0) = 29`
-		sync      = `7 fsync(5</s/attachments/.new.json1>) = 0`
-		rename    = `7 renameat(3</s/attachments>, ".new.json1", 3</s/attachments>, "a.json") = 0`
-		directory = `7 fsync(3</s/attachments>) = 0`
-		gone      = `7 unlinkat(3</s/attachments>, ".new.json1", 0) = 0`
-	)
-	failed := func(call string) string { return strings.Replace(call, "= 0", "= -1 EIO (Input/output error)", 1) }
-	first := []string{made, put, sync, rename, directory}
-	tests := map[string]struct {
-		trace []string
-		want  string // part of the violation; empty for none
-	}{
-		"new file":                        {first, ""},
-		"second file of the same name":    {slices.Concat(first, first), ""},
-		"new file after removal":          {slices.Concat([]string{made, put, failed(sync), gone}, first), ""},
-		"two writes before fsync":         {[]string{made, put, put, sync, rename}, ""},
-		"write after fsync":               {[]string{made, put, sync, put}, "written again"},
-		"write to the record":             {slices.Concat(first, []string{strings.ReplaceAll(put, ".new.json1", "a.json")}), "written again"},
-		"write to a record without fsync": {[]string{made, put, rename, strings.ReplaceAll(put, ".new.json1", "a.json")}, "written again"},
-		"write after failed fsync":        {[]string{made, put, failed(sync), put}, "written after a failed"},
-		"record after failed fsync":       {[]string{made, put, failed(sync), sync, rename}, "of a file after a failed"},
-		"record after failed write":       {[]string{made, strings.Replace(put, "= 29", "= -1 ENOSPC (No space left on device)", 1), sync, rename}, "of a file after a failed"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, d := traceEvents(strings.Join(tt.trace, "\n"), "/s/attachments/a.json")
-			if got := strings.Join(d.violations, "\n"); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
-				t.Errorf("got the violations %q; want %q", got, tt.want)
-			}
-		})
+			trace = append(trace, line)
+		}
+		events, d := traceEvents(strings.Join(trace, "\n"), "/s/attachments/a.json")
+		if got := strings.Trim(fmt.Sprint(events), "[]"); got != c.events {
+			t.Errorf("%s: got %s; want %s", c.trace, got, c.events)
+		}
+		if got := strings.Join(d.violations, "\n"); (c.violation == "") != (got == "") || !strings.Contains(got, c.violation) {
+			t.Errorf("%s: got the violations %q; want %q", c.trace, got, c.violation)
+		}
 	}
 }

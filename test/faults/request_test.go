@@ -20,8 +20,7 @@ type request struct {
 	ip netip.Addr
 	// family is the requested one; empty for all.
 	family string
-	// wantStatus are the statuses of a healthy node, for the first request or for one that is
-	// repeated after a crash.
+	// wantStatus are the statuses of a healthy node, for a first or a repeated request.
 	wantStatus []int
 }
 
@@ -35,20 +34,6 @@ func allocation(owner, family string) request {
 		method: http.MethodPost, path: "/v1/ipam?" + query.Encode(),
 		owner: owner, family: family, wantStatus: []int{http.StatusCreated},
 	}
-}
-
-// expiringAllocation is an allocation that expires unless it is confirmed.
-func expiringAllocation(owner string) request {
-	r := allocation(owner, "")
-	r.header = []string{"expiration", "true"}
-	return r
-}
-
-// refusedAllocation is an allocation for which the plugin has no address.
-func refusedAllocation(owner string) request {
-	r := allocation(owner, "")
-	r.wantStatus = []int{http.StatusBadGateway}
-	return r
 }
 
 func restore(ip, owner string) request {
@@ -65,8 +50,7 @@ func restoreBoth(ip, also, owner string) request {
 	return r
 }
 
-// release releases an address. If it is repeated, the address may be unknown: the first request
-// may have succeeded without a response.
+// release releases an address, which may be unknown if the response to the first request was missed.
 func release(ip netip.Addr, owner string) request {
 	return request{
 		method: http.MethodDelete, path: "/v1/ipam/" + ip.String(),

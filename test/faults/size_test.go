@@ -5,65 +5,68 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
-	// envSize is the size of the campaign: "every", "full", or a sample if it is not set.
-	envSize = "DELEGATED_IPAM_FAULTS"
-	// envSeed is the seed of everything random. It determines the cases, but not the order of
-	// concurrent events.
+	// envSize is the size of the campaign: a sample of one of sampleEach combinations and the first of
+	// each kind, each combination once, or also many at random.
+	envSize             = "DELEGATED_IPAM_FAULTS"
+	sample, every, full = "", "every", "full"
+	sampleEach          = 16
+
+	// envSeed is the seed of everything random but the order of concurrent events.
 	envSeed = "DELEGATED_IPAM_FAULTS_SEED"
-
-	fixedSeed = 1
 )
 
-// campaignSize is the number of cases in the campaign.
-type campaignSize string
-
-const (
-	// sample is one of sampleEach combinations, and the first one of each kind.
-	sample campaignSize = ""
-	// every is each combination once.
-	every campaignSize = "every"
-	// full is each combination once, and many at random.
-	full campaignSize = "full"
-
-	sampleEach = 16
-)
-
-// sizeFromEnv returns the size that the environment sets.
-func sizeFromEnv(t *testing.T) campaignSize {
+// size returns the size that the environment sets.
+func size(t *testing.T) string {
 	t.Helper()
-	s := campaignSize(os.Getenv(envSize))
+	s := os.Getenv(envSize)
 	if s != sample && s != every && s != full {
 		t.Fatalf("$%s is %q; expected nothing, %q or %q", envSize, s, every, full)
 	}
 	return s
 }
 
-// of returns the number of random cases of a size.
-func (s campaignSize) of(inSample, inFull int) int {
-	if s == full {
+// sized returns the number of random cases.
+func sized(t *testing.T, inSample, inFull int) int {
+	t.Helper()
+	if size(t) == full {
 		return inFull
 	}
 	return inSample
 }
 
-// selectCases returns the cases of a size; a sample has the first case of each kind.
-func selectCases[T any](s campaignSize, all []T, kind func(T) string) []T {
-	if s != sample {
+// selectCases returns the cases of the size; a sample has the first case of each kind.
+func selectCases[T any](t *testing.T, all []T, kind func(T) string) []T {
+	t.Helper()
+	if size(t) != sample {
 		return all
 	}
 	var selected []T
 	seen := map[string]bool{}
 	for i, c := range all {
-		k := kind(c)
-		if i%sampleEach == 0 || !seen[k] {
+		if k := kind(c); i%sampleEach == 0 || !seen[k] {
 			selected = append(selected, c)
+			seen[k] = true
 		}
-		seen[k] = true
 	}
 	return selected
+}
+
+func TestSample(t *testing.T) {
+	all := make([]int, 3*sampleEach)
+	for i := range all {
+		all[i] = i
+	}
+	for size, want := range map[string][]int{every: all, sample: {0, 5, sampleEach, 2 * sampleEach}} {
+		t.Setenv(envSize, size)
+		if got := selectCases(t, all, func(i int) string { return strconv.FormatBool(i == 5) }); !slices.Equal(got, want) {
+			t.Errorf("of size %q are %v; want %v", size, got, want)
+		}
+	}
 }
 
 // seed returns the seed from the environment, and logs it for the reproduction of a failure.
@@ -71,28 +74,10 @@ func seed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv(envSeed)
 	if text == "" {
-		return fixedSeed
+		return 1
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("$%s is %q; expected a number", envSeed, text)
-	}
+	harness.Must(t, err)
 	t.Logf("%s=%d", envSeed, n)
 	return n
-}
-
-func TestSample(t *testing.T) {
-	t.Parallel()
-	all := make([]int, 3*sampleEach)
-	for i := range all {
-		all[i] = i
-	}
-	kind := func(i int) string { return strconv.FormatBool(i == 5) }
-	if got := selectCases(every, all, kind); len(got) != len(all) {
-		t.Errorf("of %d every has %d", len(all), len(got))
-	}
-	got := selectCases(sample, all, kind)
-	if want := []int{0, 5, sampleEach, 2 * sampleEach}; !slices.Equal(got, want) {
-		t.Errorf("the sample is %v; want %v", got, want)
-	}
 }

@@ -1,10 +1,10 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,121 +14,89 @@ import (
 // envReport names a file to which each test appends its counts, for campaign.sh.
 const envReport = "DELEGATED_IPAM_FAULTS_REPORT"
 
-// The classes of faults.
+// The classes of faults, with the numbers of their rows in the table.
 const (
-	sidecarKilled   = "sidecar killed at each visit of each failpoint"
-	killedAgain     = "sidecar killed again in recovery"
-	pluginKilled    = "plugin killed at each system call that writes"
-	bothKilled      = "plugin and sidecar killed together"
-	killedAtRandom  = "killed at random"
-	uninstallKilled = "uninstall killed at each visit of each failpoint"
-	fsyncOrder      = "fsync order"
-	storage         = "storage faults"
-	damagedRecords  = "damaged records"
-	faultyPlugin    = "plugin faults"
-	concurrency     = "concurrency (a case is an operation)"
-	overload        = "overload"
-	previousRun     = "previous run"
-	reboot          = "reboot"
-	accessControl   = "access control"
-	lateAtRandom    = "late DELs (a case is an owner)"
-	mountsAtRandom  = "mounts (a case is a mount)"
-	rebootsAtRandom = "reboots (a case is an owner)"
+	sidecarKilled   = "10\tsidecar killed at each visit of each failpoint"
+	killedAgain     = "11\tsidecar killed again in recovery"
+	pluginKilled    = "12\tplugin killed at each system call that writes"
+	bothKilled      = "13\tplugin and sidecar killed together"
+	killedAtRandom  = "14\tkilled at random"
+	uninstallKilled = "15\tuninstall killed at each visit of each failpoint"
+	fsyncOrder      = "16\tfsync order"
+	storage         = "17\tstorage faults"
+	damagedRecords  = "18\tdamaged records"
+	faultyPlugin    = "19\tplugin faults"
+	concurrency     = "20\tconcurrency (a case is an operation)"
+	overload        = "21\toverload"
+	previousRun     = "22\tprevious run"
+	reboot          = "23\treboot"
+	accessControl   = "24\taccess control"
+	lateAtRandom    = "25\tlate DELs (a case is an owner)"
+	mountsAtRandom  = "26\tmounts (a case is a mount)"
+	rebootsAtRandom = "27\treboots (a case is an owner)"
 )
 
-// classes returns the classes in the order of the table.
-func classes() []string {
-	return []string{
-		sidecarKilled, killedAgain, pluginKilled, bothKilled, killedAtRandom, uninstallKilled,
-		fsyncOrder, storage, damagedRecords, faultyPlugin,
-		concurrency, overload, previousRun, reboot, accessControl,
-		lateAtRandom, mountsAtRandom, rebootsAtRandom,
-	}
-}
-
-// stats counts the cases of a test for a class of faults.
+// stats counts the cases of a test for a class of faults. A case that fails is a violation. Empty
+// are the address files without a container ID that killed plugins left.
 type stats struct {
 	class string
 
-	mu                                       sync.Mutex
-	cases, kills, violations, empty, skipped int
-	busy                                     time.Duration
+	cases, kills, violations, empty, skipped, busyMillis atomic.Int64
 }
 
 // newStats returns stats that are reported when the test and its subtests have ended.
 func newStats(t *testing.T, class string) *stats {
-	t.Helper()
-	if !slices.Contains(classes(), class) {
-		t.Fatalf("%q is not a class of faults", class)
-	}
 	s := &stats{class: class}
 	t.Cleanup(func() { s.report(t) })
 	return s
 }
 
-// countCase counts a case when its test ends. A failure of any kind is a violation.
-func (s *stats) countCase(t *testing.T) { s.countCases(t, 1) }
-
-// countCases counts a test of many cases; its failure is one violation.
+// countCases counts a test of that many cases when it ends; its failure is one violation.
 func (s *stats) countCases(t *testing.T, cases int) {
-	t.Helper()
 	began := time.Now()
 	t.Cleanup(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.busy += time.Since(began)
+		s.busyMillis.Add(time.Since(began).Milliseconds())
 		switch {
 		case t.Skipped():
-			s.skipped += cases
+			s.skipped.Add(int64(cases))
 			return
 		case t.Failed():
-			s.violations++
+			s.violations.Add(1)
 		}
-		s.cases += cases
+		s.cases.Add(int64(cases))
 	})
 }
 
-// addKills counts processes that the test has killed.
-func (s *stats) addKills(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kills += n
+// oneCase makes a test parallel, and a case of a class.
+func oneCase(t *testing.T, class string) *stats {
+	t.Parallel()
+	s := newStats(t, class)
+	s.countCases(t, 1)
+	return s
 }
 
-func countTrue(values ...bool) int {
-	n := 0
-	for _, v := range values {
-		if v {
-			n++
-		}
+// eachCase makes a test parallel, and runs a parallel subtest for each case of a class.
+func eachCase[C any](t *testing.T, class string, cases map[string]C, test func(*testing.T, *stats, C)) {
+	t.Parallel()
+	s := newStats(t, class)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s.countCases(t, 1)
+			test(t, s, c)
+		})
 	}
-	return n
-}
-
-// addEmptyFiles counts address files without a container ID, left by a killed plugin.
-func (s *stats) addEmptyFiles(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.empty += n
 }
 
 // report appends a line whose fields campaign.sh reads by position.
 func (s *stats) report(t *testing.T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.Skipped() && s.skipped == 0 {
-		s.skipped = 1
-	}
-	line := fmt.Sprintf("%d\t%s\t%d\t%d\t%d\t%d\t%d\t%.1f", slices.Index(classes(), s.class),
-		s.class, s.cases, s.kills, s.violations, s.empty, s.skipped, s.busy.Seconds())
+	line := fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d\t%.1f", s.class, s.cases.Load(), s.kills.Load(),
+		s.violations.Load(), s.empty.Load(), s.skipped.Load(), float64(s.busyMillis.Load())/1000)
 	t.Log(line)
-	file := os.Getenv(envReport)
-	if file == "" {
-		return
+	if file := os.Getenv(envReport); file != "" {
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		harness.Must(t, err)
+		_, err = fmt.Fprintln(f, line)
+		harness.Must(t, errors.Join(err, f.Close()))
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	harness.Must(t, err)
-	defer f.Close()
-	_, err = fmt.Fprintln(f, line)
-	harness.Must(t, err)
 }

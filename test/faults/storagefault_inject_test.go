@@ -11,12 +11,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
+
+// injection causes a fault of the state directory and returns a function that removes it.
+type injection func(t *testing.T, n *harness.Node, s *harness.Sidecar) (undo func())
 
 func stateDir(n *harness.Node) string { return n.StateDir }
 
 func attachments(n *harness.Node) string { return filepath.Join(n.StateDir, "attachments") }
+
+// recordOf returns the path of an owner's record.
+func recordOf(n *harness.Node, owner string) string {
+	return filepath.Join(attachments(n), containerid.For(owner, n.Name, "pods")+".json")
+}
 
 // mountSmall mounts a file system of 256 KiB on a directory.
 func mountSmall(t *testing.T, dir string) {
@@ -28,6 +37,13 @@ func mountSmall(t *testing.T, dir string) {
 	t.Cleanup(func() { tryUnmount(t, dir) })
 }
 
+// tryUnmount unmounts a directory that may no longer be a mount point.
+func tryUnmount(t *testing.T, dir string) {
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		t.Error(err)
+	}
+}
+
 func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	ballast := filepath.Join(n.StateDir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); err == nil {
@@ -36,22 +52,20 @@ func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	return func() { harness.Must(t, os.Remove(ballast)) }
 }
 
-func makeReadOnly(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	harness.Must(t, unix.Mount("", attachments(n), "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	return func() { harness.Must(t, unix.Mount("", attachments(n), "", unix.MS_REMOUNT, "")) }
+func makeReadOnly(directory func(*harness.Node) string) injection {
+	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+		remount := func(flags uintptr) { harness.Must(t, unix.Mount("", directory(n), "", unix.MS_REMOUNT|flags, "")) }
+		remount(unix.MS_RDONLY)
+		return func() { remount(0) }
+	}
 }
 
 // dropCapabilities makes file modes apply to a sidecar that runs as root.
 func dropCapabilities(t *testing.T, n *harness.Node) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		return
+	if os.Geteuid() == 0 {
+		n.Wrapper = []string{needProgram(t, "setpriv"), "--inh-caps=-all", "--bounding-set=-all"}
 	}
-	setpriv, err := exec.LookPath("setpriv")
-	if err != nil {
-		harness.Skipf(t, "setpriv (util-linux) is needed, because root ignores file modes: %v", err)
-	}
-	n.Wrapper = []string{setpriv, "--inh-caps=-all", "--bounding-set=-all"}
 }
 
 func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
@@ -63,87 +77,53 @@ func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Sidecar) fu
 func failFsync(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() {
 	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO", "-p", fmt.Sprint(s.PID()))
 	harness.Must(t, cmd.Start())
-	stopped := false
 	stop := func() {
-		if stopped {
-			return
-		}
-		stopped = true
 		// Its end detaches strace from the sidecar. SIGINT would let it detach from one thread after the
 		// other, for ever from one whose vfork waits for a child that strace has stopped.
-		harness.Must(t, cmd.Process.Kill())
+		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // by that signal
 	}
 	t.Cleanup(stop)
 	return stop
 }
 
-// moveAway renames the state directory, and back.
-func moveAway(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	away := n.StateDir + ".away"
-	harness.Must(t, os.Rename(n.StateDir, away))
-	return func() { harness.Must(t, os.Rename(away, n.StateDir)) }
+// failReads makes every read of a file by the node's next sidecars fail, by strace.
+func failReads(t *testing.T, n *harness.Node, file string) func() {
+	// With -D the sidecar is the child of the test, and strace a separate process.
+	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
+	return func() { n.Wrapper = nil }
 }
 
-// recreate deletes the state directory and creates an empty one.
-func recreate(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	harness.Must(t, os.RemoveAll(n.StateDir))
-	harness.Must(t, os.Mkdir(n.StateDir, 0o700))
-	return func() {}
-}
-
-// replaceBySymlink moves a directory away and replaces it by a symlink to it.
-func replaceBySymlink(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+// replace moves a directory away, and calls put to create something in its place.
+func replace(directory func(*harness.Node) string, put func(path, moved string) error) injection {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		path, moved := directory(n), filepath.Join(n.Dir, "moved")
-		harness.Must(t, os.Rename(path, moved))
-		harness.Must(t, os.Symlink(moved, path))
-		return func() {
-			harness.Must(t, os.Remove(path))
-			harness.Must(t, os.Rename(moved, path))
-		}
+		harness.Must(t, errors.Join(os.Rename(path, moved), put(path, moved)))
+		return func() { harness.Must(t, errors.Join(os.RemoveAll(path), os.Rename(moved, path))) }
 	}
 }
 
-// replaceByFile moves the state directory away and replaces it by a file.
-func replaceByFile(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
-	back := moveAway(t, n, s)
-	harness.Must(t, os.WriteFile(n.StateDir, nil, 0o600))
-	return func() {
-		harness.Must(t, os.Remove(n.StateDir))
-		back()
-	}
-}
+func nothing(string, string) error { return nil }
 
-// replaceByDir moves a directory away and replaces it by an empty one.
-func replaceByDir(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
-	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-		path, moved := directory(n), filepath.Join(n.Dir, "moved")
-		harness.Must(t, os.Rename(path, moved))
-		harness.Must(t, os.Mkdir(path, 0o700))
-		return func() {
-			harness.Must(t, os.RemoveAll(path))
-			harness.Must(t, os.Rename(moved, path))
-		}
-	}
-}
+func symlink(path, moved string) error { return os.Symlink(moved, path) }
+
+func emptyFile(path, _ string) error { return os.WriteFile(path, nil, 0o600) }
+
+func emptyDir(path, _ string) error { return os.Mkdir(path, 0o700) }
 
 // mountOver mounts an empty file system over a directory.
-func mountOver(directory func(*harness.Node) string) func(*testing.T, *harness.Node, *harness.Sidecar) func() {
+func mountOver(directory func(*harness.Node) string) injection {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		mountSmall(t, directory(n))
 		return func() { harness.Must(t, unix.Unmount(directory(n), 0)) }
 	}
 }
 
-// diskPath returns a second mount point of mountStateDir's file system, which preserves it while it
-// is unmounted from the state directory.
-func diskPath(n *harness.Node) string { return filepath.Join(n.Dir, "disk") }
-
-// mountStateDir mounts a file system at the state directory.
+// mountStateDir mounts a file system at the state directory, and at a second mount point, which
+// preserves it while it is unmounted from the state directory.
 func mountStateDir(t *testing.T, n *harness.Node) {
 	t.Helper()
-	mountSmall(t, diskPath(n))
+	mountSmall(t, filepath.Join(n.Dir, "disk"))
 	harness.Must(t, os.MkdirAll(n.StateDir, 0o700))
 	mountDisk(t, n)
 	t.Cleanup(func() { tryUnmount(t, n.StateDir) })
@@ -151,21 +131,13 @@ func mountStateDir(t *testing.T, n *harness.Node) {
 
 func mountDisk(t *testing.T, n *harness.Node) {
 	t.Helper()
-	harness.Must(t, unix.Mount(diskPath(n), n.StateDir, "", unix.MS_BIND, ""))
+	harness.Must(t, unix.Mount(filepath.Join(n.Dir, "disk"), n.StateDir, "", unix.MS_BIND, ""))
 }
 
 // unmount detaches the state directory although it is in use, like "umount -l".
 func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	harness.Must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
 	return func() { mountDisk(t, n) }
-}
-
-// tryUnmount unmounts a directory that may no longer be a mount point.
-func tryUnmount(t *testing.T, dir string) {
-	t.Helper()
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-		t.Error(err)
-	}
 }
 
 // contents returns the types of directories and the contents of files in a directory, by path.

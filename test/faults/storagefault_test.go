@@ -1,25 +1,27 @@
 package faults
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // storageFault is a fault of the state directory of a running sidecar.
 type storageFault struct {
 	// prepare is called before the sidecar starts, unless it is nil.
 	prepare func(t *testing.T, n *harness.Node)
-	// inject causes the fault and returns a function that removes it.
-	inject func(t *testing.T, n *harness.Node, s *harness.Sidecar) (undo func())
+	inject  injection
 	// err must be in every error response and in readiness.
 	err string
-	// replacement returns the directory at the path of the original one during the fault; nil if
-	// there is none.
+	// replacement returns the directory in place of the original one; nil if there is none.
 	replacement func(n *harness.Node) string
 }
 
@@ -36,16 +38,16 @@ func storageFaults() map[string]storageFault {
 			// Not the whole state directory: Linux refuses to remount a file system read-only while
 			// a file in it, the lock, is open for writing.
 			func(t *testing.T, n *harness.Node) { mountSmall(t, attachments(n)) },
-			makeReadOnly, "read-only file system", nil,
+			makeReadOnly(attachments), "read-only file system", nil,
 		},
 		"permission":                      {dropCapabilities, removeWritePermission, "permission denied", nil},
 		"I/O error":                       {nil, failFsync, "input/output error", nil},
-		"moved away":                      {nil, moveAway, "no such file or directory", nil},
-		"replaced by a symlink":           {nil, replaceBySymlink(stateDir), "symbolic link", nil},
-		"records replaced by a symlink":   {nil, replaceBySymlink(attachments), "symbolic link", nil},
-		"replaced by a file":              {nil, replaceByFile, "another file", nil},
-		"replaced by a directory":         {nil, replaceByDir(stateDir), otherDir, stateDir},
-		"records replaced by a directory": {nil, replaceByDir(attachments), otherDir, attachments},
+		"moved away":                      {nil, replace(stateDir, nothing), "no such file or directory", nil},
+		"replaced by a symlink":           {nil, replace(stateDir, symlink), "symbolic link", nil},
+		"records replaced by a symlink":   {nil, replace(attachments, symlink), "symbolic link", nil},
+		"replaced by a file":              {nil, replace(stateDir, emptyFile), "another file", nil},
+		"replaced by a directory":         {nil, replace(stateDir, emptyDir), otherDir, stateDir},
+		"records replaced by a directory": {nil, replace(attachments, emptyDir), otherDir, attachments},
 		"mounted over":                    {nil, mountOver(stateDir), otherDir, stateDir},
 		"records mounted over":            {nil, mountOver(attachments), otherDir, attachments},
 		"unmounted":                       {mountStateDir, unmount, otherDir, stateDir},
@@ -54,103 +56,228 @@ func storageFaults() map[string]storageFault {
 
 //evidence:design/reliability Storage faults
 func TestStorageFault(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, storage)
-	for name, f := range storageFaults() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			if f.prepare != nil {
-				f.prepare(t, n)
-			}
-			s := n.Start(t)
-			held := s.AllocateFor(t, "router")
-			released := s.AllocateFor(t, "health")
-			before := n.Leases(t)
-			original, err := os.OpenRoot(n.StateDir)
-			harness.Must(t, err)
-			defer original.Close()
-			records := contents(t, original.FS())
+	eachCase(t, storage, storageFaults(), func(t *testing.T, st *stats, f storageFault) {
+		n := nodeWith(t)
+		if f.prepare != nil {
+			f.prepare(t, n)
+		}
+		s := n.Start(t)
+		held := s.AllocateFor(t, "router")
+		released := s.AllocateFor(t, "health")
+		before := n.Leases(t)
+		original, err := os.OpenRoot(n.StateDir)
+		harness.Must(t, err)
+		defer original.Close()
+		records := contents(t, original.FS())
 
-			undo := f.inject(t, n, s)
-			s.WaitNotReady(t, f.err)
-			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, f.err)
-			s.TryRelease(t, released[0]).WantError(t, http.StatusInternalServerError, f.err)
-			s.TryRestore(t, "10.15.0.77", "restored").WantError(t, http.StatusInternalServerError, f.err)
-			// A request for a held address needs no write and still succeeds.
-			wantHeld(t, s, "router", held)
-			if now := n.Leases(t); !slices.Equal(now, before) {
-				t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
+		undo := f.inject(t, n, s)
+		s.WaitNotReady(t, f.err)
+		s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, f.err)
+		s.TryRelease(t, released[0]).WantError(t, http.StatusInternalServerError, f.err)
+		s.TryRestore(t, "10.15.0.77", "restored").WantError(t, http.StatusInternalServerError, f.err)
+		// A request for a held address needs no write and still succeeds.
+		wantHeld(t, s, "router", held)
+		wantLeases(t, n, before)
+		if f.replacement != nil {
+			if found := contents(t, os.DirFS(f.replacement(n))); len(found) > 0 {
+				t.Errorf("the replacement has %q; want it empty", found)
 			}
-			if f.replacement != nil {
-				if found := contents(t, os.DirFS(f.replacement(n))); len(found) > 0 {
-					t.Errorf("the replacement has %q; want it empty", found)
-				}
-				if now := contents(t, original.FS()); f.replacement(n) == n.StateDir && !maps.Equal(now, records) {
-					t.Errorf("the original directory had %q and has %q", records, now)
-				}
+			if now := contents(t, original.FS()); f.replacement(n) == n.StateDir && !maps.Equal(now, records) {
+				t.Errorf("the original directory had %q and has %q", records, now)
 			}
+		}
 
-			undo()
-			s.WaitReady(t)
-			wantHeld(t, s, "router", held)
-			s.Release(t, released...)
-			ingress := s.AllocateFor(t, "ingress")
-			s.TryRestore(t, "10.15.0.77", "restored").WantStatus(t, http.StatusOK)
-			s.WaitConsistent(t)
+		undo()
+		s.WaitReady(t)
+		wantHeld(t, s, "router", held)
+		s.Release(t, released...)
+		ingress := s.AllocateFor(t, "ingress")
+		s.TryRestore(t, "10.15.0.77", "restored").WantStatus(t, http.StatusOK)
+		s.WaitConsistent(t)
 
-			// The journal has all of this on disk.
-			s.Kill(t)
-			st.addKills(1)
-			s = n.Start(t)
-			s.WaitConsistent(t)
-			wantNoQuarantine(t, s)
-			wantHeld(t, s, "router", held)
-			wantHeld(t, s, "ingress", ingress)
-			if a := s.Attachment(t, "health"); a != nil {
-				t.Errorf("the released attachment is listed again: %+v", a)
-			}
-		})
+		// The journal has all of this on disk.
+		s.Kill(t)
+		st.kills.Add(1)
+		s = n.Start(t)
+		s.WaitConsistent(t)
+		wantQuarantined(t, s, "")
+		wantHeld(t, s, "router", held)
+		wantHeld(t, s, "ingress", ingress)
+		if a := s.Attachment(t, "health"); a != nil {
+			t.Errorf("the released attachment is listed again: %+v", a)
+		}
+	})
+}
+
+// wantLeases wants no change in the plugin's store.
+func wantLeases(t *testing.T, n *harness.Node, before []oracle.Lease) {
+	t.Helper()
+	if now := n.Leases(t); !slices.Equal(now, before) {
+		t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
 	}
 }
 
-// The original directory does not return, so every change is refused until a restart uses the
-// replacement.
+// The original directory does not return, so every change is refused until a restart.
 func TestStateDirReplaced(t *testing.T) {
-	t.Parallel()
-	st := newStats(t, storage)
-	for name, f := range map[string]storageFault{
-		"recreated": {inject: recreate},
-		"unmounted": {prepare: mountStateDir, inject: unmount},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st.countCase(t)
-			n := nodeWith(t)
-			if f.prepare != nil {
-				f.prepare(t, n)
-			}
-			s := n.Start(t)
-			held := s.AllocateFor(t, "router")
+	st := oneCase(t, storage)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
 
-			f.inject(t, n, s)
-			s.WaitNotReady(t, otherDir)
-			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherDir)
-			s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherDir)
-			if found := contents(t, os.DirFS(n.StateDir)); len(found) > 0 {
-				t.Errorf("the replacement has %q; want it empty", found)
-			}
-			s.Kill(t)
-			st.addKills(1)
-
-			n.ResetHistory() // the journal is lost
-			s = n.Start(t)
-			if list := s.List(t); len(list) > 0 {
-				t.Errorf("the list has %+v; want it empty", list)
-			}
-			s.AllocateFor(t, "router")
-			s.WaitConsistent(t)
-		})
+	harness.Must(t, errors.Join(os.RemoveAll(n.StateDir), os.Mkdir(n.StateDir, 0o700)))
+	s.WaitNotReady(t, otherDir)
+	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherDir)
+	s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherDir)
+	if found := contents(t, os.DirFS(n.StateDir)); len(found) > 0 {
+		t.Errorf("the replacement has %q; want it empty", found)
 	}
+	s.Kill(t)
+	st.kills.Add(1)
+
+	n.ResetHistory() // the journal is lost
+	s = n.Start(t)
+	if list := s.List(t); len(list) > 0 {
+		t.Errorf("the list has %+v; want it empty", list)
+	}
+	s.AllocateFor(t, "router")
+	s.WaitConsistent(t)
+}
+
+// In the next two tests the write after a plugin call fails: the plugin is ahead of the journal.
+
+//evidence:design/reliability the disk fails while ADD runs
+func TestDiskFailsDuringADD(t *testing.T) {
+	oneCase(t, storage)
+	f := newPluginFixture(t, "host-local")
+	a := f.failDuring(t, "ADD", http.MethodPost, "/v1/ipam?owner=router", func() { f.wantState(t, "router", "adding") })
+	a.WantError(t, http.StatusBadGateway, "the journal could not be written")
+	f.AllocateFor(t, "router")
+	f.WaitConsistent(t)
+	f.wantOther(t)
+}
+
+//evidence:design/reliability the disk fails while DEL runs
+func TestDiskFailsDuringDEL(t *testing.T) {
+	oneCase(t, storage)
+	f := newPluginFixture(t, "host-local")
+	a := f.failDuring(t, "DEL", http.MethodDelete, "/v1/ipam/"+otherAddress, func() { f.wantState(t, "other", "releasing") })
+	a.WantError(t, http.StatusInternalServerError, "the record could not be removed")
+	f.releaseOther(t)
+	f.wantState(t, "other", none)
+	f.WaitConsistent(t)
+}
+
+// failDuring sends a request, moves the state directory away while the verb runs, calls check, and
+// restores the directory. It returns the response.
+func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, check func()) harness.Response {
+	t.Helper()
+	before := f.plugin.CallCount(t, verb)
+	f.plugin.SetScript(t, verb, `{"times":1,"gate":"go"}`)
+	pending := make(chan answered, 1)
+	go func() {
+		a, err := f.Try(method, path)
+		pending <- answered{a, err}
+	}()
+	f.plugin.WaitCall(t, verb, before)
+	back := replace(stateDir, nothing)(t, f.node, f.Sidecar)
+	f.plugin.Open(t, "go")
+	a := <-pending
+	harness.Must(t, a.err)
+	check()
+	back()
+	return a.Response
+}
+
+func TestStartWithoutStateDir(t *testing.T) {
+	eachCase(t, storage, map[string]storageFault{
+		"replaced by a file":    {inject: replace(stateDir, emptyFile), err: "not a directory"},
+		"replaced by a symlink": {inject: replace(stateDir, symlink), err: "symbolic link"},
+		"read-only":             {func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) }, makeReadOnly(stateDir), "read-only file system", nil},
+	}, func(t *testing.T, _ *stats, f storageFault) {
+		n := nodeWith(t)
+		harness.Must(t, os.MkdirAll(n.StateDir, 0o700))
+		if f.prepare != nil {
+			f.prepare(t, n)
+		}
+		undo := f.inject(t, n, nil)
+		s := n.Launch(t)
+		wantStartFailure(t, s, f.err)
+
+		undo()
+		s = n.Start(t)
+		s.AllocateFor(t, "router")
+		s.WaitConsistent(t)
+	})
+}
+
+// The record may be intact, so its owner must not lose its addresses.
+//
+//evidence:design/reliability unreadable record at start (permission)
+//evidence:design/reliability I/O error on read at start, or another error of the system
+func TestStartWithUnreadableRecord(t *testing.T) {
+	removePermission := func(t *testing.T, n *harness.Node, record string) func() {
+		dropCapabilities(t, n)
+		harness.Must(t, os.Chmod(record, 0))
+		return func() { harness.Must(t, os.Chmod(record, 0o600)) }
+	}
+	type unreadable struct {
+		spoil func(t *testing.T, n *harness.Node, record string) (undo func())
+		err   string
+	}
+	eachCase(t, storage, map[string]unreadable{
+		"permission": {removePermission, "permission denied"},
+		"I/O error":  {failReads, "input/output error"},
+	}, func(t *testing.T, _ *stats, f unreadable) {
+		n := nodeWith(t)
+		s := n.Start(t)
+		router := s.AllocateFor(t, "router")
+		health := s.AllocateFor(t, "health")
+		record := recordOf(n, "router")
+		s.Stop(t)
+		before := n.Leases(t)
+
+		undo := f.spoil(t, n, record)
+		s = n.Launch(t)
+		wantStartFailure(t, s, filepath.Base(record), f.err, "start again")
+		wantLeases(t, n, before)
+
+		undo()
+		s = n.Start(t)
+		wantQuarantined(t, s, "")
+		s.WaitConsistent(t)
+		wantHeld(t, s, "router", router)
+		wantHeld(t, s, "health", health)
+	})
+}
+
+// wantStartFailure waits until the sidecar ends with a failure and has logged each text.
+func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
+	t.Helper()
+	code := s.Wait(t)
+	for _, text := range texts {
+		if code == 0 || !strings.Contains(s.Log(), text) {
+			t.Errorf("the sidecar ended with status %d; want a failure with %q; its output:\n%s", code, text, s.Log())
+		}
+	}
+}
+
+func TestStartOnFullDisk(t *testing.T) {
+	st := oneCase(t, storage)
+	n := nodeWith(t)
+	mountSmall(t, n.StateDir)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	s.Kill(t)
+	st.kills.Add(1)
+	undo := fillDisk(t, n, nil)
+
+	s = n.Launch(t)
+	s.WaitServing(t)
+	s.WaitNotReady(t, "no space left on device")
+	wantHeld(t, s, "router", held)
+	undo()
+	s.WaitReady(t)
+	s.AllocateFor(t, "health")
+	s.WaitConsistent(t)
+	s.Stop(t)
 }
