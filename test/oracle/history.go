@@ -84,8 +84,7 @@ func NewHistory() *History {
 	}
 }
 
-// Allocated records a successful response with addresses for an owner. An address that another owner
-// holds is a violation.
+// Allocated records addresses in a response to an owner. One that another owner holds is a violation.
 func (h *History) Allocated(owner string, ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,8 +124,7 @@ func (h *History) ReleaseRequested(ips ...netip.Addr) {
 	}
 }
 
-// Released records that an owner's addresses were released: by a successful release, or because
-// the owner expired or was retired.
+// Released records that an owner's addresses were released, expired or retired.
 func (h *History) Released(owner string, ips ...netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,8 +137,7 @@ func (h *History) Released(owner string, ips ...netip.Addr) {
 	}
 }
 
-// ForgetRecord records that the test destroyed an owner's record. Its addresses are not expected until
-// the owner repeats its request.
+// ForgetRecord records that the test destroyed a record, whose addresses are unknown until a request.
 func (h *History) ForgetRecord(owner, containerID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -59,8 +59,7 @@ func Journal(stateDir string) (kept []Attachment, err error) {
 	return kept, errors.Join(err, j.Close())
 }
 
-// copyFiles copies the files of a directory. A running sidecar may remove one meanwhile, so a missing
-// file or directory is left out.
+// copyFiles copies the files of a directory, except those that a running sidecar removes meanwhile.
 func copyFiles(to, from string) error {
 	entries, err := os.ReadDir(from)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -42,8 +42,7 @@ type Op struct {
 	Outcome Outcome
 	// IPv4 and IPv6 are the families that an allocate requests.
 	IPv4, IPv6 bool
-	// IPs are the addresses in the response to an allocate, one for each family, or
-	// the one to restore or release.
+	// IPs are the addresses in the response to an allocate, or the one to restore or release.
 	IPs []netip.Addr
 	// Began and Ended are before the request and after the response, or after the client
 	// knew that none would come, by one clock that all clients share.
@@ -88,9 +87,8 @@ type specState interface {
 	after(o Op) []any
 }
 
-// linearizable returns nil if the specification allows an order of the operations, from its
-// initial state. Otherwise the error names the operations that the longest order of some of
-// them lacks, and the last one in it.
+// linearizable returns nil if the specification allows an order of the operations. Otherwise the error
+// has the end of the longest order of some, and the operations that it lacks.
 func linearizable(initial specState, ops []Op) error {
 	nondeterministic := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{initial} },
@@ -142,8 +140,7 @@ func (a addressState) after(o Op) []any {
 	return append(unchangedIf(o.Outcome == Unknown, a), next)
 }
 
-// ownerState has the addresses of an owner: at most one address of each family, of which each may
-// be claimed. The zero value holds nothing.
+// ownerState has at most one address of each family of an owner, of which each may be claimed.
 type ownerState struct {
 	exists bool
 	// ips are by family; one that no response has shown yet is invalid.
