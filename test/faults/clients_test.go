@@ -1,12 +1,12 @@
 package faults
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -122,31 +122,33 @@ func (c *clients) allocate(o *sharedOwner, families int) {
 	op := oracle.Op{Owner: o.name, Verb: oracle.Allocate, IPv4: families != 2, IPv6: families != 1}
 	path := "/v1/ipam?owner=" + o.name + []string{"", "&family=ipv4", "&family=ipv6"}[families]
 	a, ok := c.send(http.MethodPost, path, &op)
+	expected := true // one address of each requested family
 	if ok && a.Status == http.StatusCreated {
-		op.Outcome, op.IPs = oracle.Done, c.addresses(a, op)
+		op.Outcome, op.IPs = oracle.Done, a.Addrs()
+		has4, has6 := slices.ContainsFunc(op.IPs, netip.Addr.Is4), slices.ContainsFunc(op.IPs, netip.Addr.Is6)
+		expected = has4 == op.IPv4 && has6 == op.IPv6
 	}
-	c.record(o, op)
+	c.record(o, op, a, expected)
 }
 
 func (c *clients) restore(o *sharedOwner, ip netip.Addr) {
 	op := oracle.Op{Owner: o.name, Verb: oracle.Restore, IPs: []netip.Addr{ip}, IPv4: ip.Is4(), IPv6: ip.Is6()}
 	a, ok := c.send(http.MethodPost, "/v1/ipam/"+ip.String()+"?owner="+o.name, &op)
-	switch {
-	case ok && a.Status == http.StatusOK:
+	if ok && a.Status == http.StatusOK {
 		op.Outcome = oracle.Done
-	case ok && a.Status != http.StatusConflict && a.Status != http.StatusInternalServerError:
-		c.addUnexpected("%s was answered %s", op, a)
 	}
-	c.record(o, op)
+	expected := []int{http.StatusOK, http.StatusConflict, http.StatusInternalServerError}
+	c.record(o, op, a, !ok || slices.Contains(expected, a.Status))
 }
 
 func (c *clients) release(o *sharedOwner, ip netip.Addr) {
 	op := oracle.Op{Owner: o.name, Verb: oracle.Release, IPs: []netip.Addr{ip}}
-	if a, ok := c.send(http.MethodDelete, "/v1/ipam/"+ip.String(), &op); ok && a.Status == http.StatusOK {
+	a, ok := c.send(http.MethodDelete, "/v1/ipam/"+ip.String(), &op)
+	if ok && a.Status == http.StatusOK {
 		op.Outcome = oracle.Done
 	}
 	o.endRelease(op)
-	c.record(o, op)
+	c.record(o, op, a, true)
 }
 
 // send sends a request, again while no sidecar serves or it is stopping, which has no effect. It
@@ -168,40 +170,17 @@ func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bo
 	}
 }
 
-// addresses parses the response to an allocate: one address of each requested family.
-func (c *clients) addresses(a harness.Response, op oracle.Op) []netip.Addr {
-	var allocation harness.Allocation
-	if err := json.Unmarshal(a.Body, &allocation); err != nil {
-		c.addUnexpected("%s was answered %s", op, a)
-		return nil
-	}
-	var ips []netip.Addr
-	for text, wanted := range map[string]bool{allocation.Address.IPv4: op.IPv4, allocation.Address.IPv6: op.IPv6} {
-		ip, err := netip.ParseAddr(text)
-		if wanted != (err == nil) {
-			c.addUnexpected("%s was answered %s", op, a)
-		}
-		if err == nil {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
-}
-
-// record records an operation that has ended.
-func (c *clients) record(o *sharedOwner, op oracle.Op) {
+// record records an operation that has ended, and its response if that is not expected.
+func (c *clients) record(o *sharedOwner, op oracle.Op, a harness.Response, expected bool) {
 	if op.Outcome == oracle.Done && op.Verb != oracle.Release {
 		o.recordResponse(op)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ops = append(c.ops, op)
-}
-
-func (c *clients) addUnexpected(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unexpected = append(c.unexpected, fmt.Errorf(format, args...))
+	if !expected {
+		c.unexpected = append(c.unexpected, fmt.Errorf("%s was answered %s", op, a))
+	}
 }
 
 // sharedOwner is the knowledge of all clients about one owner.
@@ -221,7 +200,7 @@ func (o *sharedOwner) recordResponse(op oracle.Op) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, ip := range op.IPs {
-		if f := familyOf(ip); !o.releasing[f] && o.released[f] < op.Began {
+		if f := oracle.Family(ip); !o.releasing[f] && o.released[f] < op.Began {
 			o.held[f] = ip
 		}
 	}
@@ -241,13 +220,6 @@ func (o *sharedOwner) address(family int, release bool) (netip.Addr, bool) {
 func (o *sharedOwner) endRelease(op oracle.Op) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f := familyOf(op.IPs[0])
+	f := oracle.Family(op.IPs[0])
 	o.releasing[f], o.released[f] = false, op.Ended
-}
-
-func familyOf(ip netip.Addr) int {
-	if ip.Is4() {
-		return 0
-	}
-	return 1
 }

@@ -168,7 +168,7 @@ func (c *clients) finalReleases() []oracle.Op {
 	}
 	var out []oracle.Op
 	for _, op := range c.ops {
-		if op.Verb == oracle.Release && op.Outcome == oracle.Done && op.Began > lastRequest[part{op.Owner, familyOf(op.IPs[0])}] {
+		if op.Verb == oracle.Release && op.Outcome == oracle.Done && op.Began > lastRequest[part{op.Owner, oracle.Family(op.IPs[0])}] {
 			out = append(out, op)
 		}
 	}

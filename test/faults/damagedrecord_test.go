@@ -17,12 +17,13 @@ import (
 
 // recordFault damages the file of a record, which the next start quarantines for a reason.
 type recordFault struct {
-	damage func(t *testing.T, file string)
+	damage func(file string) error
 	reason string
 }
 
-func recordFaults() map[string]recordFault {
-	return map[string]recordFault{
+//evidence:design/reliability Damaged records
+func TestDamagedRecord(t *testing.T) {
+	eachCase(t, damagedRecords, map[string]recordFault{
 		"torn":                    {rewrite(truncate), "not an envelope"},
 		"empty":                   {rewrite(func([]byte) []byte { return nil }), "empty"},
 		"bit-flipped":             {rewrite(flipBit), "checksum"},
@@ -33,19 +34,14 @@ func recordFaults() map[string]recordFault {
 		"zeros":                   {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
 		"version 0":               {rewrite(version("0")), "version 0; expected"},
 		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":2,"sha256":"","record":{}}`) }), "damaged"},
-	}
-}
-
-//evidence:design/reliability Damaged records
-func TestDamagedRecord(t *testing.T) {
-	eachCase(t, damagedRecords, recordFaults(), func(t *testing.T, _ *stats, f recordFault) {
+	}, func(t *testing.T, _ *stats, f recordFault) {
 		n := nodeWith(t)
 		s := n.Start(t)
 		router := s.AllocateFor(t, "router")
 		health := s.AllocateFor(t, "health")
 		file := recordOf(n, "router")
 		s.Stop(t)
-		f.damage(t, file)
+		harness.Must(t, f.damage(file))
 		n.ResetHistory() // the addresses of the router are unknown now
 
 		s = n.Start(t)
@@ -68,7 +64,7 @@ func TestNewerRecord(t *testing.T) {
 	s.Stop(t)
 	present, err := os.ReadFile(file)
 	harness.Must(t, err)
-	rewrite(version("99"))(t, file)
+	harness.Must(t, rewrite(version("99"))(file))
 	newer, err := os.ReadFile(file)
 	harness.Must(t, err)
 
@@ -120,12 +116,10 @@ func TestRecordPathOccupied(t *testing.T) {
 }
 
 // rewrite returns a function that changes the content of a file.
-func rewrite(change func([]byte) []byte) func(*testing.T, string) {
-	return func(t *testing.T, file string) {
-		t.Helper()
+func rewrite(change func([]byte) []byte) func(string) error {
+	return func(file string) error {
 		data, err := os.ReadFile(file)
-		harness.Must(t, err)
-		harness.Must(t, os.WriteFile(file, change(data), 0o600))
+		return errors.Join(err, os.WriteFile(file, change(data), 0o600))
 	}
 }
 
@@ -154,18 +148,16 @@ func version(v string) func([]byte) []byte {
 	return func(data []byte) []byte { return versionOf.ReplaceAll(data, []byte(`{"version":`+v)) }
 }
 
-// replaceByFullDir replaces a file by a directory that is not empty.
-func replaceByFullDir(t *testing.T, file string) {
-	harness.Must(t, os.Remove(file))
-	harness.Must(t, os.MkdirAll(filepath.Join(file, "full"), 0o700))
+func replaceByFullDir(file string) error {
+	return errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
 }
 
 // replaceByLink replaces the record by a symlink to a copy.
-func replaceByLink(t *testing.T, file string) {
+func replaceByLink(file string) error {
 	outside := filepath.Join(filepath.Dir(file), "../../copy.json")
-	harness.Must(t, errors.Join(os.Rename(file, outside), os.Symlink(outside, file)))
+	return errors.Join(os.Rename(file, outside), os.Symlink(outside, file))
 }
 
-func rename(t *testing.T, file string) {
-	harness.Must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "another-one.json")))
+func rename(file string) error {
+	return os.Rename(file, filepath.Join(filepath.Dir(file), "another-one.json"))
 }

@@ -52,10 +52,6 @@ var (
 	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
 )
 
-func newDiskModel() *diskModel {
-	return &diskModel{visible: map[string]*modelFile{}, durable: map[string]*modelFile{}, changed: map[string]map[string]int{}, syncStart: map[int]int{}}
-}
-
 // apply applies one step. A successful call takes effect at its end.
 func (d *diskModel) apply(s strace.Step) {
 	path := pathIn(fileArg, s.Args)

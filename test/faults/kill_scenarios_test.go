@@ -28,7 +28,10 @@ func scenarios() []scenario {
 		name:    concurrent,
 		prepare: func(f *fixture) { f.start(); f.send(allocation("health", "")) },
 		act: func(f *fixture) {
-			requests := []request{allocation("router", ""), allocation("ingress", ""), allocation("default/pod", ""), restore("10.15.0.77", "default/other")}
+			requests := []request{restore("10.15.0.77", "default/other")}
+			for _, owner := range []string{"router", "ingress", "default/pod"} {
+				requests = append(requests, allocation(owner, ""))
+			}
 			for _, ip := range f.history.Addresses("health") {
 				requests = append(requests, release(ip, "health"))
 			}
@@ -77,7 +80,7 @@ func startScenarios() []scenario {
 	restart := func(f *fixture) { f.start(); f.send(allocation("router", "")) }
 	return []scenario{
 		{name: "first start", prepare: func(f *fixture) { f.node.StateDir = filepath.Join(f.node.Dir, "var", "state") }, act: start},
-		{name: "first start in a directory of mode 0755", prepare: createOpenStateDir, act: start},
+		{name: "first start in a directory of mode 0755", prepare: func(f *fixture) { harness.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }, act: start},
 		{name: "start with an attachment", prepare: func(f *fixture) { allocateRouter(f); f.kill() }, act: restart},
 		{name: "start with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.WipeStore(f.t) }, act: restart},
 		{name: "start after a reboot", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t) }, act: restart},
@@ -99,8 +102,6 @@ func allocateRouter(f *fixture) {
 	f.start()
 	f.send(allocation("router", ""))
 }
-
-func createOpenStateDir(f *fixture) { harness.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }
 
 // damageRecord leaves a record with unknown addresses, until its owner allocates again.
 func damageRecord(f *fixture) {

@@ -215,7 +215,7 @@ func (c killCase) run(t *testing.T, st *stats) (first, second, plugin bool) {
 	f := newFixture(t, c.scenario)
 	f.pluginKillable = c.plugin.syscall != ""
 	if f.pluginKillable {
-		f.installKillWrapper()
+		f.node.WrapPluginELF(t, "host-local", killWrapperScript)
 	}
 	c.prepare(f)
 	if f.pluginKillable {

@@ -84,7 +84,7 @@ func pluginKills(t *testing.T, sc scenario, verb string) []pluginKill {
 		return kills
 	}
 	f := newFixture(t, sc)
-	f.installKillWrapper()
+	f.node.WrapPluginELF(t, "host-local", killWrapperScript)
 	sc.prepare(f)
 	f.setPluginKill(pluginKill{verb: verb})
 	sc.act(f)
@@ -117,11 +117,6 @@ func canTrace(t *testing.T) bool {
 		t.Logf("plugins are killed after delays instead of at system calls: %v", err)
 	}
 	return err == nil
-}
-
-// installKillWrapper wraps the real host-local.
-func (f *fixture) installKillWrapper() {
-	f.node.WrapPluginELF(f.t, "host-local", killWrapperScript)
 }
 
 func (f *fixture) plugin() string { return filepath.Join(f.node.BinDir, "host-local") }

@@ -36,6 +36,8 @@ type batchOwner struct {
 	interrupted bool
 	// last is the last address of the owner.
 	last netip.Addr
+	// pod means that the owner's pod exists (lateBatch).
+	pod bool
 }
 
 // eachBatch runs a parallel subtest for each batch, of which each has that many cases.
@@ -55,7 +57,6 @@ func eachBatch(t *testing.T, class string, batches, cases int, test func(*testin
 // It uses the binary with failpoints, without a plan, because the race detector in the binary
 // under test would take most of the time.
 func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ...string) *batch {
-	t.Helper()
 	n.Program = harness.Failpoints(t)
 	b := &batch{t: t, node: n, flags: flags, client: harness.Client{Socket: n.Socket}, history: oracle.NewHistory()}
 	for i := range owners {
@@ -67,14 +68,12 @@ func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ..
 
 // start starts a sidecar and returns when it responds.
 func (b *batch) start() {
-	b.t.Helper()
 	b.sidecar = b.node.Launch(b.t, b.flags...)
 	b.sidecar.WaitServing(b.t)
 }
 
 // run does that many steps for every owner concurrently, and calls event that many times meanwhile.
 func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.Rand)) {
-	b.t.Helper()
 	dice := b.owners[0].dice
 	schedule := newSchedule(dice, steps*len(b.owners), events)
 	source := rand.New(rand.NewPCG(dice.Uint64(), 0))
@@ -98,7 +97,6 @@ func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.
 
 // kill kills the sidecar. Requests wait until requestLock is unlocked.
 func (b *batch) kill() {
-	b.t.Helper()
 	b.sidecar.Kill(b.t)
 	b.requestLock.Lock()
 }
@@ -154,7 +152,6 @@ func (b *batch) sendRandom(o *batchOwner) {
 // waitConsistent waits until no attachment is in transition and every invariant holds.
 // Addresses in empty can be allocated to no owner.
 func (b *batch) waitConsistent(empty ...netip.Addr) {
-	b.t.Helper()
 	harness.Eventually(b.t, "every invariant to hold", func() error {
 		list, now, err := b.observe(empty)
 		if err != nil {
@@ -173,7 +170,6 @@ func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Snapsh
 
 // finish waits for consistency, allocates for every owner, and stops; the journal must equal the list.
 func (b *batch) finish(empty ...netip.Addr) {
-	b.t.Helper()
 	b.waitConsistent(empty...)
 	_, before, err := b.observe(empty)
 	harness.Must(b.t, err)

@@ -1,10 +1,8 @@
 package faults
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -36,28 +34,26 @@ func TestRandomLateCalls(t *testing.T) {
 type lateBatch struct {
 	*batch
 	server harness.Central
-
-	podsMu sync.Mutex
-	pods   map[string]bool
 }
 
 func newLateBatch(t *testing.T, number uint64, owners int) *lateBatch {
-	t.Helper()
 	n := harness.NewNode(t)
 	facts, quirks := map[string]any{}, map[string]any{"lateSeconds": remembered}
 	if number%2 == 1 {
 		facts["repeatedAdd"], quirks["repeatedAdd"] = "same-answer", "same"
 	}
-	l := &lateBatch{server: n.InstallCentral(t, outlives, facts, quirks), pods: map[string]bool{}}
+	l := &lateBatch{server: n.InstallCentral(t, outlives, facts, quirks)}
 	l.batch = newBatch(t, n, number, owners, "--plugin-timeout=1s", "--verify-interval=1h")
 	return l
 }
 
 // step sends a request whose plugin call may act late, may execute late calls, and may change a pod.
 func (l *lateBatch) step(o *batchOwner) {
-	if verb := []string{"", "DEL", "DEL", "ADD"}[o.dice.IntN(4)]; verb != "" {
+	if verb := draw(o.dice, []string{"", "DEL", "DEL", "ADD"}); verb != "" {
 		l.server.ClearOwnerScript(l.t, verb, o.name)
-		l.server.SetOwnerScript(l.t, verb, o.name, lateEnd(o.dice))
+		// A hang takes as long as --plugin-timeout.
+		end := draw(o.dice, []string{`"exitCode":1`, `"exitCode":1`, `"killSelf":9`, `"killSelf":9`, `"stdout":"<html>","exitCode":1`, `"hang":true`})
+		l.server.SetOwnerScript(l.t, verb, o.name, `{"times":1,"late":true,`+end+`}`)
 	}
 	l.sendRandom(o)
 	if o.dice.IntN(2) == 0 {
@@ -68,44 +64,30 @@ func (l *lateBatch) step(o *batchOwner) {
 	}
 }
 
-// lateEnd draws how the process of a late call ends. A hang takes as long as --plugin-timeout.
-func lateEnd(dice *rand.Rand) string {
-	ends := []string{`"exitCode":1`, `"exitCode":1`, `"killSelf":9`, `"killSelf":9`, `"stdout":"<html>","exitCode":1`, `"hang":true`}
-	return fmt.Sprintf(`{"times":1,"late":true,%s}`, ends[dice.IntN(len(ends))])
-}
-
 // pod adds a pod, or deletes the one that exists. The history has its addresses too.
 func (l *lateBatch) pod(o *batchOwner) {
 	id := "pod-" + o.name
-	l.podsMu.Lock()
-	exists := l.pods[id]
-	l.pods[id] = !exists
-	l.podsMu.Unlock()
-	if exists {
-		l.deletePod(id)
-		return
+	if o.pod {
+		l.history.ReleaseRequested(l.history.Addresses(id)...)
+		l.server.Pods.Del(l.t, id)
+	} else {
+		for _, ip := range l.server.Pods.Add(l.t, id) {
+			l.history.Allocated(id, netip.MustParseAddr(ip))
+		}
 	}
-	for _, ip := range l.server.Pods.Add(l.t, id) {
-		l.history.Allocated(id, netip.MustParseAddr(ip))
-	}
-}
-
-func (l *lateBatch) deletePod(id string) {
-	l.history.ReleaseRequested(l.history.Addresses(id)...)
-	l.server.Pods.Del(l.t, id)
+	o.pod = !o.pod
 }
 
 // finishLate ends all faults, executes the remaining late calls, deletes the pods and finishes.
 func (l *lateBatch) finishLate() {
-	l.t.Helper()
 	for _, o := range l.owners {
 		l.server.ClearOwnerScript(l.t, "DEL", o.name)
 		l.server.ClearOwnerScript(l.t, "ADD", o.name)
 	}
 	l.server.RunLateCalls(l.t)
-	for id, exists := range l.pods {
-		if exists {
-			l.deletePod(id)
+	for _, o := range l.owners {
+		if o.pod {
+			l.pod(o)
 		}
 	}
 	l.finish()

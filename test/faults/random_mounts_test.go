@@ -38,7 +38,6 @@ type mountBatch struct {
 // changeMount covers or detaches the state directory during requests, and restores it. Then it kills
 // the sidecar in one of four cases: the disk must have every acknowledged change.
 func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
-	m.t.Helper()
 	back := m.sidecar.UnmountState
 	if dice.IntN(2) == 0 {
 		m.sidecar.MountOverState(m.t)
@@ -70,7 +69,6 @@ func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 
 // wantRefused requests changes, none of which may be started.
 func (m *mountBatch) wantRefused(dice *rand.Rand) {
-	m.t.Helper()
 	// An ADD or DEL in the background may have started before.
 	held := map[string]bool{}
 	for _, a := range m.sidecar.List(m.t) {
@@ -92,7 +90,6 @@ func (m *mountBatch) wantRefused(dice *rand.Rand) {
 }
 
 func (m *mountBatch) wantNoSuccess(o *batchOwner, r request) {
-	m.t.Helper()
 	a, _ := m.sendNow(o, r)
 	if a.Status != http.StatusBadGateway && a.Status != http.StatusInternalServerError {
 		m.t.Errorf("without the state directory %s %s was answered %s; want 502 or 500", r.method, r.path, a)

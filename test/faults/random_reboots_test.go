@@ -32,7 +32,6 @@ func TestRandomReboots(t *testing.T) {
 
 // rebootWithServer reboots a node whose plugin has its store on a server.
 func rebootWithServer(t *testing.T, st *stats, number uint64) {
-	t.Helper()
 	l := newLateBatch(t, number, rebootOwners)
 	l.start()
 	l.run(rebootSteps, 1, l.step, func(*rand.Rand) {
@@ -56,7 +55,6 @@ func rebootWithServer(t *testing.T, st *stats, number uint64) {
 
 // liveIDs returns the container IDs of the owners' leases on the server.
 func (l *lateBatch) liveIDs(held []*batchOwner) []string {
-	l.t.Helper()
 	leases, err := l.server.Leases(l.server.Network.Name)
 	harness.Must(l.t, err)
 	var ids []string
@@ -70,7 +68,6 @@ func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 
 // rebootWithHostLocal reboots a node whose plugin may have lost its last writes, or all of them.
 func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
-	t.Helper()
 	n := nodeWith(t)
 	r := &powerLoss{batch: newBatch(t, n, number, rebootOwners, "--verify-interval=1h")}
 	n.Store = func() ([]oracle.Lease, error) {
@@ -131,7 +128,6 @@ func (r *powerLoss) step(o *batchOwner) {
 // can lose only the last removals, so this is more than a power loss does: since an older one, another
 // owner may have got the address.
 func (r *powerLoss) loseRemovals(dice *rand.Rand) {
-	r.t.Helper()
 	var back []string
 	for _, o := range r.owners {
 		data, recorded := r.recorded.Load(o)
@@ -161,7 +157,6 @@ func (r *powerLoss) lease(ip netip.Addr) string {
 // loseLeases deletes none, some or all leases from the plugin's store. Of those, it replaces a few
 // by empty files and a few by leases of pods.
 func (r *powerLoss) loseLeases(dice *rand.Rand) {
-	r.t.Helper()
 	lost := []int{0, 50, 100}[dice.IntN(3)]
 	for _, l := range r.node.Leases(r.t) {
 		file := r.lease(l.IP)
@@ -187,7 +182,6 @@ func (r *powerLoss) loseLeases(dice *rand.Rand) {
 
 // leaseFiles returns the lease files of owners.
 func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
-	r.t.Helper()
 	files := map[string]os.FileInfo{}
 	for _, o := range held {
 		for _, ip := range r.history.Addresses(o.name) {
@@ -202,7 +196,6 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 // holders returns the owners that certainly have every lease of their record: no request of
 // theirs was interrupted. It must be called while no sidecar runs.
 func (b *batch) holders() []*batchOwner {
-	b.t.Helper()
 	stored := b.node.Leases(b.t)
 	kept, err := oracle.Journal(b.node.StateDir)
 	harness.Must(b.t, err)
@@ -219,7 +212,6 @@ func (b *batch) holders() []*batchOwner {
 
 // allocateHeld allocates for the holders concurrently, and wants the addresses that they hold.
 func (b *batch) allocateHeld(held []*batchOwner) {
-	b.t.Helper()
 	var all sync.WaitGroup
 	for _, o := range held {
 		all.Go(func() {

@@ -120,7 +120,10 @@ const configSent = "configuration sent"
 // plugins, and the responses after the first of these. A call counts from its start, because it
 // may have taken effect. It also returns the model of the disk at the end.
 func traceEvents(trace, record string) (all []traceEvent, d *diskModel) {
-	d = newDiskModel()
+	d = &diskModel{
+		visible: map[string]*modelFile{}, durable: map[string]*modelFile{},
+		changed: map[string]map[string]int{}, syncStart: map[int]int{},
+	}
 	verbs := map[int]string{}
 	for _, s := range strace.Parse(trace) {
 		d.apply(s)

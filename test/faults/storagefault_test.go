@@ -28,8 +28,9 @@ type storageFault struct {
 // otherDir is the error for a directory that is not the one that the sidecar has opened.
 const otherDir = "another directory or file system"
 
-func storageFaults() map[string]storageFault {
-	return map[string]storageFault{
+//evidence:design/reliability Storage faults
+func TestStorageFault(t *testing.T) {
+	eachCase(t, storage, map[string]storageFault{
 		"no space": {
 			func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) },
 			fillDisk, "no space left on device", nil,
@@ -51,12 +52,7 @@ func storageFaults() map[string]storageFault {
 		"mounted over":                    {nil, mountOver(stateDir), otherDir, stateDir},
 		"records mounted over":            {nil, mountOver(attachments), otherDir, attachments},
 		"unmounted":                       {mountStateDir, unmount, otherDir, stateDir},
-	}
-}
-
-//evidence:design/reliability Storage faults
-func TestStorageFault(t *testing.T) {
-	eachCase(t, storage, storageFaults(), func(t *testing.T, st *stats, f storageFault) {
+	}, func(t *testing.T, st *stats, f storageFault) {
 		n := nodeWith(t)
 		if f.prepare != nil {
 			f.prepare(t, n)
