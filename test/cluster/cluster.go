@@ -1,10 +1,10 @@
 // Package cluster runs a real etcd and a real kube-apiserver for tests, with controllers and scheduler
-// if a test has nodes, and talks to them as an administrator. build.sh builds the programs; etcd is
-// the distribution's.
+// if a test has nodes, and talks to them as an administrator. build.sh builds the programs.
 package cluster
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,13 +12,41 @@ import (
 	"testing"
 	"time"
 
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// admin is the token of the administrator.
-const admin = "admin"
+const (
+	// Host is the address that run.sh adds to the loopback interface, for Config.Host.
+	Host = "192.0.2.1"
+	// ServiceAddress is the address of the service "kubernetes", the first of the services' range.
+	ServiceAddress = "10.96.0.1"
+	// admin is the token of the administrator.
+	admin = "admin"
+)
 
-// Config describes a cluster.
+// SkipUnless skips a test that run.sh has not started, which a make target does.
+func SkipUnless(t testing.TB, target string) {
+	t.Helper()
+	if !Namespaced() {
+		t.Skipf("the test needs root, real programs and separate namespaces; run 'make %s'", target)
+	}
+}
+
+// Namespaced reports whether run.sh has started the test.
+func Namespaced() bool { return os.Getenv("DELEGATED_IPAM_TEST_NAMESPACED") != "" }
+
+// EmptyDir makes a directory, empty, and returns its path.
+func EmptyDir(t testing.TB, path ...string) string {
+	t.Helper()
+	dir := filepath.Join(path...)
+	harness.Must(t, os.RemoveAll(dir))
+	harness.Must(t, os.MkdirAll(dir, 0o755))
+	return dir
+}
+
 type Config struct {
 	// Dir gets certificates, logs, the data of etcd and admin.kubeconfig.
 	Dir string
@@ -39,15 +67,24 @@ type Config struct {
 	Controllers *Controllers
 }
 
+// Controllers describes the programs that a cluster with nodes needs in addition.
+type Controllers struct {
+	// ControllerManager and Scheduler are the paths of the programs.
+	ControllerManager, Scheduler string
+	// PodCIDRs are the ranges, separated by commas, of which each node gets a part as its podCIDRs:
+	// a /24 of IPv4, a /64 of IPv6.
+	PodCIDRs string
+	// Nodes are the names of the nodes that have a token for their kubelet, which is the name.
+	Nodes []string
+}
+
 // Cluster is a running etcd and kube-apiserver.
 type Cluster struct {
-	// Kube is the administrator's client.
 	Kube
 	// APIServer may be ended and started again; etcd keeps the objects.
 	APIServer *Program
 
 	config Config
-	ca     string
 }
 
 // Start starts etcd and kube-apiserver and waits until the API server is ready. Both end with the
@@ -55,9 +92,9 @@ type Cluster struct {
 func Start(t testing.TB, config Config) *Cluster {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(config.Dir, name) }
-	files := makeCertificates(t, config.Dir, config.addresses()...)
-	tokens := in("tokens.csv")
-	harness.Must(t, os.WriteFile(tokens, config.tokens(), 0o600))
+	cert, certKey, accountKey := in("api.crt"), in("api.key"), in("accounts.key")
+	makeKeys(t, config.Host, cert, certKey, accountKey)
+	harness.Must(t, os.WriteFile(in("tokens.csv"), config.tokens(), 0o600))
 	program := func(name string, args ...string) *Program {
 		return NewProgram(t, config.Dir, name, nil, slices.Concat(config.Exec, args)...)
 	}
@@ -69,39 +106,58 @@ func Start(t testing.TB, config Config) *Cluster {
 		"--initial-cluster=default=http://127.0.0.1:2380",
 		"--unsafe-no-fsync=true", // it is never killed
 	).MustStart(t)
-	c := &Cluster{config: config, ca: files.serving}
+	// The admission plugin for service accounts refuses all pods if no controller creates the accounts.
+	admission := []string{"--disable-admission-plugins=ServiceAccount"}
+	if config.Controllers != nil {
+		admission = []string{"--enable-admission-plugins=NodeRestriction", "--kubelet-preferred-address-types=InternalIP"}
+	}
+	c := &Cluster{config: config}
 	c.APIServer = program("kube-apiserver", append([]string{
 		config.APIServer,
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--bind-address=0.0.0.0", "--secure-port=6443", "--advertise-address=" + config.Host,
-		"--tls-cert-file=" + files.serving, "--tls-private-key-file=" + files.servingKey,
-		"--token-auth-file=" + tokens, "--authorization-mode=Node,RBAC",
-		"--service-account-key-file=" + files.accountPublic, "--service-account-signing-key-file=" + files.accountKey,
+		"--tls-cert-file=" + cert, "--tls-private-key-file=" + certKey,
+		"--token-auth-file=" + in("tokens.csv"), "--authorization-mode=Node,RBAC",
+		"--service-account-key-file=" + accountKey, "--service-account-signing-key-file=" + accountKey,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
 		"--profiling=false", "--allow-privileged=true",
-	}, slices.Concat(config.admission(), config.Flags)...)...)
+	}, slices.Concat(admission, config.Flags)...)...)
 	c.APIServer.MustStart(t)
-	c.Kube = newKube(t, c.WriteKubeconfig(t, "admin", admin, "default"))
+	admin := c.WriteKubeconfig(t, "admin", admin, "default")
+	c.Kube = newKube(t, admin)
 	c.WaitReady(t)
-	if config.Controllers != nil {
-		for name, args := range config.Controllers.commands(c.path("admin.kubeconfig"), files) {
-			program(name, args...).MustStart(t)
-		}
+	if more := config.Controllers; more != nil {
+		common := []string{"--kubeconfig=" + admin, "--leader-elect=false", "--bind-address=127.0.0.1"}
+		program("kube-scheduler", append([]string{more.Scheduler}, common...)...).MustStart(t)
+		program("kube-controller-manager", slices.Concat([]string{more.ControllerManager}, common, []string{
+			"--service-account-private-key-file=" + accountKey, "--root-ca-file=" + cert,
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + more.PodCIDRs,
+		})...).MustStart(t)
 	}
 	return c
 }
 
-// path returns a path in the cluster's directory.
+// makeKeys writes the certificate of the API server, which it also signs, and the key of the service accounts.
+func makeKeys(t testing.TB, host, cert, certKey, accountKey string) {
+	t.Helper()
+	ips := []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(ServiceAddress)}
+	certPEM, keyPEM, err := certutil.GenerateSelfSignedCertKey(host, ips, nil)
+	harness.Must(t, err)
+	accountPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
+	harness.Must(t, err)
+	for file, text := range map[string][]byte{cert: certPEM, certKey: keyPEM, accountKey: accountPEM} {
+		harness.Must(t, os.WriteFile(file, text, 0o600))
+	}
+}
+
 func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
 
-// WaitReady waits until the API server responds.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	MustEventually(t, "the API server to be ready", 3*time.Minute, c.ready)
 }
 
-// URL returns the address of the API server.
 func (c *Cluster) URL() string { return "https://" + c.config.Host + ":6443" }
 
 // tokens returns the token file of the API server. The tokens identify the clients.
@@ -136,6 +192,6 @@ clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
 users: [{name: test, user: {token: %q}}]
 contexts: [{name: test, context: {cluster: test, user: test, namespace: %q}}]
 current-context: test
-`, "\n"), c.URL(), c.ca, token, namespace), 0o600))
+`, "\n"), c.URL(), c.path("api.crt"), token, namespace), 0o600))
 	return file
 }

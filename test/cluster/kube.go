@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,10 +25,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Kube is an administrator's client of the API server.
+// Kube is a client of the API server.
 type Kube struct {
-	client dynamic.Interface
-	// http has the administrator's credentials at host.
+	dynamic.Interface
 	http *http.Client
 	host string
 }
@@ -46,7 +48,41 @@ func newKube(t testing.TB, kubeconfig string) Kube {
 
 // Resource returns the client of a resource; the core group is empty.
 func (k Kube) Resource(group, version, resource string) dynamic.NamespaceableResourceInterface {
-	return k.client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+	return k.Interface.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+}
+
+// Nodes, CiliumNodes and Pods return the clients of their resources.
+func (k Kube) Nodes() dynamic.ResourceInterface { return k.Resource("", "v1", "nodes") }
+
+func (k Kube) CiliumNodes() dynamic.ResourceInterface {
+	return k.Resource("cilium.io", "v2", "ciliumnodes")
+}
+
+func (k Kube) Pods(namespace string) dynamic.ResourceInterface {
+	return k.Resource("", "v1", "pods").Namespace(namespace)
+}
+
+// Patch sends a merge patch, which is JSON or becomes it.
+func Patch(ctx context.Context, in dynamic.ResourceInterface, name string, patch any, subresources ...string) error {
+	text, isText := patch.(string)
+	data, err := []byte(text), error(nil)
+	if !isText {
+		data, err = json.Marshal(patch)
+	}
+	if err == nil {
+		_, err = in.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
+	}
+	return err
+}
+
+// Bind binds a ClusterRole to a service account, which is NAMESPACE:NAME.
+func (k Kube) Bind(t testing.TB, role, account string) {
+	t.Helper()
+	namespace, name, _ := strings.Cut(account, ":")
+	binding := Object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name)
+	binding.Object["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+	binding.Object["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": name}}
+	harness.Must(t, k.Create(t.Context(), binding))
 }
 
 // ready gets a namespace that every API server has, and its health: the controller manager gives up
@@ -72,7 +108,7 @@ func (k Kube) CreateKinds(t testing.TB, dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	harness.Must(t, err)
 	if len(files) == 0 {
-		t.Fatalf("no CRDs in %s; expected *.yaml files, which build.sh of the test copies", dir)
+		t.Fatalf("no CRDs in %s", dir)
 	}
 	for _, file := range files {
 		k.Apply(t, file)
@@ -83,22 +119,15 @@ func (k Kube) CreateKinds(t testing.TB, dir string) {
 			return err
 		}
 		for _, kind := range list.Items {
-			if !established(kind) {
+			conditions, _, _ := unstructured.NestedSlice(kind.Object, "status", "conditions")
+			if !slices.ContainsFunc(conditions, func(c any) bool {
+				return c.(map[string]any)["type"] == "Established" && c.(map[string]any)["status"] == "True"
+			}) {
 				return fmt.Errorf("%s is not established", kind.GetName())
 			}
 		}
 		return nil
 	})
-}
-
-func established(kind unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(kind.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
-			return true
-		}
-	}
-	return false
 }
 
 // Apply creates the objects of a YAML file.
@@ -122,17 +151,13 @@ func (k Kube) Apply(t testing.TB, file string) {
 
 // Create creates an object in the namespace of its metadata.
 func (k Kube) Create(ctx context.Context, object *unstructured.Unstructured) error {
-	_, err := k.of(object).Create(ctx, object, metav1.CreateOptions{})
-	return err
-}
-
-// of returns the client of the object's resource.
-func (k Kube) of(object *unstructured.Unstructured) dynamic.ResourceInterface {
 	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+	var in dynamic.ResourceInterface = k.Interface.Resource(resource)
 	if namespace := object.GetNamespace(); namespace != "" {
-		return k.client.Resource(resource).Namespace(namespace)
+		in = k.Interface.Resource(resource).Namespace(namespace)
 	}
-	return k.client.Resource(resource)
+	_, err := in.Create(ctx, object, metav1.CreateOptions{})
+	return err
 }
 
 // Object returns an object without namespace and content.

@@ -1,14 +1,17 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -27,7 +30,7 @@ type Program struct {
 	current *Process
 }
 
-// Process is a process of a program.
+// Process is a process of a program. State is how it ended, after its end.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -51,13 +54,11 @@ func NewProgram(t testing.TB, dir, name string, env []string, args ...string) *P
 // With CLONE_NEWPID all processes of the namespace have ended when the started one is done.
 func (p *Program) InNamespaces(flags uintptr) { p.namespaces = flags }
 
-// Name returns the name of the program.
 func (p *Program) Name() string { return p.name }
 
 // Note writes a line of the test into the log.
 func (p *Program) Note(text string) { fmt.Fprintf(p.log, "--- %s\n", text) }
 
-// Start starts a process.
 func (p *Program) Start() (*Process, error) {
 	cmd := exec.Command(p.args[0], p.args[1:]...)
 	cmd.Env = slices.Concat(os.Environ(), p.env)
@@ -78,7 +79,6 @@ func (p *Program) Start() (*Process, error) {
 	return now, nil
 }
 
-// MustStart is Start that fails the test.
 func (p *Program) MustStart(t testing.TB) *Process {
 	t.Helper()
 	now, err := p.Start()
@@ -105,7 +105,6 @@ func (p *Program) End(s syscall.Signal) {
 	<-now.done
 }
 
-// Running reports whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -115,22 +114,95 @@ func (p *Process) Running() bool {
 	}
 }
 
-// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// State returns how the process ended. It may be called after the end of the process only.
 func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
 
-// MustEnv returns an environment variable. The test fails if it is empty, and names the make target
-// that sets it.
-func MustEnv(t *testing.T, name, target string) string {
+// Run runs a command and returns its output, which the error has too.
+func Run(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// RunLines runs command lines.
+func RunLines(t testing.TB, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		words := strings.Fields(line)
+		_, err := Run(exec.Command(words[0], words[1:]...))
+		harness.Must(t, err)
+	}
+}
+
+// MustEnv returns an environment variable, which a make target sets.
+func MustEnv(t testing.TB, name, target string) string {
 	t.Helper()
 	value := os.Getenv(name)
 	if value == "" {
 		t.Fatalf("$%s is empty; run 'make %s'", name, target)
 	}
 	return value
+}
+
+// Eventually calls check until it returns nil, and returns its last error after the limit. The
+// limit must be long enough for a busy machine.
+func Eventually(ctx context.Context, limit time.Duration, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if Sleep(ctx, 200*time.Millisecond) != nil {
+			return fmt.Errorf("gave up after %s: %w", limit, err)
+		}
+	}
+}
+
+// Sleep waits, and fails if ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// MustEventually is Eventually that fails the test; what names the awaited condition.
+func MustEventually(t testing.TB, what string, limit time.Duration, check func() error) {
+	t.Helper()
+	if err := Eventually(t.Context(), limit, check); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// Record logs a measurement, and appends it to a table, which the run.sh of a test prints at the end.
+func Record(t testing.TB, table, what string, value any) {
+	t.Helper()
+	if d, ok := value.(time.Duration); ok {
+		value = d.Round(10 * time.Millisecond)
+	}
+	t.Logf("%s: %v", what, value)
+	f, err := os.OpenFile(table, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	harness.Must(t, err)
+	defer f.Close()
+	_, err = fmt.Fprintf(f, "| `%s` | %s | %v |\n", t.Name(), what, value)
+	harness.Must(t, err)
+}
+
+// MedianAndMax formats the median and the maximum of durations.
+func MedianAndMax(all []time.Duration) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	s := slices.Sorted(slices.Values(all))
+	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
+	return fmt.Sprintf("%s median, %s at most", round(s[len(s)/2]), round(s[len(s)-1]))
 }

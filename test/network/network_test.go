@@ -4,8 +4,11 @@ package network
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -88,9 +92,8 @@ func TestNode(t *testing.T) {
 		tb.setTemplate(t, template)
 		tb.want(t, "", second)
 	})
-	step("API server down", func(t *testing.T) { tb.testDown(t) })
-	step("events", func(t *testing.T) { tb.testEvents(t) })
-	t.Logf("memory: %q", tb.memory(t, tb.program.Current().PID()))
+	step("API server down", tb.testDown)
+	step("events", tb.testEvents)
 	tb.program.End(syscall.SIGTERM)
 	if got := tb.program.Current().State(); !got.Success() {
 		t.Errorf("after SIGTERM: %s", got)
@@ -147,7 +150,6 @@ func (tb *testbed) testEvents(t *testing.T) {
 // watchFile reads the file again and again until the returned function is called: it never sees a part
 // of it.
 func (tb *testbed) watchFile(t *testing.T) (stop func()) {
-	t.Helper()
 	var stopped atomic.Bool
 	var running sync.WaitGroup
 	reads := 0
@@ -188,10 +190,9 @@ func TestRights(t *testing.T) {
 			p := tb.as(t, without+missing)
 			p.MustStart(t)
 			defer p.End(syscall.SIGKILL)
-			want := "503 NotPermitted: nodes"
 			cluster.MustEventually(t, "the refusal of "+missing, limit, func() error {
-				if got := get("/readyz"); !strings.HasPrefix(got, want) || !strings.Contains(got, "cannot "+missing+" resource") {
-					return fmt.Errorf("got %q; want %q", got, want)
+				if got := get("/readyz"); !strings.HasPrefix(got, "503 NotPermitted: nodes") || !strings.Contains(got, "cannot "+missing+" resource") {
+					return errors.New(got)
 				}
 				return nil
 			})
@@ -208,27 +209,160 @@ func TestRights(t *testing.T) {
 
 // grantWithout grants the deployed rights on Nodes but one.
 func (tb *testbed) grantWithout(t *testing.T, missing string) {
-	t.Helper()
-	const deployed = "delegated-ipam-network"
-	role := tb.deployedRole(t, deployed)
-	rules, _, err := unstructured.NestedSlice(role.Object, "rules")
+	role, err := tb.Resource("rbac.authorization.k8s.io", "v1", "clusterroles").Get(t.Context(), "delegated-ipam-network", metav1.GetOptions{})
 	harness.Must(t, err)
-	nodes := rules[0].(map[string]any)
-	var verbs []any
-	for _, verb := range nodes["verbs"].([]any) {
-		if verb != missing {
-			verbs = append(verbs, verb)
-		}
-	}
+	nodes := role.Object["rules"].([]any)[0].(map[string]any)
+	verbs := slices.DeleteFunc(nodes["verbs"].([]any), func(verb any) bool { return verb == missing })
 	if len(verbs) != 2 || fmt.Sprint(nodes["resources"]) != "[nodes]" {
-		t.Fatalf("the first rule of %s is %v; want three verbs on nodes", deployed, nodes)
+		t.Fatalf("the first rule is %v; want three verbs on nodes", nodes)
 	}
 	nodes["verbs"] = verbs
 	reduced := cluster.Object("rbac.authorization.k8s.io/v1", "ClusterRole", "without-"+missing)
 	reduced.Object["rules"] = []any{nodes}
 	harness.Must(t, tb.Create(t.Context(), reduced))
-	binding := cluster.Object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "without-"+missing)
-	binding.Object["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": reduced.GetName()}
-	binding.Object["subjects"] = []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "system:serviceaccount:" + without + missing}}
-	harness.Must(t, tb.Create(t.Context(), binding))
+	tb.Bind(t, reduced.GetName(), without+missing)
+}
+
+const (
+	// metricsAddress is in the network namespace of run.sh.
+	metricsAddress = "127.0.0.1:9968"
+	nodeName       = "worker-1"
+	// account is the account of the manifest; without+VERB lacks a verb on nodes.
+	account = "kube-system:delegated-ipam-network"
+	without = "kube-system:without-"
+	// limit is the time for one change to have its effect on a busy machine.
+	limit = 2 * time.Minute
+)
+
+// testbed is a cluster, and the files of one node.
+type testbed struct {
+	*cluster.Cluster
+	// volume is the directory of the template, as the kubelet makes it; version counts its contents.
+	volume  string
+	version int
+	// output is the rendered file.
+	output string
+	// program is delegated-ipam-bridge network.
+	program *cluster.Program
+}
+
+// newTestbed starts the cluster with the deployed rights, in which the program does not run yet. It
+// skips the test outside the namespaces of run.sh.
+func newTestbed(t *testing.T) *testbed {
+	t.Helper()
+	cluster.SkipUnless(t, "network-test")
+	tb := &testbed{volume: t.TempDir(), output: filepath.Join(t.TempDir(), "pods.conflist"), Cluster: cluster.Start(t, cluster.Config{
+		Dir: t.TempDir(), APIServer: cluster.MustEnv(t, "NETWORK_TEST_APISERVER", "network-test"), Host: cluster.Host,
+		ServiceAccounts: []string{account, without + "get", without + "list", without + "watch"},
+	})}
+	tb.Apply(t, manifest(t, "network/rbac.yaml"))
+	tb.setTemplate(t, template)
+	tb.program = tb.as(t, account)
+	return tb
+}
+
+// manifest returns the path of a file in deploy/kubernetes.
+func manifest(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(cluster.MustEnv(t, "NETWORK_TEST_MANIFESTS", "network-test"), name)
+}
+
+// as returns the program with the token of a service account.
+func (tb *testbed) as(t *testing.T, account string) *cluster.Program {
+	t.Helper()
+	_, name, _ := strings.Cut(account, ":")
+	dir := t.TempDir()
+	p := cluster.NewProgram(t, dir, name, nil, cluster.MustEnv(t, "NETWORK_TEST_BRIDGE", "network-test"), "network",
+		"--node-name="+nodeName, "--kubeconfig="+tb.WriteKubeconfig(t, name, account, "default"),
+		"--template="+filepath.Join(tb.volume, "pods.conflist"), "--output="+tb.output, "--metrics-address="+metricsAddress)
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(filepath.Join(dir, name+".log")); t.Failed() && err == nil {
+			t.Logf("log of %s:\n%s", name, text)
+		}
+	})
+	return p
+}
+
+// setTemplate replaces the content of the volume as the kubelet does.
+func (tb *testbed) setTemplate(t *testing.T, text string) {
+	t.Helper()
+	tb.version++
+	content := fmt.Sprintf("..2026_11_22_15_04_05.%d", tb.version)
+	harness.Must(t, os.Mkdir(filepath.Join(tb.volume, content), 0o755))
+	harness.Must(t, os.WriteFile(filepath.Join(tb.volume, content, "pods.conflist"), []byte(text), 0o644))
+	harness.Must(t, os.Symlink(content, filepath.Join(tb.volume, "..data_tmp")))
+	harness.Must(t, os.Rename(filepath.Join(tb.volume, "..data_tmp"), filepath.Join(tb.volume, "..data")))
+	if tb.version == 1 {
+		harness.Must(t, os.Symlink("..data/pods.conflist", filepath.Join(tb.volume, "pods.conflist")))
+	}
+}
+
+func (tb *testbed) createNode(t *testing.T, podCIDRs ...any) {
+	t.Helper()
+	n := cluster.Object("v1", "Node", nodeName)
+	if len(podCIDRs) > 0 {
+		n.Object["spec"] = map[string]any{"podCIDR": podCIDRs[0], "podCIDRs": podCIDRs}
+	}
+	harness.Must(t, tb.Create(t.Context(), n))
+}
+
+// setPodCIDR sets the podCIDRs, as the controller manager does.
+func (tb *testbed) setPodCIDR(t *testing.T, podCIDR string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, podCIDR, podCIDR)
+	harness.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
+}
+
+func (tb *testbed) deleteNode(t *testing.T) {
+	t.Helper()
+	harness.Must(t, tb.Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+}
+
+// events returns the Events of a reason about the Node.
+func (tb *testbed) events(t *testing.T, reason string) []unstructured.Unstructured {
+	t.Helper()
+	list, err := tb.Resource("", "v1", "events").Namespace("default").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "reason=" + reason + ",type=Warning,involvedObject.kind=Node,involvedObject.name=" + nodeName,
+	})
+	harness.Must(t, err)
+	return list.Items
+}
+
+// want waits until /readyz has a reason, 200 for an empty one, and the file a range, or does not exist
+// for an empty one.
+func (tb *testbed) want(t *testing.T, reason, podCIDR string) {
+	t.Helper()
+	cluster.MustEventually(t, fmt.Sprintf("the reason %q and the range %q", reason, podCIDR), limit, func() error {
+		if got := get("/readyz"); !strings.HasPrefix(got, map[bool]string{true: "200 ok", false: "503 " + reason}[reason == ""]) {
+			return errors.New(got)
+		}
+		text, err := os.ReadFile(tb.output)
+		switch {
+		case podCIDR == "" && !errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("the file is %s, %w; want none", text, err)
+		case podCIDR != "" && !strings.Contains(string(text), `"subnet": "`+podCIDR+`"`):
+			return fmt.Errorf("the file is %s, %w", text, err)
+		}
+		return nil
+	})
+}
+
+// get returns status code and body of a response; the error text if there is none.
+func get(path string) string {
+	resp, err := http.Get("http://" + metricsAddress + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, body)
+}
+
+func (tb *testbed) restart(t *testing.T) {
+	t.Helper()
+	tb.program.End(syscall.SIGKILL)
+	tb.program.MustStart(t)
 }

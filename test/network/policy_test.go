@@ -46,7 +46,9 @@ func TestPolicies(t *testing.T) {
 				tb.testCiliumNodes(t, kube)
 			}
 		})
-		tb.deletePolicies(t)
+		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
+			harness.Must(t, tb.Resource("admissionregistration.k8s.io", "v1", resource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		}
 	}
 }
 
@@ -76,7 +78,7 @@ var dryRun = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 	status := []string{"status"}
 	const entry = `{"spec":{"ipam":{"pool":{"192.0.2.9":{"resource":"delegated-ipam/ciliumnode-1"}}}}}`
-	nodes := kube.Resource("cilium.io", "v2", "ciliumnodes")
+	nodes := kube.CiliumNodes()
 	current, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
 	harness.Must(t, err)
 	// without returns a patch that removes what the agent owns at a path.
@@ -106,7 +108,11 @@ func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 		"used addresses":               {nodeName, `{"status":{"ipam":{"used":null}}}`, "nothing but release-ips", status},
 		"pool of another node":         {otherNode, entry, "may not write the CiliumNode " + otherNode, nil},
 		"addresses":                    {nodeName, `{"spec":{"addresses":[]}}`, "nothing but pool", nil},
+		"podCIDRs":                     {nodeName, `{"spec":{"ipam":{"podCIDRs":["192.0.2.0/24"]}}}`, "nothing but pool", nil},
+		"encryption key":               {nodeName, `{"spec":{"encryption":{"key":7}}}`, "nothing but pool", nil},
 		"labels":                       {nodeName, `{"metadata":{"labels":{"zone":"b"}}}`, "metadata", nil},
+		"annotations":                  {nodeName, `{"metadata":{"annotations":{"a":"b"}}}`, "metadata", nil},
+		"status of another node":       {otherNode, `{"status":{"ipam":{"release-ips":{"192.0.2.1":"released"}}}}`, "may not write the CiliumNode " + otherNode, status},
 		"managers cleared":             {nodeName, `{"metadata":{"managedFields":[{}]}}`, "managers", nil},
 		"managers cleared with a pool": {nodeName, strings.TrimSuffix(entry, "}") + `,"metadata":{"managedFields":[{}]}}`, "managers", nil},
 		"labels of a manager":          {nodeName, without("f:metadata", "f:labels"), "managers", nil},
@@ -135,11 +141,10 @@ func want(t *testing.T, err error, allowed bool, refusal string) {
 // the entries of a large pool and no more.
 func (tb *testbed) createCiliumNode(t *testing.T, name string) {
 	t.Helper()
-	nodes := tb.Resource("cilium.io", "v2", "ciliumnodes")
 	n := cluster.Object("cilium.io/v2", "CiliumNode", name)
 	n.SetLabels(map[string]string{"zone": "a"})
 	n.Object["spec"] = map[string]any{"addresses": []any{map[string]any{"ip": "198.51.100.1", "type": "InternalIP"}}, "ipam": map[string]any{"podCIDRs": []any{first}}}
-	_, err := nodes.Create(t.Context(), n, metav1.CreateOptions{FieldManager: "agent"})
+	_, err := tb.CiliumNodes().Create(t.Context(), n, metav1.CreateOptions{FieldManager: "agent"})
 	harness.Must(t, err)
 	pool := map[string]any{}
 	for i := range 250 {
@@ -148,7 +153,7 @@ func (tb *testbed) createCiliumNode(t *testing.T, name string) {
 	patch := func(manager string, object map[string]any, subresources ...string) {
 		text, err := json.Marshal(object)
 		harness.Must(t, err)
-		_, err = nodes.Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, subresources...)
+		_, err = tb.CiliumNodes().Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, subresources...)
 		harness.Must(t, err)
 	}
 	patch("other", map[string]any{"spec": map[string]any{"ipam": map[string]any{"pool": pool}}})
@@ -178,12 +183,4 @@ func (tb *testbed) podClient(t *testing.T, account string) cluster.Kube {
 	token, _, err := unstructured.NestedString(answer.Object, "status", "token")
 	harness.Must(t, err)
 	return tb.As(t, account, token)
-}
-
-// deletePolicies removes the policies, so that the next program has its own only.
-func (tb *testbed) deletePolicies(t *testing.T) {
-	t.Helper()
-	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
-		harness.Must(t, tb.Resource("admissionregistration.k8s.io", "v1", resource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	}
 }
