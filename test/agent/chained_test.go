@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -18,37 +17,31 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
-	// chainedSize is how many addresses host-local has for the range of chainedNetwork: not those of
-	// network, gateway and broadcast.
+	// chainedSize is how many addresses host-local has for the range: not those of network, gateway and broadcast.
 	chainedSize = 61
 	// exhausted is host-local's error when it has none.
 	exhausted = "no IP addresses available in range set"
 )
 
-// chainedNetwork has a range that agent and pods exhaust.
-func chainedNetwork() network {
-	nw := ipv4Only()
-	nw.subnets = []string{"10.42.0.0/26"}
-	return nw
-}
-
-// newChainedTestbed returns a testbed whose primary CNI is the real bridge plugin with host-local, and
-// whose agent is chained behind it. The configuration of the primary CNI does not exist yet
-// (installPrimary).
+// newChainedTestbed returns a testbed with a range that agent and pods exhaust, whose primary CNI is the real
+// bridge plugin with host-local, and whose agent is chained behind it. The configuration of the primary CNI
+// does not exist yet (installPrimary).
 func newChainedTestbed(t *testing.T) *testbed {
 	t.Helper()
-	tb := newTestbed(t, chainedNetwork(), chaosDelays())
+	nw := ipv4Only()
+	nw.subnets = []string{"10.42.0.0/26"}
+	tb := newTestbed(t, nw, chaosDelays())
 	tb.chain = tb.path("chain")
-	must(t, os.MkdirAll(tb.chain, 0o755))
-	tb.sidecar = tb.newProgram(t, "chained-sidecar", nil, tb.sidecarArgs("--cni-conf-dir="+tb.chain, "--cni-network="+networkName)...)
+	harness.Must(t, os.MkdirAll(tb.chain, 0o755))
+	tb.sidecar = tb.newSidecar(t, "chained-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
 	// The options of deploy/chart/chained.yaml.
-	tb.bridge = tb.newProgram(t, "chained-bridge", nil, tb.bridgeArgs("--min-allocate=3", "--max-allocate=3", "--pre-allocate=1", "--watch-pods=false")...)
+	tb.bridge = tb.newBridge(t, "chained-bridge", "--min-allocate=3", "--max-allocate=3", "--pre-allocate=1", "--watch-pods=false")
 	tb.agent = tb.newChainedAgent(t, "chained-agent", "--ipam=crd", "--ipam-cilium-node-update-rate=1s")
 	return tb
 }
@@ -57,13 +50,11 @@ func newChainedTestbed(t *testing.T) *testbed {
 // that Cilium's chart sets then: the primary CNI has the routes of the pods.
 func (tb *testbed) newChainedAgent(t *testing.T, name string, flags ...string) *cluster.Program {
 	t.Helper()
-	return tb.newAgent(t, name, "cilium-agent", append([]string{
+	return tb.newAgent(t, name, "cilium-agent", slices.Concat([]string{
 		"--cni-chaining-mode=generic-veth", "--cni-chaining-target=" + networkName,
 		"--write-cni-conf-when-ready=" + tb.chain + "/05-cilium.conflist", "--cni-exclusive=true",
 		"--enable-endpoint-routes=false", "--enable-local-node-route=false", "--enable-host-legacy-routing=true",
-		"--enable-endpoint-health-checking=true",
-		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
-	}, flags...)...)
+	}, healthAndIngress(), flags)...)
 }
 
 // newChainedStock defines the same agent without the sidecar, in ipam mode kubernetes: it takes its
@@ -71,25 +62,14 @@ func (tb *testbed) newChainedAgent(t *testing.T, name string, flags ...string) *
 func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Program {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, podCIDR, podCIDR)
-	_, err := tb.kube.nodes().Patch(t.Context(), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	must(t, err)
+	harness.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
 	return tb.newChainedAgent(t, "chained-stock", "--ipam=kubernetes")
 }
 
 // installPrimary writes the configuration of the primary CNI, as its DaemonSet does at each start.
 func (tb *testbed) installPrimary(t *testing.T) {
 	t.Helper()
-	plugin := map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()}
-	must(t, writeConflist(tb.chain+"/10-primary.conflist", plugin))
-}
-
-// writeConflist writes a configuration of one plugin for networkName.
-func writeConflist(file string, plugin map[string]any) error {
-	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, conf, 0o600)
+	writeConflist(t, tb.chain+"/10-primary.conflist", map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()})
 }
 
 // callChain calls the plugins of the first configuration, as a container runtime does.
@@ -113,11 +93,11 @@ func (tb *testbed) callChain(ctx context.Context, verb string, p *pod, uid strin
 		},
 	}
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // cilium-cni's log
-	runtime := libcni.NewCNIConfigWithCacheDir([]string{tb.binDir(), tb.pluginDir}, tb.path("cni-cache"), exec)
+	runner := libcni.NewCNIConfigWithCacheDir([]string{tb.binDir(), tb.pluginDir}, tb.path("cni-cache"), exec)
 	if verb == "DEL" {
-		return nil, runtime.DelNetworkList(ctx, list, call)
+		return nil, runner.DelNetworkList(ctx, list, call)
 	}
-	result, err := runtime.AddNetworkList(ctx, list, call)
+	result, err := runner.AddNetworkList(ctx, list, call)
 	if err != nil {
 		return nil, fmt.Errorf("%s of the chain for %s: %w", verb, p.netns(), err)
 	}
@@ -130,103 +110,79 @@ func (tb *testbed) callChain(ctx context.Context, verb string, p *pod, uid strin
 // and API server are killed. No address belongs to two of them, and the agent keeps its own.
 func TestChained(t *testing.T) {
 	tb := newChainedTestbed(t)
-	length, seed := chaosLength(t), chaosSeed(t)
-	tb.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
-	// The primary CNI is installed last.
+	m, own := tb.startChained(t, tb.installPrimary)
+	// With those of the churn the range is exhausted again and again.
+	const churned = churnWorkers * podsEach
+	m.fill(t, "s", chainedSize-len(own)-churned)
+	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	watch.Go(func() { m.watchOverlap(ctx) })
+	left := m.runChaos(t)
+	cancel()
+	watch.Wait()
+	tb.restartAgent(t)
+	m.fill(t, "t", churned-len(left))
+	tb.installPrimary(t) // as its DaemonSet does at each start
+	m.checkFullRange(t, own, exhausted)
+}
+
+// startChained starts all programs; the primary CNI is installed last. It returns the addresses of the agent.
+func (tb *testbed) startChained(t *testing.T, install func(*testing.T)) (*monitor, []netip.Addr) {
+	t.Helper()
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
 	first := tb.agent.MustStart(t)
-	tb.installPrimary(t)
-	tb.waitChained(t, first)
-	tracker := newPodTracker()
-	own := tb.mustChained(t, tracker)
-
-	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
-	c := &churn{testbed: tb, tracker: tracker, failed: map[string]int{}}
-	var left []*pod
-	start := func(count int) {
-		for range count {
-			p := &pod{name: fmt.Sprintf("s%d", len(left))}
-			if !c.add(t.Context(), p) {
-				t.Fatalf("pod %s does not start", p.name)
-			}
-			left = append(left, p)
-		}
-	}
-	// With those of the churn the range is exhausted again and again.
-	const churned = churnWorkers * podsEach
-	start(chainedSize - len(own) - churned)
-	targets := []*chaosTarget{
-		{program: tb.bridge, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
-		{program: tb.sidecar, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
-		{program: tb.agent, meanUptime: 20 * time.Second, maxDowntime: 3 * time.Second, onStart: func(ctx context.Context, now *cluster.Process) {
-			m.followers.Go(func() { m.followAgent(ctx, now) })
-		}},
-		{program: tb.apiServer, meanUptime: 40 * time.Second, maxDowntime: 5 * time.Second},
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var watch sync.WaitGroup
-	watch.Go(func() { tb.watchOverlap(ctx, tracker) })
-	churnedLeft := tb.runChaos(t, length, seed, targets, m, c)
-	cancel()
-	watch.Wait()
-
-	tb.restartAgent(t)
-	start(churned - len(churnedLeft))
-	surplus := &pod{name: "surplus"}
-	if err := tb.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
-		t.Errorf("a pod more than the range has addresses: %v; want the error of host-local", err)
-	}
-	must(t, tb.dropPod(t.Context(), surplus))
-	// Every program, and the primary CNI, start once more in the full range.
-	tb.installPrimary(t)
-	for _, p := range []*cluster.Program{tb.bridge, tb.sidecar, tb.agent} {
-		p.End(syscall.SIGKILL)
-	}
-	tb.sidecar.MustStart(t)
-	tb.bridge.MustStart(t)
-	tb.restartAgent(t)
-	if err := cluster.Eventually(t.Context(), 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) }); err != nil {
-		t.Errorf("at the end: %v", err)
-	}
-	if now := tb.mustChained(t, tracker); !slices.Equal(now, own) {
-		t.Errorf("at the end the agent has %v; want %v as at the begin", now, own)
-	}
-	tb.recordResults(t, targets, m, c, append(left, churnedLeft...))
-	tb.record(t, "in the full range: pods, addresses of the agent, of the range", fmt.Sprintf("%d + %d = %d", len(tracker.runningPods()), len(own), chainedSize))
-	for _, v := range tracker.violationList() {
-		t.Error(v)
-	}
-}
-
-// waitChained waits until the agent is healthy and has appended cilium-cni to the chain.
-func (tb *testbed) waitChained(t *testing.T, now *cluster.Process) {
-	t.Helper()
-	tb.waitHealthy(t, now)
+	install(t)
+	tb.waitHealthy(t, first)
 	cluster.MustEventually(t, "the agent to append cilium-cni to the chain", time.Minute, func() error {
 		_, err := os.Stat(tb.chain + "/05-cilium.conflist")
 		return err
 	})
+	m := newMonitor(tb)
+	return m, m.mustChained(t)
 }
 
-// restartAgent waits until the agent is healthy; it ends if the API server is down at its start.
-func (tb *testbed) restartAgent(t *testing.T) {
+// fill starts pods.
+func (m *monitor) fill(t *testing.T, prefix string, count int) {
 	t.Helper()
-	cluster.MustEventually(t, "the agent to be healthy again", 5*time.Minute, func() error {
-		if !tb.agent.Current().Running() {
-			tb.agent.MustStart(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	for n := range count {
+		if p := (&pod{name: fmt.Sprint(prefix, n)}); !m.add(ctx, p) {
+			t.Fatalf("pod %s does not start", p.name)
 		}
-		return agentAPI().Healthy(t.Context())
-	})
+	}
+}
+
+// checkFullRange wants the full range to have no address for another pod. It kills every program, and wants
+// the addresses of the agent to be the same, the pods to be reachable, and no address to belong to two.
+func (m *monitor) checkFullRange(t *testing.T, own []netip.Addr, exhausted string) {
+	t.Helper()
+	for _, p := range []*cluster.Program{m.bridge, m.sidecar, m.agent} {
+		p.End(syscall.SIGKILL)
+	}
+	m.sidecar.MustStart(t)
+	m.bridge.MustStart(t)
+	m.restartAgent(t)
+	surplus := &pod{name: "surplus"}
+	if err := m.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
+		t.Errorf("a pod more than the range has addresses: %v; want the error of the plugin", err)
+	}
+	harness.Must(t, m.dropPod(t.Context(), surplus))
+	m.waitPods(t, 5*time.Minute)
+	if now := m.mustChained(t); !slices.Equal(now, own) {
+		t.Errorf("at the end the agent has %v; want %v as at the begin", now, own)
+	}
+	m.report(t)
 }
 
 // mustChained waits until all records agree, and returns the addresses of the agent: they are the
 // pool, and host-local's store has these, those of the running pods, and no other.
-func (tb *testbed) mustChained(t *testing.T, tracker *podTracker) []netip.Addr {
+func (m *monitor) mustChained(t *testing.T) []netip.Addr {
 	t.Helper()
 	var own []netip.Addr
 	cluster.MustEventually(t, "agent, pods and host-local to agree", 5*time.Minute, func() error {
-		b, err := tb.nodeState(t.Context())
+		b, err := m.nodeState(t.Context())
 		if err != nil {
 			return err
 		}
@@ -234,9 +190,9 @@ func (tb *testbed) mustChained(t *testing.T, tracker *podTracker) []netip.Addr {
 		for _, owner := range agentOwners() {
 			own = append(own, b.UsedBy(owner)...)
 		}
-		slices.SortFunc(own, netip.Addr.Compare)
+		own = sorted(own)
 		all := slices.Clone(own)
-		for _, r := range tracker.runningPods() {
+		for _, r := range m.runningPods() {
 			all = append(all, r.ips...)
 		}
 		if len(own) != len(agentOwners()) || len(b.Pool) != len(own) || len(b.Used) != len(own) || len(b.Store) != len(all) {
@@ -253,17 +209,17 @@ func (tb *testbed) mustChained(t *testing.T, tracker *podTracker) []netip.Addr {
 }
 
 // watchOverlap reports addresses of the pool that a running pod has.
-func (tb *testbed) watchOverlap(ctx context.Context, tracker *podTracker) {
-	for ; ctx.Err() == nil; sleep(ctx, 200*time.Millisecond) {
-		before := tracker.runningPods()
-		b, err := tb.nodeState(ctx)
+func (m *monitor) watchOverlap(ctx context.Context) {
+	for ; ctx.Err() == nil; _ = cluster.Sleep(ctx, 200*time.Millisecond) {
+		before := m.runningPods()
+		b, err := m.nodeState(ctx)
 		if err != nil {
 			continue // the API server is down
 		}
-		for _, r := range tracker.stillRunning(before) {
+		for _, r := range m.stillRunning(before) {
 			for _, ip := range r.ips {
 				if _, published := b.Pool[ip]; published {
-					tracker.addViolation("%s of pod %s is in the agent's pool", ip, r.name)
+					m.addViolation("%s of pod %s is in the agent's pool", ip, r.name)
 				}
 			}
 		}
@@ -278,22 +234,23 @@ func TestChainedFlannel(t *testing.T) {
 		t.Skip("AGENT_TEST_FLANNEL is not set: expected the path of flannel's CNI plugin")
 	}
 	tb := newChainedTestbed(t)
-	tb.pluginDir = tb.path("plugins")
-	must(t, os.CopyFS(tb.pluginDir, os.DirFS(tb.plugins())))
-	must(t, command("install "+flannel+" "+tb.pluginDir+"/flannel"))
+	plugins := tb.path("plugins")
+	harness.Must(t, os.CopyFS(plugins, os.DirFS(tb.pluginDir)))
+	tb.pluginDir = plugins
+	cluster.RunLines(t, "install "+flannel+" "+plugins+"/flannel")
 	subnets := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
-	must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
-	must(t, writeConflist(tb.path("rendered.conflist"), map[string]any{"type": "bridge", "ipam": tb.hostLocal()}))
-	tb.sidecar = tb.newProgram(t, "flannel-sidecar", nil, tb.sidecarArgs("--cni-conf-file="+tb.path("rendered.conflist"))...)
-	tb.sidecar.MustStart(t)
-	tb.bridge.MustStart(t)
-	first := tb.agent.MustStart(t)
-	must(t, writeConflist(tb.chain+"/10-flannel.conflist", map[string]any{
-		"type": "flannel", "subnetFile": tb.path("subnet.env"), "dataDir": tb.path("flannel"),
-		"delegate": map[string]any{"isDefaultGateway": true, "ipMasq": false},
-		"ipam":     map[string]any{"dataDir": tb.hostLocal()["dataDir"]},
-	}))
-	tb.checkSharedRange(t, first, chainedSize, exhausted)
+	harness.Must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
+	writeConflist(t, tb.path("rendered.conflist"), map[string]any{"type": "bridge", "ipam": tb.hostLocal()})
+	tb.sidecar = tb.newSidecar(t, "flannel-sidecar", "--cni-conf-file="+tb.path("rendered.conflist"))
+	m, own := tb.startChained(t, func(t *testing.T) {
+		writeConflist(t, tb.chain+"/10-flannel.conflist", map[string]any{
+			"type": "flannel", "subnetFile": tb.path("subnet.env"), "dataDir": tb.path("flannel"),
+			"delegate": map[string]any{"isDefaultGateway": true, "ipMasq": false},
+			"ipam":     map[string]any{"dataDir": tb.hostLocal()["dataDir"]},
+		})
+	})
+	m.fill(t, "f", chainedSize-len(own))
+	m.checkFullRange(t, own, exhausted)
 }
 
 // The primary CNI is Calico's plugin with calico-ipam, over the Kubernetes datastore, without its daemon.
@@ -304,7 +261,7 @@ func TestChainedCalico(t *testing.T) {
 	}
 	tb := newChainedTestbed(t)
 	tb.calico = true
-	tb.kube.CreateKinds(t, calico+"/crd")
+	tb.CreateKinds(t, calico+"/crd")
 	for kind, spec := range map[string]map[string]any{
 		"IPPool": {
 			"cidr": tb.subnets[0], "blockSize": int64(26), "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
@@ -314,34 +271,33 @@ func TestChainedCalico(t *testing.T) {
 	} {
 		object := cluster.Object("crd.projectcalico.org/v1", kind, "default")
 		object.Object["spec"] = spec
-		must(t, tb.kube.Create(t.Context(), object))
+		harness.Must(t, tb.Create(t.Context(), object))
 	}
 	tb.pluginDir = tb.path("plugins")
-	must(t, command("mkdir "+tb.pluginDir))
+	harness.Must(t, os.MkdirAll(tb.pluginDir, 0o755))
 	for _, name := range []string{"calico", "calico-ipam"} {
-		must(t, command("install "+calico+"/calico "+tb.pluginDir+"/"+name))
+		cluster.RunLines(t, "install "+calico+"/calico "+tb.pluginDir+"/"+name)
 	}
 	// As its daemon does.
-	must(t, os.MkdirAll("/var/lib/calico", 0o755))
-	must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
-	// A later value of a flag replaces an earlier one.
-	tb.sidecar = tb.newProgram(t, "calico-sidecar", nil, tb.sidecarArgs("--cni-conf-dir="+tb.chain, "--cni-network="+networkName, "--cni-bin-dir="+tb.pluginDir)...)
-	tb.sidecar.MustStart(t)
-	tb.bridge.MustStart(t)
-	first := tb.agent.MustStart(t)
-	must(t, writeConflist(tb.chain+"/10-calico.conflist", map[string]any{
-		"type": "calico", "datastore_type": "kubernetes", "nodename": nodeName, "mtu": 1450, "log_level": "info",
-		"log_file_path": tb.path("calico.log"),
-		"ipam":          map[string]any{"type": "calico-ipam"},
-		"policy":        map[string]any{"type": "k8s"},
-		"kubernetes":    map[string]any{"kubeconfig": tb.kubeconfig("admin")},
-	}))
-	tb.checkSharedRange(t, first, 64, "addresses")
+	harness.Must(t, os.MkdirAll("/var/lib/calico", 0o755))
+	harness.Must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
+	tb.sidecar = tb.newSidecar(t, "calico-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
+	m, own := tb.startChained(t, func(t *testing.T) {
+		writeConflist(t, tb.chain+"/10-calico.conflist", map[string]any{
+			"type": "calico", "datastore_type": "kubernetes", "nodename": nodeName, "mtu": 1450, "log_level": "info",
+			"log_file_path": tb.path("calico.log"),
+			"ipam":          map[string]any{"type": "calico-ipam"},
+			"policy":        map[string]any{"type": "k8s"},
+			"kubernetes":    map[string]any{"kubeconfig": tb.path("admin.kubeconfig")},
+		})
+	})
+	m.fill(t, "f", 64-len(own))
+	m.checkFullRange(t, own, "addresses")
 }
 
 // calicoLeases returns the addresses that are allocated in calico-ipam's blocks.
 func (tb *testbed) calicoLeases(ctx context.Context) (map[netip.Addr]bool, error) {
-	blocks, err := tb.kube.Resource("crd.projectcalico.org", "v1", "ipamblocks").List(ctx, metav1.ListOptions{})
+	blocks, err := tb.Resource("crd.projectcalico.org", "v1", "ipamblocks").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -364,60 +320,23 @@ func (tb *testbed) calicoLeases(ctx context.Context) (map[netip.Addr]bool, error
 	return leased, nil
 }
 
-// checkSharedRange starts pods until a range of that size is exhausted, kills every program, and wants
-// the addresses of the agent to be the same, the pods to be reachable, and no address to belong to two.
-func (tb *testbed) checkSharedRange(t *testing.T, first *cluster.Process, size int, exhausted string) {
-	t.Helper()
-	tb.waitChained(t, first)
-	tracker := newPodTracker()
-	own := tb.mustChained(t, tracker)
-	for n := range size - len(own) {
-		p := &pod{name: fmt.Sprintf("f%d", n)}
-		must(t, tb.addPod(t.Context(), p))
-		tracker.added(p)
-	}
-	for _, p := range []*cluster.Program{tb.bridge, tb.sidecar, tb.agent} {
-		p.End(syscall.SIGKILL)
-		p.MustStart(t)
-	}
-	tb.restartAgent(t)
-	surplus := &pod{name: "surplus"}
-	if err := tb.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
-		t.Errorf("a pod more than the range has addresses: %v; want the error of the plugin", err)
-	}
-	must(t, tb.dropPod(t.Context(), surplus))
-	if now := tb.mustChained(t, tracker); !slices.Equal(now, own) {
-		t.Errorf("after the kills the agent has %v; want %v", now, own)
-	}
-	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
-	cluster.MustEventually(t, "all pods to be reachable", 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) })
-	for _, v := range tracker.violationList() {
-		t.Error(v)
-	}
-}
-
 // Without the sidecar the agent takes its addresses from the node's range on its own, as by default,
 // and the primary CNI allocates them to pods.
 func TestChainedStock(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, tb.subnets[0])
 	tb.installPrimary(t)
-	tb.waitHealthy(t, stock.MustStart(t))
-	node, err := tb.kube.ciliumNode(t.Context(), nodeName)
-	must(t, err)
-	var started, refused int
+	tb.start(t, stock)
+	node, err := tb.ciliumNode(t.Context(), nodeName)
+	harness.Must(t, err)
 	for n := range chainedSize + 1 {
 		err := tb.addPod(t.Context(), &pod{name: fmt.Sprintf("p%d", n)})
-		switch {
-		case err == nil:
-			started++
-		case !strings.Contains(err.Error(), exhausted):
-			refused++ // it keeps its lease: this kubelet sends no DEL
-			t.Log(err)
+		if err != nil && !strings.Contains(err.Error(), exhausted) {
+			t.Log(err) // the pod keeps its lease: this kubelet sends no DEL
 		}
 	}
-	leased, err := tb.hostLocalLeases()
-	must(t, err)
+	leased, err := cluster.HostLocal(tb.path("host-local"))
+	harness.Must(t, err)
 	collisions := 0
 	for owner, ips := range specAddresses(node) {
 		for _, ip := range ips {
@@ -427,47 +346,44 @@ func TestChainedStock(t *testing.T) {
 			}
 		}
 	}
-	tb.record(t, "pods that run, pods that the agent refused", fmt.Sprintf("%d, %d", started, refused))
 	if collisions == 0 {
 		t.Errorf("the agent has %v, and host-local has none of them; this test no longer shows the collision", specAddresses(node))
 	}
 }
 
-// A node with pods changes from the stock agent, which has another range for itself, to the sidecar.
+// A node with pods changes from the stock agent, which has another range for itself, to the sidecar, and back.
 func TestChainedMigration(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, "10.42.1.0/26")
 	tb.installPrimary(t)
-	tb.waitHealthy(t, stock.MustStart(t))
-	tracker := newPodTracker()
-	m := &monitor{testbed: tb, tracker: tracker, grace: time.Minute}
+	tb.start(t, stock)
+	m := newMonitor(tb)
 	start := func(name string) {
-		p := &pod{name: name}
-		must(t, tb.addPod(t.Context(), p))
-		tracker.added(p)
-		cluster.MustEventually(t, "all pods to be reachable", 5*time.Minute, func() error { return m.checkPods(t.Context(), tracker.runningPods()) })
+		m.mustAdd(t, name)
+		m.waitPods(t, 5*time.Minute)
+	}
+	// replace starts an agent with a new CiliumNode: the old one has the range of the previous mode.
+	replace := func(before, after *cluster.Program) {
+		before.End(syscall.SIGTERM)
+		harness.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+		tb.start(t, after)
 	}
 	start("old-1")
 	start("old-2")
 	tb.sidecar.MustStart(t)
 	tb.bridge.MustStart(t)
-	stock.End(syscall.SIGTERM)
-	// It has the range of the previous mode.
-	must(t, tb.kube.ciliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
-	tb.waitHealthy(t, tb.agent.MustStart(t))
+	replace(stock, tb.agent)
 	start("new")
-	tb.mustChained(t, tracker)
+	m.mustChained(t)
 
-	// And back.
-	tb.agent.End(syscall.SIGTERM)
-	must(t, tb.kube.ciliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
-	tb.waitHealthy(t, stock.MustStart(t))
+	replace(tb.agent, stock)
 	start("newest")
 	tb.bridge.End(syscall.SIGTERM)
-	must(t, command(tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+sidecarSocket))
-	leased, err := tb.hostLocalLeases()
-	must(t, err)
-	if want := len(tracker.runningPods()); len(leased) != want {
+	cluster.RunLines(t, tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+sidecarSocket)
+	leased, err := cluster.HostLocal(tb.path("host-local"))
+	harness.Must(t, err)
+	if want := len(m.runningPods()); len(leased) != want {
 		t.Errorf("after the release host-local has %v; want the addresses of %d pods", leased, want)
 	}
+	m.report(t)
 }

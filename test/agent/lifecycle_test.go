@@ -1,27 +1,26 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
-	"net/netip"
-	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
 	manyPods    = 40
 	deletedPods = 30
 )
-
-// shortDelays are the delays of tests that neither kill programs at random nor start many pods at the same time.
-func shortDelays() delays { return delays{update: time.Second, release: 3 * time.Second} }
-
-// agentOwners returns the owners of the agent's own addresses.
-func agentOwners() []string { return []string{"router", "health", "ingress"} }
 
 func TestAgentLifecycle(t *testing.T) { testLifecycle(t, ipv4Only()) }
 
@@ -30,177 +29,54 @@ func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 func testLifecycle(t *testing.T, nw network) {
 	tb := newTestbed(t, nw, shortDelays())
 	begin := time.Now()
-	tb.sidecar.MustStart(t)
-	tb.bridge.MustStart(t)
-	tb.waitHealthy(t, tb.agent.MustStart(t))
+	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
 	tb.record(t, "from the first start to a healthy agent", time.Since(begin))
-
-	tb.checkAgentAddresses(t)
-	tb.checkStatus(t)
-	started := tb.startPods(t)
-	tb.checkPodLeases(t, started)
-	tb.checkConnectivity(t, started)
-	tb.checkExcessReleased(t, started)
-	tb.checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
-}
-
-// checkAgentAddresses waits until the agent has addresses of host-local for router, health and ingress.
-func (tb *testbed) checkAgentAddresses(t *testing.T) {
-	t.Helper()
-	cluster.MustEventually(t, "the agent to have its own addresses", time.Minute, func() error {
-		b, err := tb.nodeState(t.Context())
-		if err != nil {
-			return err
-		}
-		for _, owner := range agentOwners() {
-			ips := b.UsedBy(owner)
-			if len(ips) != tb.families() {
-				return fmt.Errorf("the agent's %s has %v; want %d", owner, ips, tb.families())
-			}
-			for _, ip := range ips {
-				if !b.Store[ip] {
-					return fmt.Errorf("%s of the agent's %s has no lease of host-local", ip, owner)
-				}
-			}
-		}
-		return b.CheckConsistent(len(agentOwners()) * tb.families())
-	})
-}
-
-// checkStatus wants "cilium-dbg status" to show the addresses and their owners.
-func (tb *testbed) checkStatus(t *testing.T) {
-	t.Helper()
+	tb.waitConsistent(t, 0)
 	b, err := tb.nodeState(t.Context())
-	must(t, err)
-	out, err := exec.Command(tb.bin("cilium-dbg"), "status", "--verbose").CombinedOutput()
-	if err != nil {
-		t.Fatalf("cilium-dbg status: %v: %s", err, out)
-	}
+	harness.Must(t, err)
 	for _, owner := range agentOwners() {
-		for _, ip := range b.UsedBy(owner) {
-			if want := fmt.Sprintf("%s (%s)", ip, owner); !strings.Contains(string(out), want) {
-				t.Errorf("cilium-dbg status does not show %q:\n%s", want, out)
-			}
+		if ips := b.UsedBy(owner); len(ips) != tb.families() {
+			t.Errorf("the agent's %s has %v; want %d", owner, ips, tb.families())
 		}
 	}
-	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "IPAM:") {
-			tb.record(t, "`cilium-dbg status`, IPAM", strings.Trim(strings.TrimPrefix(line, "IPAM:"), " ,\t\n"))
-		}
-	}
-}
 
-// startPods starts pods sequentially; each runs a server.
-func (tb *testbed) startPods(t *testing.T) []*pod {
-	t.Helper()
+	m := newMonitor(tb)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
 	var started []*pod
-	var took []time.Duration
-	begin := time.Now()
 	for n := range manyPods {
 		p := &pod{name: fmt.Sprintf("p%d", n)}
-		one := time.Now()
-		// The kubelet also tries again when the pool is temporarily exhausted.
-		cluster.MustEventually(t, p.name+" to start", time.Minute, func() error {
-			err := tb.addPod(t.Context(), p)
-			if err != nil {
-				t.Logf("%s: %v", p.name, err)
-				must(t, tb.dropPod(t.Context(), p))
-			}
-			return err
-		})
-		took = append(took, time.Since(one))
+		if !m.add(ctx, p) { // the pool may be temporarily exhausted
+			t.Fatalf("pod %s does not start", p.name)
+		}
 		started = append(started, p)
 	}
-	tb.record(t, fmt.Sprintf("%d pods started sequentially", manyPods), time.Since(begin))
-	tb.record(t, "start of one pod", cluster.MedianAndMax(took))
-	return started
-}
+	tb.record(t, fmt.Sprintf("start of one of %d pods", manyPods), cluster.MedianAndMax(m.took))
+	m.waitPods(t, time.Minute)
+	checkConnectivity(t, b.UsedBy("health"), started)
+	tb.waitConsistent(t, manyPods)
 
-// checkPodLeases wants the addresses of pods to be distinct and leased by host-local.
-func (tb *testbed) checkPodLeases(t *testing.T, started []*pod) {
-	t.Helper()
-	store, err := tb.hostLocalLeases()
-	must(t, err)
-	holder := map[netip.Addr]string{}
-	for _, p := range started {
-		for _, ip := range p.ips {
-			if other, taken := holder[ip]; taken {
-				t.Errorf("%s belongs to %s and %s", ip, other, p.name)
-			}
-			holder[ip] = p.name
-			if !store[ip] {
-				t.Errorf("%s of %s has no lease of host-local", ip, p.name)
-			}
-		}
-	}
-	if want := manyPods * tb.families(); len(holder) != want {
-		t.Errorf("the pods have %d different addresses; want %d", len(holder), want)
-	}
-	tb.record(t, "distinct addresses of pods, each leased by host-local", len(holder))
-}
-
-// checkConnectivity connects node to pod, pod to pod, and node to health.
-func (tb *testbed) checkConnectivity(t *testing.T, started []*pod) {
-	t.Helper()
-	connections := 0
-	try := func(what string, ask func() error) {
-		cluster.MustEventually(t, what, time.Minute, ask)
-		connections++
-	}
-	for n, p := range started {
-		try("node to "+p.name, func() error { return checkReachable(t.Context(), p.name, p.ips) })
-		next := started[(n+1)%len(started)]
-		try(p.name+" to "+next.name, func() error { return next.checkReachableFrom(t.Context(), p) })
-	}
-	b, err := tb.nodeState(t.Context())
-	must(t, err)
-	for _, ip := range b.UsedBy("health") {
-		try("node to health", func() error { return checkHealthReachable(t.Context(), ip) })
-	}
-	tb.record(t, "connections (node to pod, pod to pod, node to health)", connections)
-}
-
-// checkExcessReleased deletes pods, whose addresses must be released down to the watermark while the
-// other pods stay reachable.
-func (tb *testbed) checkExcessReleased(t *testing.T, started []*pod) {
-	t.Helper()
-	cluster.MustEventually(t, "the records to agree before pods are deleted", 2*time.Minute, func() error { return tb.checkConsistent(t, manyPods) })
-	before, err := tb.hostLocalLeases()
-	must(t, err)
-	begin := time.Now()
+	// The addresses of deleted pods are released down to the watermark while the others stay reachable.
+	before, err := tb.nodeState(t.Context())
+	harness.Must(t, err)
+	begin = time.Now()
 	for _, p := range started[:deletedPods] {
-		must(t, tb.dropPod(t.Context(), p))
-		must(t, tb.kube.deletePod(t.Context(), p.name))
+		m.drop(p)
 	}
-	cluster.MustEventually(t, "the pool to be back at the watermark", 30*time.Minute, func() error { return tb.checkConsistent(t, manyPods-deletedPods) })
-	took := time.Since(begin)
+	tb.waitConsistent(t, manyPods-deletedPods)
+	tb.record(t, fmt.Sprintf("%d pods deleted, with --excess-ip-release-delay=%s", deletedPods, shortDelays().release), time.Since(begin))
 	after, err := tb.nodeState(t.Context())
-	must(t, err)
-	if !tb.dual && len(before)-len(after.Store) != deletedPods {
-		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before), len(after.Store), deletedPods)
+	harness.Must(t, err)
+	if tb.families() == 1 && len(before.Store)-len(after.Store) != deletedPods {
+		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before.Store), len(after.Store), deletedPods)
 	}
-	tb.record(t, fmt.Sprintf("addresses in host-local with %d pods, and after %d were deleted", manyPods, deletedPods), fmt.Sprintf("%d, %d", len(before), len(after.Store)))
-	tb.record(t, "time for that, with --excess-ip-release-delay="+shortDelays().release.String(), took)
-	for _, p := range started[deletedPods:] {
-		cluster.MustEventually(t, "node to "+p.name, time.Minute, func() error { return checkReachable(t.Context(), p.name, p.ips) })
-	}
-}
-
-// checkConsistent returns nil if the records agree for that many pods.
-func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
-	b, err := tb.nodeState(t.Context())
-	if err != nil {
-		return err
-	}
-	used := (len(agentOwners()) + pods) * tb.families()
-	if tb.slots > 0 {
-		return b.CheckAtRest(used, tb.slots)
-	}
-	return b.CheckConsistent(used)
+	m.waitPods(t, time.Minute)
+	m.report(t)
+	checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
 }
 
 // checkEndsOnSIGTERM wants programs to end with status 0 on SIGTERM.
-func (tb *testbed) checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program) {
+func checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program) {
 	t.Helper()
 	for _, p := range programs {
 		p.End(syscall.SIGTERM)
@@ -208,4 +84,156 @@ func (tb *testbed) checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program
 			t.Errorf("after SIGTERM %s ended with %s; want status 0", p.Name(), state)
 		}
 	}
+}
+
+// A node changes from IPAM mode delegated-plugin to crd while a pod runs. The agent marks the
+// endpoint of that pod as external-ipam, so its address need not be in the pool. The CNI
+// configuration still names the plugin, so that the pod's DEL frees its address.
+func TestMigrationToCRDMode(t *testing.T) {
+	tb := newTestbed(t, ipv4Only(), shortDelays())
+	tb.delegatePods(t, tb.hostLocal())
+	before := tb.newStockAgent(t)
+	tb.start(t, before)
+	old, careless := tb.addPods(t, "old", 1)[0], tb.addPods(t, "careless", 1)[0]
+	checkPodsReachable(t, old)
+
+	tb.sidecar.MustStart(t)
+	tb.bridge.MustStart(t)
+	cluster.MustEventually(t, "the pool to be filled before the agent uses it", time.Minute, func() error {
+		b, err := tb.nodeState(t.Context())
+		// The two pods count, because the bridge does not know that their addresses are external.
+		if want := len(agentOwners()) + 2 + ciliumagent.PreAllocate; err == nil && (len(b.Pool) != want || len(b.Used) != 0) {
+			err = fmt.Errorf("%d addresses are in the pool and %d are used; want %d and 0", len(b.Pool), len(b.Used), want)
+		}
+		return err
+	})
+	before.End(syscall.SIGTERM)
+	for range 2 { // the move, and another restart
+		tb.start(t, tb.agent)
+		checkPodsReachable(t, old)
+		tb.agent.End(syscall.SIGKILL)
+	}
+	tb.start(t, tb.agent)
+	fresh := tb.addPods(t, "fresh", 1)[0]
+	cluster.MustEventually(t, "from the old pod to the new one", time.Minute, func() error { return fresh.checkReachableFrom(t.Context(), old) })
+
+	ip, left := old.ips[0], careless.ips[0]
+	b, err := tb.nodeState(t.Context())
+	harness.Must(t, err)
+	if _, published := b.Pool[ip]; published || slices.Contains(fresh.ips, ip) || !b.Store[ip] {
+		t.Errorf("%s of the old pod: in the pool %v, leased by host-local %v, addresses of the new pod %v; want only the lease", ip, published, b.Store[ip], fresh.ips)
+	}
+	harness.Must(t, tb.dropPod(t.Context(), old))
+	// As the documents warn: without the plugin's name in the configuration DEL does not call it.
+	tb.netConf = agentsNetConf
+	harness.Must(t, tb.dropPod(t.Context(), careless))
+	b, err = tb.nodeState(t.Context())
+	harness.Must(t, err)
+	if b.Store[ip] {
+		t.Errorf("%s of the old pod has a lease of host-local after its DEL", ip)
+	}
+	if !b.Store[left] {
+		t.Errorf("%s was freed by a DEL whose configuration lacks the plugin; docs/install/bridge.md says that it leaks", left)
+	}
+}
+
+// podPools is spec.ipam.pools of a CiliumNode.
+type podPools struct {
+	Requested []struct {
+		Needed map[string]int `json:"needed"`
+	} `json:"requested"`
+	Allocated []podPool `json:"allocated"`
+}
+
+type podPool struct {
+	Pool  string   `json:"pool"`
+	CIDRs []string `json:"cidrs"`
+}
+
+// waitPools waits until a condition holds for the pools of the node.
+func (tb *testbed) waitPools(t *testing.T, what string, holds func(podPools) bool) {
+	t.Helper()
+	cluster.MustEventually(t, what, 5*time.Minute, func() error {
+		node, err := tb.ciliumNode(t.Context(), nodeName)
+		if err != nil {
+			return err
+		}
+		text, err := node.MarshalJSON()
+		harness.Must(t, err)
+		var found struct {
+			Spec struct{ IPAM struct{ Pools podPools } }
+		}
+		harness.Must(t, json.Unmarshal(text, &found))
+		if !holds(found.Spec.IPAM.Pools) {
+			return fmt.Errorf("the pools are %+v", found.Spec.IPAM.Pools)
+		}
+		return nil
+	})
+}
+
+// allocatePool writes the addresses of a pool, as Cilium's operator does.
+func (tb *testbed) allocatePool(t *testing.T, cidrs ...string) {
+	t.Helper()
+	pools := map[string]any{"allocated": []podPool{{Pool: "default", CIDRs: cidrs}}}
+	patch := map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": pools}}}
+	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName, patch))
+}
+
+// The interface that the bridge would use if Cilium removed ipam mode crd: the agent takes single
+// addresses as CIDRs of a pool, and needs a CiliumPodIPPool object of its name.
+func TestMultiPool(t *testing.T) {
+	tb := newTestbed(t, ipv4Only(), shortDelays())
+	agent := tb.newAgent(t, "multi-pool-agent", "cilium-agent", append(healthAndIngress(),
+		"--ipam=multi-pool", "--ipam-multi-pool-pre-allocation=default=1", "--ipam-cilium-node-update-rate=1s")...)
+	own := []string{"10.42.0.2/32", "10.42.0.3/32", "10.42.0.4/32"}
+	first := agent.MustStart(t)
+	tb.waitPools(t, "the agent to request addresses", func(p podPools) bool { return len(p.Requested) > 0 })
+	tb.allocatePool(t, own...)
+	<-first.Done()
+
+	pool := cluster.Object("cilium.io/v2alpha1", "CiliumPodIPPool", "default")
+	pool.Object["spec"] = map[string]any{"ipv4": map[string]any{"cidrs": []any{tb.subnets[0]}, "maskSize": int64(32)}}
+	_, err := tb.Resource("cilium.io", "v2alpha1", "ciliumpodippools").Create(t.Context(), pool, metav1.CreateOptions{})
+	harness.Must(t, err)
+	tb.start(t, agent)
+	wantOwn := func(when string) {
+		node, err := tb.ciliumNode(t.Context(), nodeName)
+		harness.Must(t, err)
+		var got []string
+		for _, ips := range specAddresses(node) {
+			for _, ip := range ips {
+				got = append(got, ip.String()+"/32")
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, own) {
+			t.Errorf("%s: the agent has %v; want %v", when, got, own)
+		}
+	}
+	wantOwn("at first")
+
+	p := &pod{name: "one"}
+	tryPod := func() error {
+		err := tb.addPod(t.Context(), p)
+		if err != nil {
+			harness.Must(t, tb.dropPod(t.Context(), p))
+		}
+		return err
+	}
+	cluster.MustEventually(t, "the agent to refuse a pod because its pool is exhausted", time.Minute, func() error {
+		err := tryPod()
+		if err != nil && strings.Contains(err.Error(), "exhausted") {
+			return nil
+		}
+		harness.Must(t, tb.dropPod(t.Context(), p))
+		return fmt.Errorf("ADD: %w", err) // it looks up the Pod
+	})
+	tb.waitPools(t, "the agent to request an address for the pod", func(p podPools) bool { return p.Requested[0].Needed["ipv4-addrs"] > len(own)+1 })
+	tb.allocatePool(t, append(own, "10.42.0.5/32", "10.42.0.6/32", "10.42.0.7/32", "10.42.0.8/32")...)
+	cluster.MustEventually(t, "a pod to start", time.Minute, tryPod)
+	checkPodsReachable(t, p)
+	harness.Must(t, tb.dropPod(t.Context(), p))
+	tb.waitPools(t, "the agent to remove unused addresses from the pool", func(p podPools) bool { return len(p.Allocated[0].CIDRs) <= len(own)+1 })
+	agent.End(syscall.SIGKILL)
+	tb.start(t, agent)
+	wantOwn("after a kill")
 }

@@ -5,13 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -19,14 +27,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
+// ownersFlag admits the owners of the agent.
+const ownersFlag = "--owners=router,health,ingress"
+
 // newPatchedTestbed returns a testbed whose agent has the patch of deploy/cilium/agent: it gets its
-// own addresses from the sidecar, and cilium-cni gets the addresses of pods from
-// host-local.
+// own addresses from the sidecar, and cilium-cni gets the addresses of pods from host-local.
 func newPatchedTestbed(t *testing.T, nw network) *testbed {
 	t.Helper()
 	tb := newTestbed(t, nw, shortDelays())
 	tb.delegatePods(t, tb.hostLocal())
-	tb.sidecar = tb.newProgram(t, "patched-sidecar", nil, tb.sidecarArgs("--owners=router,health,ingress")...)
+	tb.sidecar = tb.newSidecar(t, "patched-sidecar", ownersFlag)
 	tb.agent = tb.newPatchedAgent(t, "patched-agent")
 	return tb
 }
@@ -35,7 +45,7 @@ func newPatchedTestbed(t *testing.T, nw network) *testbed {
 func (tb *testbed) delegatePods(t *testing.T, ipam map[string]any) {
 	t.Helper()
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": "cilium-cni", "ipam": ipam})
-	must(t, err)
+	harness.Must(t, err)
 	tb.netConf = string(conf)
 }
 
@@ -49,19 +59,15 @@ func (tb *testbed) newPatchedAgent(t *testing.T, name string, flags ...string) *
 const patchedAgent = "cilium-agent-delegated"
 
 func patchedFlags() []string {
-	return []string{
-		"--ipam=delegated-plugin", "--delegated-ipam-socket=" + sidecarSocket,
-		"--enable-endpoint-health-checking=true",
-		"--enable-envoy-config=true", // the address of ingress; it needs no Envoy
-	}
+	return append(healthAndIngress(), "--ipam=delegated-plugin", "--delegated-ipam-socket="+sidecarSocket)
 }
 
 // newStockAgent defines the same agent without the patch: without health checking and ingress, and
 // with a link-local address for the router.
 func (tb *testbed) newStockAgent(t *testing.T) *cluster.Program {
 	t.Helper()
-	return tb.newAgent(t, "stock-agent", "cilium-agent",
-		"--ipam=delegated-plugin", "--local-router-ipv4=169.254.23.0", "--local-router-ipv6=fe80::23:1", "--enable-endpoint-health-checking=false")
+	return tb.newAgent(t, "stock-agent", "cilium-agent", "--ipam=delegated-plugin", "--local-router-ipv4=169.254.23.0", "--local-router-ipv6=fe80::23:1",
+		"--enable-endpoint-health-checking=false")
 }
 
 // agentAddresses are the addresses of each owner, in order.
@@ -93,7 +99,7 @@ func (tb *testbed) wantSameAddresses(t *testing.T, when string, before agentAddr
 
 // compareRecords returns the addresses of the owners if agent, sidecar and host-local agree.
 func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*pod) (agentAddresses, error) {
-	node, err := tb.kube.ciliumNode(ctx, nodeName)
+	node, err := tb.ciliumNode(ctx, nodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -182,4 +188,511 @@ func specAddresses(node *unstructured.Unstructured) agentAddresses {
 		}
 	}
 	return all
+}
+
+// patchedPods is the number of pods in the tests of the patched agent.
+const patchedPods = 10
+
+func TestPatchedAgent(t *testing.T) { testPatchedLifecycle(t, ipv4Only()) }
+
+func TestPatchedAgentDualStack(t *testing.T) { testPatchedLifecycle(t, dualStack()) }
+
+func testPatchedLifecycle(t *testing.T, nw network) {
+	tb := newPatchedTestbed(t, nw)
+	now := tb.agent.MustStart(t)
+	tb.checkWaitsForSidecar(t, now)
+	tb.sidecar.MustStart(t)
+	tb.waitHealthy(t, now)
+
+	own := tb.mustAgentAddresses(t, agentOwners())
+	pods := tb.addPods(t, "p", patchedPods)
+	tb.wantSameAddresses(t, "with pods", own, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+	tb.checkIngress(t, own["ingress"])
+
+	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGSTOP))
+	while := tb.addPods(t, "frozen", 1)
+	harness.Must(t, agentAPI().Healthy(t.Context()))
+	checkPodsReachable(t, while...)
+	harness.Must(t, tb.dropPod(t.Context(), while[0]))
+	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGCONT))
+
+	tb.dropPods(t, pods)
+	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
+	checkEndsOnSIGTERM(t, tb.sidecar)
+}
+
+// checkWaitsForSidecar wants an agent without a sidecar to wait, without its API socket, and to log
+// for what.
+func (tb *testbed) checkWaitsForSidecar(t *testing.T, now *cluster.Process) {
+	t.Helper()
+	cluster.MustEventually(t, "the agent to log that it waits for the sidecar", 2*time.Minute, func() error {
+		if !now.Running() {
+			t.Fatalf("the agent ended; see its log in %s", tb.dir)
+		}
+		for line := range strings.Lines(tb.logOf(t, tb.agent)) {
+			if strings.Contains(line, "level=warn") && strings.Contains(line, sidecarSocket) {
+				return nil
+			}
+		}
+		return errors.New("no warning with the path of the socket")
+	})
+	if _, err := os.Stat(agentSocket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of an agent without addresses: %v; want none", err)
+	}
+}
+
+// addPods starts pods sequentially. The kubelet also repeats a failed ADD.
+func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
+	t.Helper()
+	var all []*pod
+	for n := range count {
+		p := &pod{name: fmt.Sprintf("%s%d", prefix, n)}
+		harness.Must(t, tb.addPod(t.Context(), p))
+		all = append(all, p)
+	}
+	return all
+}
+
+func (tb *testbed) dropPods(t *testing.T, pods []*pod) {
+	t.Helper()
+	for _, p := range pods {
+		harness.Must(t, tb.dropPod(t.Context(), p))
+	}
+}
+
+// ingressIdentity is Cilium's reserved identity of ingress (pkg/identity).
+const ingressIdentity = "identity=8 "
+
+// checkIngress wants the datapath to treat the addresses as addresses of ingress.
+func (tb *testbed) checkIngress(t *testing.T, ips []netip.Addr) {
+	t.Helper()
+	for _, ip := range ips {
+		cluster.MustEventually(t, "the ipcache to have the address of ingress", time.Minute, func() error {
+			out, err := cluster.Run(exec.Command(tb.bin("cilium-dbg"), "bpf", "ipcache", "get", ip.String()))
+			if err == nil && !strings.Contains(out, ingressIdentity) {
+				err = fmt.Errorf("%s is %s; want %s", ip, out, ingressIdentity)
+			}
+			return err
+		})
+	}
+}
+
+// logOf returns the log of a program so far.
+func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
+	t.Helper()
+	log, err := os.ReadFile(tb.path(p.Name() + ".log"))
+	harness.Must(t, err)
+	return string(log)
+}
+
+// waitForLog waits until the log of a program has a text.
+func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, text string) {
+	t.Helper()
+	cluster.MustEventually(t, p.Name()+" to log "+text, time.Minute, func() error {
+		if !strings.Contains(tb.logOf(t, p), text) {
+			return errors.New("the log does not have it")
+		}
+		return nil
+	})
+}
+
+// The agent releases the address of health after its CiliumNode has none any more. It continues to
+// announce the address of ingress, and releases it after the BPF map is gone, as after a reboot.
+func TestPatchedAgentFeaturesOff(t *testing.T) {
+	tb := newPatchedTestbed(t, dualStack())
+	tb.start(t, tb.sidecar, tb.agent)
+	own := tb.mustAgentAddresses(t, agentOwners())
+	tb.checkIngress(t, own["ingress"]) // from there the next agent restores it
+
+	tb.agent.End(syscall.SIGTERM)
+	without := tb.newPatchedAgent(t, "agent-without-features", "--enable-endpoint-health-checking=false", "--enable-envoy-config=false")
+	tb.start(t, without)
+	tb.wantSameAddresses(t, "without health and ingress", own, []string{"router", "ingress"})
+
+	without.End(syscall.SIGTERM)
+	maps, err := filepath.Glob("/sys/fs/bpf/tc/globals/cilium_ipcache*")
+	harness.Must(t, err)
+	if len(maps) == 0 {
+		t.Fatal("the map of the ipcache is missing")
+	}
+	for _, m := range maps {
+		harness.Must(t, os.Remove(m))
+	}
+	tb.start(t, without)
+	tb.wantSameAddresses(t, "after the loss of the BPF map", own, []string{"router"})
+
+	without.End(syscall.SIGTERM)
+	tb.start(t, tb.agent)
+	now := tb.mustAgentAddresses(t, agentOwners())
+	checkConnectivity(t, now["health"], nil)
+}
+
+// In a range that is too small the agent ends with the plugin's text. It starts when the range has
+// grown.
+func TestPatchedAgentFullRange(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	wide := tb.hostLocal()
+	tb.subnets = []string{"10.42.0.0/30"} // of which the plugin keeps the gateway
+	tb.writeNetwork(t, "net.d", tb.hostLocal())
+	tb.sidecar.MustStart(t)
+	now := tb.agent.MustStart(t)
+	cluster.MustEventually(t, "the agent to end", 2*time.Minute, func() error {
+		if now.Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	reason := regexp.MustCompile(`(?m)^.*msg="Failed to start hive".*$`).FindString(tb.logOf(t, tb.agent))
+	if !strings.Contains(reason, exhausted) || strings.Contains(reason, "ipam-range-full") {
+		t.Errorf("the agent ended with %q; want %q in it, and no other reason", reason, exhausted)
+	}
+
+	tb.subnets = ipv4Only().subnets
+	tb.writeNetwork(t, "net.d", wide)
+	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGHUP))
+	tb.start(t, tb.agent)
+	tb.mustAgentAddresses(t, agentOwners())
+}
+
+// The plugin's range begins with the address of the node, which the agent refuses. The agent sends the name
+// of its default pool with each request.
+func TestPatchedAgentExcludedAddress(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	ipam := tb.hostLocal()
+	tb.subnets = []string{"192.0.2.0/24"}
+	node := tb.nodeIPs[0].String()
+	ipam["ranges"] = [][]map[string]string{{{"subnet": tb.subnets[0], "rangeStart": node, "rangeEnd": "192.0.2.50"}}}
+	tb.writeNetwork(t, "net.d", ipam)
+	tb.sidecar = tb.newSidecar(t, "excluding-sidecar", ownersFlag, "--exclude-addresses="+node, "--ipam-default-ip-pool=blue")
+	tb.agent = tb.newPatchedAgent(t, "blue-agent", "--ipam-default-ip-pool=blue")
+	tb.start(t, tb.sidecar, tb.agent)
+	var excluded bool
+	listed, err := listAttachments()
+	harness.Must(t, err)
+	for _, a := range listed {
+		own := a.Owner == "excluded:"+node
+		excluded = excluded || own
+		if !own && a.Pool != "blue" {
+			t.Errorf("%s is in pool %q; want blue", a.Owner, a.Pool)
+		}
+		for _, address := range a.Addresses {
+			if (address.IP.String() == node) != own {
+				t.Errorf("%s has %s; want %s only for its own attachment", a.Owner, address.IP, node)
+			}
+		}
+	}
+	if !excluded || len(listed) != len(agentOwners())+1 {
+		t.Errorf("the sidecar lists %d attachments, the excluded one among them: %v; want those of the agent and that one", len(listed), excluded)
+	}
+}
+
+// The patched agent keeps its addresses over plugins that neither verify an address nor repeat an
+// ADD (docs/reference/plugins.md), through SIGKILL of agent and sidecar.
+func TestPatchedAgentAzure(t *testing.T)  { testPatchedPlugin(t, "azure-ipam") }
+func TestPatchedAgentCalico(t *testing.T) { testPatchedPlugin(t, "calico-ipam") }
+
+func testPatchedPlugin(t *testing.T, pluginType string) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	tb.installScripted(t, pluginType)
+	tb.start(t, tb.sidecar, tb.agent)
+	own := tb.mustAgentAddresses(t, agentOwners())
+	pods := tb.addPods(t, "p", 2)
+	checkConnectivity(t, own["health"], pods)
+
+	tb.restart(t, tb.sidecar)
+	tb.restart(t, tb.agent)
+	tb.wantSameAddresses(t, "after SIGKILL", own, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+	tb.dropPods(t, pods)
+	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
+}
+
+// installScripted makes sidecar and cilium-cni use the scripted plugin as one of that type.
+func (tb *testbed) installScripted(t *testing.T, pluginType string) {
+	t.Helper()
+	tb.scriptedDir = tb.path("scripted")
+	harness.Must(t, os.MkdirAll(filepath.Join(tb.scriptedDir, "queue"), 0o755)) // azure-ipam's deleteIDs
+	harness.Must(t, os.MkdirAll(tb.path("plugins"), 0o755))
+	harness.Must(t, os.Symlink(cluster.MustEnv(t, harness.EnvScripted, "agent-test"), tb.path("plugins", pluginType)))
+	ipam := map[string]any{"type": pluginType, "scriptDir": tb.scriptedDir, "subnet": tb.subnets[0]}
+	tb.writeNetwork(t, "net.d", ipam)
+	tb.delegatePods(t, ipam)
+	tb.pluginDir = tb.path("plugins")
+	tb.sidecar = tb.newSidecar(t, "scripted-sidecar", ownersFlag)
+}
+
+const (
+	secondNode = "node-2"
+	// gateway2 and secondIP are the addresses of the cluster and of the second node on their link.
+	gateway2 = "198.51.100.1"
+	secondIP = "198.51.100.2"
+	// secondSubnet is host-local's range on the second node.
+	secondSubnet = "10.42.1.0/24"
+)
+
+// Two nodes with patched agents probe each other and each other's health endpoints, whose addresses
+// host-local allocates.
+func TestPatchedAgentTwoNodes(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	tb.start(t, tb.sidecar, tb.agent)
+	own := tb.mustAgentAddresses(t, agentOwners())
+
+	tb.createNode(t, secondNode, []netip.Addr{netip.MustParseAddr(secondIP)})
+	second := tb.newSecondNode(t)
+	process := second.MustStart(t)
+	tb.connectSecondNode(t, process.PID())
+	var other agentAddresses
+	cluster.MustEventually(t, "the agent of the second node to have its addresses", 3*time.Minute, func() error {
+		if !process.Running() {
+			t.Fatalf("the second node ended; see its log in %s", tb.dir)
+		}
+		node, err := tb.ciliumNode(t.Context(), secondNode)
+		if err != nil {
+			return err
+		}
+		other = specAddresses(node)
+		return checkRange(other, secondSubnet)
+	})
+	for _, inNode := range [][]string{nil, {"nsenter", "--target=" + strconv.Itoa(process.PID()), "--mount", "--net", "--pid"}} {
+		cluster.MustEventually(t, "both nodes and their health endpoints to be reachable", 5*time.Minute, func() error { return tb.checkClusterHealth(inNode) })
+	}
+	tb.checkIngress(t, other["ingress"]) // in the ipcache of the first node
+	tb.wantSameAddresses(t, "with a second node", own, agentOwners())
+}
+
+// newSecondNode defines the processes of the second node.
+func (tb *testbed) newSecondNode(t *testing.T) *cluster.Program {
+	t.Helper()
+	ipam := tb.hostLocal()
+	ipam["ranges"], ipam["dataDir"] = [][]map[string]string{{{"subnet": secondSubnet}}}, tb.path("host-local-2")
+	tb.writeNetwork(t, "net.d-2", ipam)
+	command := slices.Concat(
+		[]string{"bash", filepath.Join(tb.root, "test", "agent", "node.sh")},
+		tb.sidecarArgs(ownersFlag, "--node-name="+secondNode, "--state-dir="+tb.path("sidecar-2"), "--cni-conf-dir="+tb.path("net.d-2")),
+		[]string{"--"}, tb.agentArgs(patchedAgent, patchedFlags()...))
+	env := append(tb.agentEnv(secondNode), "NODE_ADDRESSES="+secondIP+"/24", "NODE_GATEWAYS="+gateway2)
+	second := cluster.NewProgram(t, tb.dir, secondNode, env, command...)
+	second.InNamespaces(syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID)
+	return second
+}
+
+// connectSecondNode connects a network namespace with the cluster, which routes between the nodes
+// and their ranges, as a cloud does.
+func (tb *testbed) connectSecondNode(t *testing.T, pid int) {
+	t.Helper()
+	cluster.RunLines(t,
+		"ip link add eth0 netns "+strconv.Itoa(pid)+" type veth peer name node2 netns "+clusterNetns,
+		"ip -n "+clusterNetns+" addr add "+gateway2+"/24 dev node2",
+		"ip -n "+clusterNetns+" link set node2 up",
+		"ip netns exec "+clusterNetns+" sysctl -q -w net.ipv4.ip_forward=1",
+		"ip -n "+clusterNetns+" route add "+tb.subnets[0]+" via "+tb.nodeIPs[0].String(),
+		"ip -n "+clusterNetns+" route add "+secondSubnet+" via "+secondIP,
+	)
+}
+
+// checkClusterHealth returns nil if the agent of a node reaches both nodes and their endpoints.
+func (tb *testbed) checkClusterHealth(prefix []string) error {
+	args := append(slices.Clone(prefix), tb.bin("cilium-dbg"), "status", "--verbose")
+	out, err := cluster.Run(exec.Command(args[0], args[1:]...))
+	if health := regexp.MustCompile("(?m)^Cluster health:.*$").FindString(out); err == nil && !strings.Contains(health, "2/2 reachable") {
+		err = fmt.Errorf("%q in %s", health, out)
+	}
+	return err
+}
+
+// checkRange returns nil if each owner has one address, in the range.
+func checkRange(all agentAddresses, subnet string) error {
+	for _, owner := range agentOwners() {
+		if ips := all[owner]; len(ips) != 1 || !netip.MustParsePrefix(subnet).Contains(ips[0]) {
+			return fmt.Errorf("%s has %v; want one address of %s", owner, ips, subnet)
+		}
+	}
+	return nil
+}
+
+// killsDuringStart is the number of random kills while the agent starts.
+const killsDuringStart = 12
+
+// The patched agent keeps its addresses, and the plugin's store agrees with the sidecar, after
+// SIGKILL of agent and sidecar at any time.
+func TestPatchedAgentKills(t *testing.T) {
+	tb := newPatchedTestbed(t, dualStack())
+	tb.start(t, tb.sidecar, tb.agent)
+	own := tb.mustAgentAddresses(t, agentOwners())
+	pods := tb.addPods(t, "p", 2)
+
+	for name, killed := range map[string][]*cluster.Program{"agent": {tb.agent}, "sidecar": {tb.sidecar}, "both": {tb.sidecar, tb.agent}} {
+		tb.restart(t, killed...)
+		tb.waitHealthy(t, tb.agent.Current())
+		tb.wantSameAddresses(t, "after SIGKILL of "+name, own, agentOwners(), pods...)
+		checkPodsReachable(t, pods...)
+	}
+
+	seed := chaosSeed(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for n := range killsDuringStart {
+		killed := [][]*cluster.Program{{tb.agent}, {tb.sidecar}, {tb.agent, tb.sidecar}}[random.IntN(3)]
+		_ = cluster.Sleep(t.Context(), randomDuration(random, 4*time.Second))
+		tb.restart(t, killed...)
+		tb.agent.Note(fmt.Sprintf("kill %d of seed %d", n, seed))
+		if now := tb.agent.Current(); !now.Running() {
+			tb.agent.MustStart(t) // as its supervisor does
+		}
+	}
+	tb.restart(t, tb.agent)
+	tb.wantSameAddresses(t, fmt.Sprintf("after %d kills during starts, seed %d", killsDuringStart, seed), own, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+
+	tb.sidecar.End(syscall.SIGKILL)
+	harness.Must(t, os.RemoveAll(tb.path("sidecar")))
+	tb.sidecar.MustStart(t)
+	tb.restart(t, tb.agent)
+	tb.wantSameAddresses(t, "after the loss of the journal", own, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+
+	// Without its state the agent does not know the endpoints of pods.
+	tb.dropPods(t, pods)
+	tb.agent.End(syscall.SIGKILL)
+	harness.Must(t, os.RemoveAll("/run/cilium/state"))
+	harness.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+	tb.start(t, tb.agent)
+	tb.wantSameAddresses(t, "after the loss of the agent's state", own, agentOwners())
+}
+
+// restart kills programs together and starts them again.
+func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
+	t.Helper()
+	for _, p := range programs {
+		if now := p.Current(); now.Running() {
+			harness.Must(t, syscall.Kill(now.PID(), syscall.SIGKILL))
+		}
+	}
+	for _, p := range programs {
+		<-p.Current().Done()
+		p.MustStart(t)
+	}
+}
+
+// probeInterval is the interval of the connections while the agent is restarted.
+const probeInterval = 20 * time.Millisecond
+
+// outage counts the connections to a pod, and those that failed.
+type outage struct{ tried, failed int }
+
+// TestPatchedAgentRestart restarts the stock agent, then the patched one, while the node and a pod
+// connect to another pod. The restart of the patched agent fails no connection that the stock
+// agent's does not.
+func TestPatchedAgentRestart(t *testing.T) {
+	tb := newPatchedTestbed(t, ipv4Only())
+	tb.sidecar.MustStart(t)
+	stock := tb.newStockAgent(t)
+	tb.start(t, stock)
+	pods := tb.addPods(t, "p", 2)
+	checkPodsReachable(t, pods...)
+
+	stockOutage := tb.measureRestart(t, stock, pods)
+	stock.End(syscall.SIGTERM)
+	tb.start(t, tb.agent)
+	tb.mustAgentAddresses(t, agentOwners(), pods...)
+	// The agent is healthy before it has changed the programs of the pods to its new router address.
+	tb.waitForLog(t, tb.agent, "Finished regenerating restored endpoints")
+	checkPodsReachable(t, pods...)
+	patchedOutage := tb.measureRestart(t, tb.agent, pods)
+
+	for name, o := range map[string]outage{"stock": stockOutage, "patched": patchedOutage} {
+		tb.record(t, name+" agent restarted by SIGKILL: connections to a pod meanwhile", fmt.Sprintf("%d, of which %d failed", o.tried, o.failed))
+	}
+	if patchedOutage.failed > 0 && stockOutage.failed == 0 {
+		t.Errorf("%d connections failed during the restart of the patched agent; want none, as with the stock agent", patchedOutage.failed)
+	}
+}
+
+// measureRestart kills an agent and starts it again while the node and the second pod connect to
+// the first pod.
+func (tb *testbed) measureRestart(t *testing.T, agent *cluster.Program, pods []*pod) outage {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var mu sync.Mutex
+	var total outage
+	var wg sync.WaitGroup
+	for _, connect := range []func() error{
+		func() error { return checkReachable(t.Context(), pods[0].name, pods[0].ips) },
+		func() error { return pods[0].checkReachableFrom(t.Context(), pods[1]) },
+	} {
+		wg.Go(func() {
+			o := connectRepeatedly(ctx, connect)
+			mu.Lock()
+			defer mu.Unlock()
+			total.tried, total.failed = total.tried+o.tried, total.failed+o.failed
+		})
+	}
+	tb.restart(t, agent)
+	tb.waitHealthy(t, agent.Current())
+	stop()
+	wg.Wait()
+	return total
+}
+
+// connectRepeatedly connects until ctx ends.
+func connectRepeatedly(ctx context.Context, connect func() error) outage {
+	var o outage
+	for ctx.Err() == nil {
+		o.tried++
+		if err := connect(); err != nil {
+			o.failed++
+		}
+		_ = cluster.Sleep(ctx, probeInterval)
+	}
+	return o
+}
+
+// Agent and sidecar are replaced in turns while pods run: stock agent to patched agent, a sidecar
+// that starts while the previous one still runs, back to the stock agent, and forward again. At the end the
+// sidecar loses journal and store.
+func TestPatchedAgentUpgrades(t *testing.T) {
+	tb := newPatchedTestbed(t, dualStack())
+	stock := tb.newStockAgent(t)
+	tb.start(t, stock)
+	pods := tb.addPods(t, "before", 2)
+	stock.End(syscall.SIGTERM)
+
+	tb.start(t, tb.sidecar, tb.agent)
+	own := tb.mustAgentAddresses(t, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+
+	next := tb.newSidecar(t, "next-sidecar", ownersFlag)
+	waiting := next.MustStart(t)
+	tb.waitForLog(t, next, "PID")
+	checkEndsOnSIGTERM(t, tb.sidecar)
+	if !waiting.Running() {
+		t.Fatalf("the next sidecar ended; see its log in %s", tb.dir)
+	}
+	cluster.MustEventually(t, "the next sidecar to serve", time.Minute, func() error {
+		_, err := tb.compareRecords(t.Context(), agentOwners(), pods)
+		return err
+	})
+	tb.restart(t, tb.agent)
+	tb.wantSameAddresses(t, "with the next sidecar", own, agentOwners(), pods...)
+
+	tb.agent.End(syscall.SIGTERM)
+	tb.start(t, stock)
+	checkPodsReachable(t, pods...)
+	pods = append(pods, tb.addPods(t, "stock", 1)...)
+	stock.End(syscall.SIGTERM)
+	tb.start(t, tb.agent)
+	tb.wantSameAddresses(t, "after a time with the stock agent", own, agentOwners(), pods...)
+	checkConnectivity(t, own["health"], pods)
+
+	// Without journal and store the sidecar has only the agent's requests for its old addresses, one
+	// family after the other. Both families stay, because each request names the address of the other.
+	// Pods had the first addresses of the range, so an ADD without a request returns other ones.
+	tb.dropPods(t, pods)
+	tb.agent.End(syscall.SIGKILL)
+	next.End(syscall.SIGKILL)
+	harness.Must(t, os.RemoveAll(tb.path("sidecar")))
+	harness.Must(t, os.RemoveAll(tb.path("host-local")))
+	tb.start(t, next, tb.agent)
+	tb.wantSameAddresses(t, "after the loss of journal and store", own, agentOwners())
 }

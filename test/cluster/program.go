@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // Program is a command that is started, killed and restarted. The output of all its processes goes
@@ -205,4 +207,15 @@ func MedianAndMax(all []time.Duration) string {
 	s := slices.Sorted(slices.Values(all))
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 	return fmt.Sprintf("%s median, %s at most", round(s[len(s)/2]), round(s[len(s)-1]))
+}
+
+// HostLocal returns the addresses in host-local's lease files. A killed host-local may leave an empty file
+// until its owner allocates again.
+func HostLocal(dir string) (map[netip.Addr]bool, error) {
+	leases, _, err := oracle.HostLocalAfterKill(dir)
+	held := map[netip.Addr]bool{}
+	for _, lease := range leases {
+		held[lease.IP] = true
+	}
+	return held, err
 }
