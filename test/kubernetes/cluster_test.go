@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // TestCluster runs the cases in one cluster. Each brings it into the state that it needs.
@@ -45,5 +47,5 @@ func (tb *testbed) hold(t *testing.T) {
 	}
 	t.Logf("held for %s: nsenter --mount --net --pid --target PID_OF_KUBE_APISERVER env KUBECONFIG=%s %s get pods",
 		length, filepath.Join(tb.dir, "admin.kubeconfig"), tb.bin("kubectl"))
-	sleep(t.Context(), length)
+	_ = cluster.Sleep(t.Context(), length)
 }

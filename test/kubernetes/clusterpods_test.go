@@ -17,7 +17,7 @@ import (
 const (
 	// podRounds is how often roundPods pods are created and deleted.
 	podRounds, roundPods = 10, 100
-	// upgradePods is the number of pods whose start is measured.
+	// upgradePods is the number of pods that start during the upgrade.
 	upgradePods = 20
 )
 
@@ -54,11 +54,10 @@ func (tb *testbed) testRounds(t *testing.T) {
 		first, second := tb.nodes[round%2], tb.nodes[(round+1)%2]
 		begin := time.Now()
 		tb.createPods(t, fmt.Sprintf("round-%d", round), roundPods)
-		tb.waitReady(t, roundPods/3)
+		tb.waitReady(t, "a third of the pods to be ready", roundPods/3, podReady)
 		first.signal(t, programs[round%len(programs)], syscall.SIGKILL)
-		tb.waitReady(t, roundPods)
+		tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
 		starts = append(starts, time.Since(begin))
-		t.Logf("round %d: %d pods are ready after %s", round, roundPods, starts[round])
 		lost = append(lost, tb.collect(t)...)
 		tb.waitRecords(t, "with all pods")
 		if round == podRounds/2 {
@@ -69,7 +68,6 @@ func (tb *testbed) testRounds(t *testing.T) {
 		tb.waitLeft(t, "a third of the pods to be deleted", roundPods*2/3)
 		second.signal(t, programs[(round+1)%len(programs)], syscall.SIGKILL)
 		tb.waitLeft(t, "the pods to be deleted", 0)
-		t.Logf("round %d: deleted after %s", round, time.Since(begin))
 		ends = append(ends, time.Since(begin))
 		tb.waitHealthy(t, "the killed programs to recover")
 		lost = append(lost, tb.collect(t)...)
@@ -83,36 +81,21 @@ func (tb *testbed) testRounds(t *testing.T) {
 	tb.record(t, "comparisons without a duplicate", m.stop(t))
 }
 
-// rebootWithPods reboots a node, and measures in which order the sidecar and the pods start.
+// rebootWithPods reboots a node.
 func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
-	t.Helper()
 	failed := tb.failedSandboxes(t)
 	begin := tb.reboot(t, n)
-	tb.waitReady(t, roundPods)
+	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
 	tb.record(t, "from the end of all processes of a node until it and its pods are ready", time.Since(begin))
-	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
-	var started []time.Time
-	for _, p := range pods {
-		if p.Spec.NodeName == n.name {
-			started = append(started, p.Status.ContainerStatuses[0].State.Running.StartedAt.Time)
-		}
-	}
-	slices.SortFunc(started, time.Time.Compare)
-	after := func(when time.Time) time.Duration { return when.Sub(begin).Round(time.Second) }
-	sidecar := tb.sidecarPod(t, n)
-	tb.record(t, "of this: until the sidecar runs; is ready; the first pod runs; the last", fmt.Sprintf("%s; %s; %s; %s",
-		after(sidecar.Status.ContainerStatuses[0].State.Running.StartedAt.Time), after(readySince(sidecar)), after(started[0]), after(started[len(started)-1])))
 	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
 	tb.record(t, "addresses of the previous boot that neither sidecar nor runtime released", len(tb.collect(t)))
 	tb.waitRecords(t, "after the reboot")
 }
 
-// testPodsUpgrade replaces the pods of the sidecar, and measures pods that are created meanwhile.
+// testPodsUpgrade replaces the pods of the sidecar while pods are created.
 func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	m := tb.startMonitor(t)
-	tb.record(t, fmt.Sprintf("%d pods, from creation to readiness", upgradePods), cluster.MedianAndMax(tb.timeStarts(t)))
-	before, failed := map[*node]int{}, tb.failedSandboxes(t)
+	before := map[*node]int{}
 	for _, n := range tb.nodes {
 		pid, err := n.find(sidecarProgram())
 		harness.Must(t, err)
@@ -129,47 +112,16 @@ func (tb *testbed) testPodsUpgrade(t *testing.T) {
 		})
 	}
 	begin := time.Now()
-	during := tb.timeStarts(t)
+	tb.createPods(t, "timed", upgradePods)
+	tb.waitReady(t, "the pods to be ready", upgradePods, anyPod)
+	tb.record(t, fmt.Sprintf("%d pods ready, created while the sidecars of both nodes are replaced", upgradePods), time.Since(begin))
+	tb.deletePods(t)
+	tb.waitLeft(t, "the pods to be deleted", 0)
 	tb.waitHealthy(t, "the sidecars to be replaced")
-	tb.record(t, "the same while the sidecars of both nodes are replaced", cluster.MedianAndMax(during))
-	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
-	var ready []time.Duration
-	for _, n := range tb.nodes {
-		ready = append(ready, readySince(tb.sidecarPod(t, n)).Sub(begin))
-	}
-	tb.record(t, "from the end of the old sidecars until the new ones are ready", fmt.Sprint(rounded(ready)))
 	tb.waitRecords(t, "after the upgrade")
 	m.stop(t)
 }
 
-// timeStarts creates pods and deletes them. It returns the time after which each was seen to be ready.
-func (tb *testbed) timeStarts(t *testing.T) []time.Duration {
-	t.Helper()
-	begin := time.Now()
-	tb.createPods(t, "timed", upgradePods)
-	took := map[string]time.Duration{}
-	cluster.MustEventually(t, "the pods to be ready", convergeTimeout, func() error {
-		pods, err := tb.running(t.Context())
-		for _, p := range pods {
-			if _, seen := took[p.Name]; !seen && podReady(p) {
-				took[p.Name] = time.Since(begin)
-			}
-		}
-		if err == nil && len(took) < upgradePods {
-			err = fmt.Errorf("%d pods are ready; want %d", len(took), upgradePods)
-		}
-		return err
-	})
-	tb.deletePods(t)
-	tb.waitLeft(t, "the pods to be deleted", 0)
-	var all []time.Duration
-	for _, d := range took {
-		all = append(all, d)
-	}
-	return all
-}
-
-// createPods creates pods, in turn on each node.
 func (tb *testbed) createPods(t *testing.T, prefix string, count int) {
 	t.Helper()
 	for i := range count {
@@ -180,31 +132,10 @@ func (tb *testbed) createPods(t *testing.T, prefix string, count int) {
 // deletePods starts to delete all pods that were created one by one.
 func (tb *testbed) deletePods(t *testing.T) {
 	t.Helper()
-	harness.Must(t, tb.pods(podNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: churnLabel}))
+	harness.Must(t, tb.Pods(podNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: churnLabel}))
 }
 
-// waitReady waits until that many pods are ready.
-func (tb *testbed) waitReady(t *testing.T, want int) {
-	t.Helper()
-	cluster.MustEventually(t, "the pods to be ready", convergeTimeout, func() error {
-		pods, err := tb.running(t.Context())
-		ready := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !podReady(p) })
-		if err == nil && len(ready) < want {
-			err = fmt.Errorf("%d pods are ready; want %d", len(ready), want)
-		}
-		return err
-	})
-}
-
-// readySince returns since when a pod is ready; the time has whole seconds.
-func readySince(p corev1.Pod) time.Time {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
+func anyPod(corev1.Pod) bool { return true }
 
 // failedSandboxes returns how often the kubelets could not create a pod's sandbox, so far.
 func (tb *testbed) failedSandboxes(t *testing.T) int {

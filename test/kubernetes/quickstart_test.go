@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -38,7 +37,7 @@ func TestClusterQuickstart(t *testing.T) {
 		// The pods' image of the page is in a registry; the agent is a service of the node.
 		for _, args := range [][]string{
 			{"ctr", "--namespace=k8s.io", "images", "tag", "localhost/cluster-test/busybox:1", "registry.k8s.io/pause:3.10"},
-			{"ln", "-s", filepath.Join(cluster.MustEnv(t, "CLUSTER_TEST_AGENT_DIR", "cluster-test"), "bin", "cilium-dbg"), "/run/bin/"},
+			{"ln", "-s", filepath.Join(tb.agentDir, "bin", "cilium-dbg"), "/run/bin/"},
 		} {
 			_, err := n.command(t.Context(), args...)
 			harness.Must(t, err)
@@ -75,9 +74,7 @@ func TestClusterQuickstart(t *testing.T) {
 func (tb *testbed) shell(t *testing.T, dir, commands string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(tb.bin("kubectl"))+":"+os.Getenv("PATH"),
-		"KUBECONFIG="+filepath.Join(tb.dir, "admin.kubeconfig"), "HOME="+tb.dir)
+	cmd.Dir, cmd.Env = dir, tb.admin(t.Context(), "kubectl").Env
 	var failure strings.Builder
 	cmd.Stderr = &failure
 	out, err := cmd.Output()

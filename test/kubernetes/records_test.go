@@ -2,18 +2,23 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -24,28 +29,20 @@ const leaseDir = "/var/lib/cni/networks"
 const agentAddresses = 3
 
 // nodeState returns the records about the node's addresses.
-func (tb *testbed) nodeState(ctx context.Context, n *node) (ciliumagent.NodeState, error) {
-	object, err := tb.ciliumNodes().Get(ctx, n.name, metav1.GetOptions{})
+func (tb *testbed) nodeState(ctx context.Context, n *node) (state ciliumagent.NodeState, err error) {
+	object, err := tb.CiliumNodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
-		return ciliumagent.NodeState{}, err
+		return state, err
 	}
-	state, err := ciliumagent.ReadNode(object)
-	if err != nil {
-		return ciliumagent.NodeState{}, fmt.Errorf("%s: %w", n.name, err)
+	if state, err = ciliumagent.ReadNode(object); err != nil {
+		return state, fmt.Errorf("%s: %w", n.name, err)
 	}
 	state.Store, err = n.leases()
 	return state, err
 }
 
-// leases returns the addresses in host-local's lease files.
 func (n *node) leases() (map[netip.Addr]bool, error) {
-	// A killed host-local may leave an empty lease file until its owner allocates again.
-	leases, _, err := oracle.HostLocalAfterKill(n.path(leaseDir))
-	held := map[netip.Addr]bool{}
-	for _, lease := range leases {
-		held[lease.IP] = true
-	}
-	return held, err
+	return cluster.HostLocal(n.path(leaseDir))
 }
 
 // podCIDRs returns the node's ranges, one of each family.
@@ -79,14 +76,13 @@ func (tb *testbed) mustPodCIDRs(t *testing.T, n *node) []netip.Prefix {
 	return all
 }
 
-// inRanges reports whether one of the ranges contains the address.
 func inRanges(cidrs []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(ip) })
 }
 
 // running returns the pods of the tests that are not being deleted.
 func (tb *testbed) running(ctx context.Context) ([]corev1.Pod, error) {
-	all, err := listOf[corev1.Pod](ctx, tb.pods(podNamespace), metav1.ListOptions{})
+	all, err := listOf[corev1.Pod](ctx, tb.Pods(podNamespace), metav1.ListOptions{})
 	var pods []corev1.Pod
 	for _, p := range all {
 		if p.DeletionTimestamp == nil {
@@ -154,7 +150,6 @@ func (tb *testbed) checkPool(ctx context.Context, n *node, pods []corev1.Pod) er
 	return errors.Join(append(errs, state.CheckRecords(count*tb.families()))...)
 }
 
-// sharedAddresses returns an error for each address of two pods.
 func sharedAddresses(pods []corev1.Pod) error {
 	var errs []error
 	holder := map[string]string{}
@@ -169,8 +164,283 @@ func sharedAddresses(pods []corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// waitRecords waits until all records agree.
 func (tb *testbed) waitRecords(t *testing.T, when string) {
 	t.Helper()
 	cluster.MustEventually(t, "the records to agree "+when, convergeTimeout, func() error { return tb.checkRecords(t.Context()) })
+}
+
+const (
+	// sidecarSocket and sidecarState are the sidecar's on a node.
+	sidecarSocket = "/run/cilium/delegated-ipam.sock"
+	sidecarState  = "/var/lib/delegated-ipam"
+	// networkFile is the CNI configuration, which runtime and sidecar read.
+	networkFile = "/etc/cni/net.d/05-pods.conflist"
+	networkName = "pods"
+	// containerOwner begins the owners of a runtime's interfaces.
+	containerOwner = "cni/"
+)
+
+// podsMode is ipam mode delegated-plugin: the patched agents and, by delegated-ipam-cni, the pods get
+// their addresses from the sidecar.
+func podsMode() mode {
+	return mode{
+		manifests: "deploy/kubernetes/overlays/pods",
+		agent:     "cilium-agent-delegated",
+		agentFlags: []string{
+			"--ipam=delegated-plugin", "--delegated-ipam-socket=" + sidecarSocket,
+			// By default an agent refuses pods (429) when it is busy with those before.
+			"--api-rate-limit=endpoint-create=auto-adjust:false,rate-limit:50/s,rate-burst:50,parallel-requests:4,max-wait-duration:60s",
+		},
+		checkNode: (*testbed).checkContainers,
+	}
+}
+
+// cniPlugin returns the first plugin of the node's CNI configuration: with host-local for pods, or
+// with the sidecar over it.
+func (tb *testbed) cniPlugin(t *testing.T, n *node, throughSidecar bool) map[string]any {
+	t.Helper()
+	var ranges [][]map[string]string
+	for _, cidr := range tb.mustPodCIDRs(t, n) {
+		ranges = append(ranges, []map[string]string{{"subnet": cidr.String()}})
+	}
+	ipam := map[string]any{"type": "host-local", "ranges": ranges}
+	if throughSidecar {
+		ipam = map[string]any{"type": "delegated-ipam-cni", "delegate": ipam}
+	}
+	return map[string]any{"type": "cilium-cni", "log-file": "/run/cilium/cilium-cni.log", "ipam": ipam}
+}
+
+func (tb *testbed) writeNetworks(t *testing.T, throughSidecar bool) {
+	t.Helper()
+	for _, n := range tb.nodes {
+		data, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{tb.cniPlugin(t, n, throughSidecar)}})
+		harness.Must(t, err)
+		harness.Must(t, os.WriteFile(n.path(networkFile+".new"), data, 0o644))
+		harness.Must(t, os.Rename(n.path(networkFile+".new"), n.path(networkFile)))
+	}
+}
+
+func (n *node) attachments() ([]harness.Attachment, error) {
+	return harness.Client{Socket: n.path(sidecarSocket)}.TryList()
+}
+
+// checkContainers checks the records of one node without a pool: journal, sidecar and host-local have
+// the same leases, which are those of the agent and of the running pods.
+func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.Pod) error {
+	listed, err := n.attachments()
+	if err != nil {
+		return err
+	}
+	store, _, err := oracle.HostLocalAfterKill(n.path(leaseDir))
+	if err != nil {
+		return err
+	}
+	onDisk, err := oracle.Journal(n.path(sidecarState))
+	if err != nil {
+		return err
+	}
+	cidrs, err := tb.podCIDRs(ctx, n)
+	if err != nil {
+		return err
+	}
+	errs := []error{oracle.CompareAttachments(onDisk, harness.KeptRecords(listed)), oracle.Compare(store, harness.Leases(listed))}
+	unused, agents := map[netip.Addr]string{}, 0
+	for _, a := range listed {
+		if !strings.HasPrefix(a.Owner, containerOwner) {
+			agents++
+			continue
+		}
+		for _, address := range a.Addresses {
+			unused[address.IP] = a.Owner
+			if !inRanges(cidrs, address.IP) {
+				errs = append(errs, fmt.Errorf("%s of %s is not in %v", address.IP, a.Owner, cidrs))
+			}
+		}
+	}
+	if agents != agentAddresses {
+		errs = append(errs, fmt.Errorf("the agent has %d attachments; want %d", agents, agentAddresses))
+	}
+	for _, p := range pods {
+		if p.Spec.NodeName != n.name {
+			continue
+		}
+		if len(p.Status.PodIPs) != tb.families() {
+			errs = append(errs, fmt.Errorf("pod %s has addresses %v; want %d", p.Name, p.Status.PodIPs, tb.families()))
+		}
+		for _, text := range p.Status.PodIPs {
+			ip, err := netip.ParseAddr(text.IP)
+			if _, ok := unused[ip]; !ok || err != nil {
+				errs = append(errs, errors.Join(fmt.Errorf("%s of pod %s is not in the sidecar's list", text.IP, p.Name), err))
+			}
+			delete(unused, ip)
+		}
+	}
+	for ip, owner := range unused {
+		errs = append(errs, fmt.Errorf("%s of %s belongs to no pod", ip, owner))
+	}
+	return errors.Join(errs...)
+}
+
+// collect calls GC on each node, as a runtime of CNI 1.1.0 does: with the containers that it has. It
+// returns the owners of other containers: containerd 1.6 does not call GC, and might forget a sandbox
+// when it is killed. No pod may be starting.
+func (tb *testbed) collect(t *testing.T) []string {
+	t.Helper()
+	var lost []string
+	for _, n := range tb.nodes {
+		cluster.MustEventually(t, "GC on "+n.name, convergeTimeout, func() error { // a program may be starting
+			owners, err := tb.collectNode(t, n)
+			lost = append(lost, owners...)
+			return err
+		})
+	}
+	return lost
+}
+
+func (tb *testbed) collectNode(t *testing.T, n *node) (lost []string, err error) {
+	out, err := n.command(t.Context(), "ctr", "--namespace=k8s.io", "containers", "list", "--quiet")
+	if err != nil {
+		return nil, err
+	}
+	listed, err := n.attachments()
+	if err != nil {
+		return nil, err
+	}
+	containers := strings.Fields(out)
+	for _, a := range listed {
+		if strings.HasPrefix(a.Owner, containerOwner) && !slices.Contains(containers, a.ContainerID) {
+			lost = append(lost, a.Owner)
+		}
+	}
+	valid := []any{}
+	for _, id := range containers {
+		valid = append(valid, map[string]string{"containerID": id, "ifname": "eth0"})
+	}
+	conf := tb.cniPlugin(t, n, true)
+	conf["cniVersion"], conf["name"], conf["cni.dev/valid-attachments"] = "1.1.0", networkName, valid
+	data, err := json.Marshal(conf)
+	harness.Must(t, err)
+	_, err = n.command(t.Context(), "sh", "-c",
+		`printf %s "$1" | CNI_COMMAND=GC CNI_PATH=/opt/cni/bin /opt/cni/bin/delegated-ipam-cni`, "gc", string(data))
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+// monitor checks during a case that no address has two owners, and that the stable pods keep theirs.
+type monitor struct {
+	tb     *testbed
+	stable map[string]string
+	began  time.Time
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+
+	mu         sync.Mutex
+	violations map[string]bool
+	// comparisons counts the lists of pods that were compared.
+	comparisons int
+}
+
+// startMonitor starts a monitor. Its stop must be called.
+func (tb *testbed) startMonitor(t *testing.T) *monitor {
+	t.Helper()
+	m := &monitor{tb: tb, stable: map[string]string{}, began: time.Now(), violations: map[string]bool{}}
+	pods, err := tb.running(t.Context())
+	harness.Must(t, err)
+	for _, p := range pods {
+		if isStable(p) {
+			m.stable[p.Name] = fmt.Sprint(p.Status.PodIPs)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m.cancel = cancel
+	m.ended.Go(func() {
+		for ; ctx.Err() == nil; _ = cluster.Sleep(ctx, time.Second) {
+			m.compare(ctx)
+		}
+	})
+	return m
+}
+
+// stop ends the monitor, fails the test if there was a violation, and returns the number of comparisons.
+func (m *monitor) stop(t *testing.T) int {
+	t.Helper()
+	m.cancel()
+	m.ended.Wait()
+	for v := range m.violations {
+		t.Error(v)
+	}
+	if m.comparisons == 0 {
+		t.Error("the monitor compared nothing")
+	}
+	return m.comparisons
+}
+
+func (m *monitor) compare(ctx context.Context) {
+	pods, err := m.tb.running(ctx)
+	if err != nil {
+		return // the test ends
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.comparisons++
+	m.check(sharedAddresses(pods))
+	for _, p := range pods {
+		if before, ok := m.stable[p.Name]; ok && fmt.Sprint(p.Status.PodIPs) != before {
+			// A killed containerd may lose a sandbox; the next one gets an address like a new pod.
+			err := m.tb.sandboxChanged(ctx, p.Name, m.began)
+			if err != nil {
+				m.check(fmt.Errorf("pod %s had %s and has %s: %w", p.Name, before, p.Status.PodIPs, err))
+			}
+			m.stable[p.Name] = fmt.Sprint(p.Status.PodIPs)
+		}
+	}
+	m.check(m.lost(pods))
+	var all []ciliumagent.Endpoint
+	for _, n := range m.tb.nodes {
+		list, err := n.agent().Endpoints(ctx)
+		if err == nil { // otherwise the agent is down
+			all = append(all, list...)
+		}
+	}
+	m.check(ciliumagent.SharedAddresses(all))
+}
+
+// sandboxChanged returns nil if the kubelet has created another sandbox for a pod since a time.
+func (tb *testbed) sandboxChanged(ctx context.Context, pod string, since time.Time) error {
+	events, err := listOf[corev1.Event](ctx, tb.Resource("", "v1", "events").Namespace(podNamespace),
+		metav1.ListOptions{FieldSelector: "reason=SandboxChanged,involvedObject.name=" + pod})
+	late := func(e corev1.Event) bool { return !e.LastTimestamp.Time.Before(since.Truncate(time.Second)) }
+	if err == nil && !slices.ContainsFunc(events, late) {
+		err = errors.New("in the same sandbox")
+	}
+	return err
+}
+
+// lost returns an error if a stable pod is missing.
+func (m *monitor) lost(pods []corev1.Pod) error {
+	has := map[string]bool{}
+	for _, p := range pods {
+		has[p.Name] = true
+	}
+	for name := range m.stable {
+		if !has[name] {
+			return fmt.Errorf("pod %s does not exist any more", name)
+		}
+	}
+	return nil
+}
+
+func (m *monitor) check(err error) {
+	if err != nil {
+		m.violations[err.Error()] = true
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
