@@ -10,128 +10,166 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// These cases execute the plugin without the sidecar. They are the evidence for the profile and
-// for the section of whereabouts in docs/reference/plugins.md.
-
 // The first addresses of the ranges.
 const (
 	firstIP, secondIP = "10.15.0.1/24", "10.15.0.2/24"
 	firstIPv6         = "fd00:15::1/112"
 )
 
-func testAddAgain(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
+// dual is an invocation for both ranges.
+func dual(i invocation) invocation {
+	i.subnets = []string{ipv4Range, ipv6Range}
+	return i
 }
 
-func testAddOtherID(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, add("a2", podA), firstIP) // the pod and the interface are the key
-	ns.wantReserved(t, "10.15.0.1 a2 eth0")
-	ns.mustRun(t, add("a2", podB), secondIP)
-	ns.wantReserved(t, "10.15.0.1 a2 eth0", "10.15.0.2 a2 eth0")
+// pluginCases execute the plugin without the sidecar. They are the evidence for the profile and
+// for the section of whereabouts in docs/reference/plugins.md.
+var pluginCases = cases{
+	"ADD again": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+	},
+	"ADD with another ID": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, add("a2", podA), firstIP) // the pod and the interface are the key
+		ns.wantReserved(t, "10.15.0.1 a2 eth0")
+		ns.mustRun(t, add("a2", podB), secondIP)
+		ns.wantReserved(t, "10.15.0.1 a2 eth0", "10.15.0.2 a2 eth0")
+	},
+	"ADD of another interface": func(t *testing.T, ns *namespace) {
+		other := add("a1", podA)
+		other.ifName = "eth1"
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, other, secondIP)
+		ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.2 a1 eth1")
+		// DEL does not compare the interface: it frees one reservation of the ID, whichever is first.
+		ns.mustRun(t, del("a1", podA))
+		if left := ns.mustReservations(t); len(left) != 1 {
+			t.Errorf("the IPPools have %v; want one of two reservations", left)
+		}
+	},
+	"ADD without pod name": func(t *testing.T, ns *namespace) {
+		ns.mustFail(t, add("a1", ""), "no pod name")
+		ns.wantReserved(t)
+	},
+	"ADD with IP=": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA+";IP=10.15.0.77/24"), firstIP, "10.15.0.77/24")
+		ns.wantReserved(t, "10.15.0.1 a1 eth0") // not 10.15.0.77
+		ns.mustFail(t, add("b1", podB+";IP=10.15.0.78"), "invalid CIDR")
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+	},
+	// The error of a forbidden update is overwritten by the success of the next request: ADD returns an
+	// address for which only an OverlappingRangeIPReservation exists, and no DEL deletes that.
+	"ADD, update forbidden": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP) // creates the IPPool
+		allow := forbidUpdates(ns, t, ipv4Range)
+		ns.mustRun(t, add("b1", podB), secondIP)
+		allow()
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+		ns.mustRun(t, del("b1", podB))
+		if got, want := ns.overlapping(t), []string{"10.15.0.1", "10.15.0.2"}; !slices.Equal(got, want) {
+			t.Errorf("the OverlappingRangeIPReservations are %q; want %q", got, want)
+		}
+	},
+	// Without OverlappingRangeIPReservations ADD reports a forbidden update of the last range only.
+	// That of an earlier one is overwritten: two pods get the same address.
+	"ADD, one of two forbidden": func(t *testing.T, ns *namespace) {
+		separate := func(i invocation) invocation {
+			i.ipam = map[string]any{"enable_overlapping_ranges": false}
+			return dual(i)
+		}
+		ns.mustRun(t, separate(add("a1", podA)), firstIP, firstIPv6)
+		ns.mustRun(t, separate(del("a1", podA)))
+
+		allow := forbidUpdates(ns, t, ipv6Range)
+		ns.mustFail(t, separate(add("a1", podA)), "refused by the test")
+		allow()
+		ns.mustRun(t, separate(del("a1", podA)))
+		ns.wantReserved(t)
+
+		forbidUpdates(ns, t, ipv4Range)
+		ns.mustRun(t, separate(add("a1", podA)), firstIP, firstIPv6)
+		ns.mustRun(t, separate(add("b1", podB)), firstIP, "fd00:15::2/112")
+		ns.wantReserved(t, "fd00:15::1 a1 eth0", "fd00:15::2 b1 eth0")
+	},
+	"CHECK": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		for _, id := range []string{"a1", "unknown"} {
+			check := add(id, podA)
+			check.verb = "CHECK"
+			ns.mustFail(t, check, "CHECK method is not implemented")
+		}
+	},
+	"DEL by container ID": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, add("b1", podB), secondIP)
+		ns.mustRun(t, del("unknown", podA)) // the pod of a1
+		ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.2 b1 eth0")
+		ns.mustRun(t, del("a1", podB)) // the ID decides, not the pod
+		ns.mustRun(t, del("a1", podA))
+		ns.wantReserved(t, "10.15.0.2 b1 eth0")
+	},
+	"DEL without pod name": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, del("a1", ""))
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+	},
+	// A DEL that ended between two ranges cannot be completed: the next one ends at the first range.
+	"DEL of the second range": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
+		allow := forbidUpdates(ns, t, ipv6Range)
+		ns.mustRun(t, dual(del("a1", podA)))
+		allow()
+		ns.wantReserved(t, "fd00:15::1 a1 eth0")
+		ns.mustRun(t, dual(del("a1", podA)))
+		ns.wantReserved(t, "fd00:15::1 a1 eth0")
+	},
+	// With node slices a DEL searches only the pool of that node.
+	"node slices": func(t *testing.T, ns *namespace) {
+		if _, err := os.Stat(filepath.Join(ns.built, "crds", "whereabouts.cni.cncf.io_nodeslicepools.yaml")); err != nil {
+			t.Skip("whereabouts before 0.9 has no node slices")
+		}
+		pool := cluster.Object("whereabouts.cni.cncf.io/v1alpha1", "NodeSlicePool", networkName)
+		pool.SetNamespace(ns.name)
+		pool.Object["spec"] = map[string]any{"range": ipv4Range, "sliceSize": "/28"}
+		pool.Object["status"] = map[string]any{"allocations": []any{
+			map[string]any{"nodeName": "worker-1", "sliceRange": "10.15.0.0/28"},
+			map[string]any{"nodeName": "worker-2", "sliceRange": "10.15.0.16/28"},
+		}}
+		harness.Must(t, ns.Create(t.Context(), pool))
+		on := func(node string, i invocation) invocation {
+			i.node, i.ipam = node, map[string]any{"ipRanges": nil, "range": ipv4Range, "node_slice_size": "/28"}
+			return i
+		}
+		ns.mustRun(t, on("worker-1", add("a1", podA)), "10.15.0.1/24")
+		ns.mustRun(t, on("worker-2", add("b1", podB)), "10.15.0.17/24")
+		ns.mustRun(t, on("worker-2", del("a1", podA)))
+		ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.17 b1 eth0")
+		ns.mustRun(t, on("worker-1", del("a1", podA)))
+		ns.wantReserved(t, "10.15.0.17 b1 eth0")
+	},
+	"GC and STATUS": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		ns.mustRun(t, invocation{verb: "GC"})
+		ns.mustRun(t, invocation{verb: "STATUS"})
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+	},
+	"without its configuration": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		// run.sh hides the files of the host in the default directories.
+		for _, i := range []invocation{add("b1", podB), del("a1", podA)} {
+			i.ipam = map[string]any{"configuration_path": nil}
+			ns.mustFail(t, i, "config file not found")
+		}
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+	},
+	"DEL, update forbidden": func(t *testing.T, ns *namespace) { testDelRefused(t, ns, forbidUpdates) },
+	"DEL, update invalid":   func(t *testing.T, ns *namespace) { testDelRefused(t, ns, invalidateUpdates) },
+	"DEL, update delayed":   func(t *testing.T, ns *namespace) { testDelRefused(t, ns, delayUpdates) },
 }
 
-func testAddOtherInterface(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	other := add("a1", podA)
-	other.ifName = "eth1"
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, other, secondIP)
-	ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.2 a1 eth1")
-	// DEL does not compare the interface: it frees one reservation of the ID, whichever is first.
-	ns.mustRun(t, del("a1", podA))
-	if left := ns.mustReservations(t); len(left) != 1 {
-		t.Errorf("the IPPools have %v; want one of two reservations", left)
-	}
-}
-
-func testAddWithoutPod(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustFail(t, add("a1", ""), "no pod name")
-	ns.wantReserved(t)
-}
-
-func testAddWithIP(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA+";IP=10.15.0.77/24"), firstIP, "10.15.0.77/24")
-	ns.wantReserved(t, "10.15.0.1 a1 eth0") // not 10.15.0.77
-	ns.mustFail(t, add("b1", podB+";IP=10.15.0.78"), "invalid CIDR")
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
-}
-
-// The error of a forbidden update is overwritten by the success of the next request: ADD returns an
-// address for which only an OverlappingRangeIPReservation exists, and no DEL deletes that.
-func testAddRefused(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP) // creates the IPPool
-	allow := forbidUpdates(ns, t, ipv4Range)
-	ns.mustRun(t, add("b1", podB), secondIP)
-	allow()
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
-	ns.mustRun(t, del("b1", podB))
-	if got, want := ns.overlapping(t), []string{"10.15.0.1", "10.15.0.2"}; !slices.Equal(got, want) {
-		t.Errorf("the OverlappingRangeIPReservations are %q; want %q", got, want)
-	}
-}
-
-// Without OverlappingRangeIPReservations ADD reports a forbidden update of the last range only.
-// That of an earlier one is overwritten: two pods get the same address.
-func testAddRefusedTwoRanges(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	dual := func(i invocation) invocation {
-		i.subnets = []string{ipv4Range, ipv6Range}
-		i.ipam = map[string]any{"enable_overlapping_ranges": false}
-		return i
-	}
-	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
-	ns.mustRun(t, dual(del("a1", podA)))
-
-	allow := forbidUpdates(ns, t, ipv6Range)
-	ns.mustFail(t, dual(add("a1", podA)), "refused by the test")
-	allow()
-	ns.mustRun(t, dual(del("a1", podA)))
-	ns.wantReserved(t)
-
-	forbidUpdates(ns, t, ipv4Range)
-	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
-	ns.mustRun(t, dual(add("b1", podB)), firstIP, "fd00:15::2/112")
-	ns.wantReserved(t, "fd00:15::1 a1 eth0", "fd00:15::2 b1 eth0")
-}
-
-func testCheck(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	for _, id := range []string{"a1", "unknown"} {
-		check := add(id, podA)
-		check.verb = "CHECK"
-		ns.mustFail(t, check, "CHECK method is not implemented")
-	}
-}
-
-func testDelByContainerID(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, add("b1", podB), secondIP)
-	ns.mustRun(t, del("unknown", podA)) // the pod of a1
-	ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.2 b1 eth0")
-	ns.mustRun(t, del("a1", podB)) // the ID decides, not the pod
-	ns.mustRun(t, del("a1", podA))
-	ns.wantReserved(t, "10.15.0.2 b1 eth0")
-}
-
-func testDelWithoutPod(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, del("a1", ""))
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
-}
-
-func testDelRefused(t *testing.T, tb *testbed, refuse refusal) {
-	ns := tb.newNamespace(t)
+func testDelRefused(t *testing.T, ns *namespace, refuse refusal) {
 	ns.mustRun(t, add("a1", podA), firstIP)
 	allow := refuse(ns, t, ipv4Range)
 	ns.mustRun(t, del("a1", podA)) // reports success
@@ -139,65 +177,4 @@ func testDelRefused(t *testing.T, tb *testbed, refuse refusal) {
 	allow()
 	ns.mustRun(t, del("a1", podA))
 	ns.wantReserved(t)
-}
-
-// A DEL that ended between two ranges cannot be completed: the next one ends at the first range.
-func testDelSecondRange(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	dual := func(i invocation) invocation {
-		i.subnets = []string{ipv4Range, ipv6Range}
-		return i
-	}
-	ns.mustRun(t, dual(add("a1", podA)), firstIP, firstIPv6)
-	allow := forbidUpdates(ns, t, ipv6Range)
-	ns.mustRun(t, dual(del("a1", podA)))
-	allow()
-	ns.wantReserved(t, "fd00:15::1 a1 eth0")
-	ns.mustRun(t, dual(del("a1", podA)))
-	ns.wantReserved(t, "fd00:15::1 a1 eth0")
-}
-
-// With node slices a DEL searches only the pool of that node.
-func testNodeSlices(t *testing.T, tb *testbed) {
-	if _, err := os.Stat(filepath.Join(tb.built, "crds", "whereabouts.cni.cncf.io_nodeslicepools.yaml")); err != nil {
-		t.Skip("whereabouts before 0.9 has no node slices")
-	}
-	ns := tb.newNamespace(t)
-	pool := cluster.Object("whereabouts.cni.cncf.io/v1alpha1", "NodeSlicePool", networkName)
-	pool.SetNamespace(ns.name)
-	pool.Object["spec"] = map[string]any{"range": ipv4Range, "sliceSize": "/28"}
-	pool.Object["status"] = map[string]any{"allocations": []any{
-		map[string]any{"nodeName": "worker-1", "sliceRange": "10.15.0.0/28"},
-		map[string]any{"nodeName": "worker-2", "sliceRange": "10.15.0.16/28"},
-	}}
-	harness.Must(t, ns.Create(t.Context(), pool))
-	on := func(node string, i invocation) invocation {
-		i.node, i.ipam = node, map[string]any{"ipRanges": nil, "range": ipv4Range, "node_slice_size": "/28"}
-		return i
-	}
-	ns.mustRun(t, on("worker-1", add("a1", podA)), "10.15.0.1/24")
-	ns.mustRun(t, on("worker-2", add("b1", podB)), "10.15.0.17/24")
-	ns.mustRun(t, on("worker-2", del("a1", podA)))
-	ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.17 b1 eth0")
-	ns.mustRun(t, on("worker-1", del("a1", podA)))
-	ns.wantReserved(t, "10.15.0.17 b1 eth0")
-}
-
-func testGCAndStatus(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	ns.mustRun(t, invocation{verb: "GC"})
-	ns.mustRun(t, invocation{verb: "STATUS"})
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
-}
-
-func testWithoutFlatFile(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	ns.mustRun(t, add("a1", podA), firstIP)
-	// run.sh hides the files of the host in the default directories.
-	for _, i := range []invocation{add("b1", podB), del("a1", podA)} {
-		i.ipam = map[string]any{"configuration_path": nil}
-		ns.mustFail(t, i, "config file not found")
-	}
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
 }

@@ -1,10 +1,10 @@
 package whereabouts
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,22 +41,20 @@ func reclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandResu
 	}, flags...)...)
 }
 
-// lose ends a sidecar and removes its state.
 func lose(t *testing.T, n *harness.Node, s *harness.Sidecar) {
 	t.Helper()
 	s.Kill(t)
 	n.WipeJournal(t)
 }
 
-func testReclaim(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
+func testReclaim(t *testing.T, ns *namespace) {
 	a, b := ns.twoNodes(t, ipv4Range, ipv6Range)
 	sb := b.Start(t)
 	sb.AllocateFor(t, "router")
 	sb.AllocateFor(t, "health")
 	kept := ns.mustReservations(t)
 	sa := a.Start(t)
-	held := allocateAll(t, sa)
+	allocateAll(t, sa)
 	all := ns.mustReservations(t)
 	if len(all) != len(kept)+2*len(owners()) {
 		t.Fatalf("the IPPools have %v; want the addresses of both nodes", all)
@@ -80,25 +78,16 @@ func testReclaim(t *testing.T, tb *testbed) {
 	}
 	ns.wantUnchanged(t, all)
 
-	began := time.Now()
 	if out := reclaim(t, b, confirmed...); out.ExitCode != 0 {
 		t.Errorf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
 	}
-	t.Logf("%d DELs took %s", len(owners())+5, time.Since(began))
 	ns.wantUnchanged(t, kept)
 	if got := ns.overlapping(t); len(got) != len(kept) {
 		t.Errorf("the OverlappingRangeIPReservations are %q; want those of %v", got, kept)
 	}
-	wantComeback(t, ns, a, held)
-}
-
-// wantComeback wants a new node of the same name to allocate as any other.
-func wantComeback(t *testing.T, ns *namespace, a *harness.Node, held map[string][]string) {
-	t.Helper()
-	s := a.Start(t)
-	before := len(ns.mustReservations(t))
-	allocateAll(t, s)
-	if got := ns.mustReservations(t); len(got) != before+2*len(held) {
+	// A new node of the same name allocates as any other.
+	allocateAll(t, a.Start(t))
+	if got := ns.mustReservations(t); len(got) != len(all) {
 		t.Errorf("the IPPools have %v; want the addresses of the node that came back", got)
 	}
 }
@@ -150,14 +139,13 @@ func (j cronJob) want(t *testing.T, names ...string) {
 	})
 }
 
-func testReclaimLostNodes(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
+func testReclaimLostNodes(t *testing.T, ns *namespace) {
 	a, b := ns.twoNodes(t, ipv4Range)
-	tb.Apply(t, manifest)
-	tb.createCiliumNodes(t)
+	ns.Apply(t, manifest)
+	ns.createCiliumNodes(t)
 	b.Start(t).AllocateFor(t, "ciliumnode-0")
 	kept := ns.mustReservations(t)
-	tb.createNode(t, b.Name, nil)
+	ns.createNode(t, b.Name, nil)
 	job := cronJob{ns, b, nil}
 	compare := []string{"--whereabouts-namespace=" + ns.name, "--cni-networks=" + networkName}
 
@@ -202,9 +190,7 @@ func (j cronJob) loseNode(t *testing.T, n *harness.Node) {
 	j.deleteNode(t, n.Name)
 }
 
-// createCiliumNodes creates the kind, with any fields.
 func (tb *testbed) createCiliumNodes(t *testing.T) {
-	t.Helper()
 	kind := cluster.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "ciliumnodes.cilium.io")
 	kind.Object["spec"] = map[string]any{
 		"group": "cilium.io", "scope": "Cluster",
@@ -216,12 +202,11 @@ func (tb *testbed) createCiliumNodes(t *testing.T) {
 	}
 	harness.Must(t, tb.Create(t.Context(), kind))
 	cluster.MustEventually(t, "CiliumNodes to be served", time.Minute, func() error {
-		_, err := tb.Resource("cilium.io", "v2", "ciliumnodes").List(t.Context(), metav1.ListOptions{})
+		_, err := tb.CiliumNodes().List(t.Context(), metav1.ListOptions{})
 		return err
 	})
 }
 
-// createNode creates a Node and its CiliumNode.
 func (tb *testbed) createNode(t *testing.T, name string, pool map[string]any) {
 	t.Helper()
 	ciliumNode := cluster.Object("cilium.io/v2", "CiliumNode", name)
@@ -231,48 +216,39 @@ func (tb *testbed) createNode(t *testing.T, name string, pool map[string]any) {
 
 // deleteNode deletes a Node and its CiliumNode, as the garbage collector does.
 func (tb *testbed) deleteNode(t *testing.T, name string) {
+	harness.Must(t, tb.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	harness.Must(t, tb.CiliumNodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// memory returns the ConfigMap of lost-nodes, and its data.
+func (tb *testbed) memory(t *testing.T) (*unstructured.Unstructured, map[string]string) {
 	t.Helper()
-	for _, resource := range [][2]string{{"", "nodes"}, {"cilium.io", "ciliumnodes"}} {
-		version := map[string]string{"": "v1", "cilium.io": "v2"}[resource[0]]
-		harness.Must(t, tb.Resource(resource[0], version, resource[1]).Delete(t.Context(), name, metav1.DeleteOptions{}))
-	}
+	object, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Get(t.Context(), "delegated-ipam-nodes", metav1.GetOptions{})
+	harness.Must(t, err)
+	data, _, err := unstructured.NestedStringMap(object.Object, "data")
+	harness.Must(t, err)
+	return object, data
 }
 
 // age lets the grace of the absent nodes pass.
 func (tb *testbed) age(t *testing.T) {
-	t.Helper()
-	maps := tb.Resource("", "v1", "configmaps").Namespace("kube-system")
-	object, err := maps.Get(t.Context(), "delegated-ipam-nodes", metav1.GetOptions{})
-	harness.Must(t, err)
-	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	harness.Must(t, err)
+	object, data := tb.memory(t)
 	for name, text := range data {
 		entry := map[string]any{}
 		harness.Must(t, json.Unmarshal([]byte(text), &entry))
-		if entry["absentSince"] == nil {
-			continue
+		if entry["absentSince"] != nil {
+			entry["absentSince"] = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
+			data[name] = string(asJSON(t, entry))
 		}
-		entry["absentSince"] = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
-		aged, err := json.Marshal(entry)
-		harness.Must(t, err)
-		data[name] = string(aged)
 	}
 	harness.Must(t, unstructured.SetNestedStringMap(object.Object, data, "data"))
-	_, err = maps.Update(t.Context(), object, metav1.UpdateOptions{})
+	_, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Update(t.Context(), object, metav1.UpdateOptions{})
 	harness.Must(t, err)
 }
 
 // remembered returns the nodes that the ConfigMap has.
 func (tb *testbed) remembered(t *testing.T) []string {
 	t.Helper()
-	object, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Get(context.Background(), "delegated-ipam-nodes", metav1.GetOptions{})
-	harness.Must(t, err)
-	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	harness.Must(t, err)
-	var names []string
-	for name := range data {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	_, data := tb.memory(t)
+	return slices.Sorted(maps.Keys(data))
 }

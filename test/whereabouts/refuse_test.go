@@ -21,11 +21,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-const (
-	admissionGroup   = "admissionregistration.k8s.io"
-	admissionVersion = "v1"
-)
-
 // refusal lets the API server refuse each update of the IPPool of a range, and returns a function
 // that ends this. Both wait until the API server obeys.
 type refusal func(ns *namespace, t *testing.T, subnet string) (allow func())
@@ -33,13 +28,11 @@ type refusal func(ns *namespace, t *testing.T, subnet string) (allow func())
 // forbidUpdates refuses updates with 403, as missing RBAC rules do. Whereabouts does not repeat
 // them.
 func forbidUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
-	t.Helper()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonForbidden)
 }
 
 // invalidateUpdates refuses updates with 422. Whereabouts repeats them until 10 s have elapsed.
 func invalidateUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
-	t.Helper()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonInvalid)
 }
 
@@ -50,29 +43,18 @@ func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.St
 	name := ns.name + "-" + pool
 	rule := poolUpdates()
 	rule["resourceNames"] = []any{pool}
-	policy := ns.admissionObject("ValidatingAdmissionPolicy", name, map[string]any{
-		"spec": map[string]any{
-			"matchConstraints": map[string]any{"namespaceSelector": ns.selector(), "resourceRules": []any{rule}},
-			"validations":      []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": string(reason)}},
-		},
+	ns.createAdmission(t, "ValidatingAdmissionPolicy", name, "spec", map[string]any{
+		"matchConstraints": map[string]any{"namespaceSelector": ns.selector(), "resourceRules": []any{rule}},
+		"validations":      []any{map[string]any{"expression": "false", "message": "refused by the test", "reason": string(reason)}},
 	})
-	binding := ns.admissionObject("ValidatingAdmissionPolicyBinding", name, map[string]any{
-		"spec": map[string]any{"policyName": name, "validationActions": []any{"Deny"}},
-	})
-	for _, object := range []*unstructured.Unstructured{policy, binding} {
-		harness.Must(t, ns.Create(t.Context(), object))
-	}
+	ns.createAdmission(t, "ValidatingAdmissionPolicyBinding", name, "spec", map[string]any{"policyName": name, "validationActions": []any{"Deny"}})
 	cluster.MustEventually(t, "the API server to refuse updates", time.Minute, func() error {
-		if err := ns.tryUpdate(t.Context(), pool); apierrors.ReasonForError(err) != reason {
+		if err := ns.tryUpdate(t, pool); apierrors.ReasonForError(err) != reason {
 			return fmt.Errorf("an update is answered with: %v", err)
 		}
 		return nil
 	})
-	return func() {
-		t.Helper()
-		ns.deleteAdmission(t, "validatingadmissionpolicybindings", name)
-		cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error { return ns.tryUpdate(t.Context(), pool) })
-	}
+	return func() { ns.allowUpdates(t, "validatingadmissionpolicybindings", name, pool) }
 }
 
 // delayUpdates does not respond to updates, by a real admission webhook, for longer than the 10 s
@@ -88,50 +70,38 @@ func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	}))
 	t.Cleanup(webhook.Close)
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: webhook.Certificate().Raw})
-	harness.Must(t, ns.Create(t.Context(), ns.admissionObject("ValidatingWebhookConfiguration", ns.name, map[string]any{
-		"webhooks": []any{map[string]any{
-			"name": "slow.example.com", "admissionReviewVersions": []any{"v1"}, "sideEffects": "None",
-			"failurePolicy": "Fail", "timeoutSeconds": int64(30),
-			"clientConfig":      map[string]any{"url": webhook.URL, "caBundle": base64.StdEncoding.EncodeToString(certificate)},
-			"namespaceSelector": ns.selector(),
-			"rules":             []any{poolUpdates()},
-			"matchConditions":   []any{map[string]any{"name": "pool", "expression": fmt.Sprintf("request.name == %q", pool)}},
-		}},
-	})))
+	ns.createAdmission(t, "ValidatingWebhookConfiguration", ns.name, "webhooks", []any{map[string]any{
+		"name": "slow.example.com", "admissionReviewVersions": []any{"v1"}, "sideEffects": "None",
+		"failurePolicy": "Fail", "timeoutSeconds": int64(30),
+		"clientConfig":      map[string]any{"url": webhook.URL, "caBundle": base64.StdEncoding.EncodeToString(certificate)},
+		"namespaceSelector": ns.selector(),
+		"rules":             []any{poolUpdates()},
+		"matchConditions":   []any{map[string]any{"name": "pool", "expression": fmt.Sprintf("request.name == %q", pool)}},
+	}})
 	cluster.MustEventually(t, "the API server to call the webhook", time.Minute, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := ns.tryUpdate(ctx, pool); called.Load() == 0 {
+		if err := ns.tryUpdate(t, pool); called.Load() == 0 {
 			return fmt.Errorf("the webhook was not called; an update is answered with: %v", err)
 		}
 		return nil
 	})
-	return func() {
-		t.Helper()
-		ns.deleteAdmission(t, "validatingwebhookconfigurations", ns.name)
-		cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			return ns.tryUpdate(ctx, pool)
-		})
-	}
+	return func() { ns.allowUpdates(t, "validatingwebhookconfigurations", ns.name, pool) }
 }
 
-// admissionObject returns an object that configures admission, with the given content.
-func (ns *namespace) admissionObject(kind, name string, content map[string]any) *unstructured.Unstructured {
-	object := cluster.Object(admissionGroup+"/"+admissionVersion, kind, name)
-	for key, value := range content {
-		object.Object[key] = value
-	}
-	return object
-}
-
-func (ns *namespace) deleteAdmission(t *testing.T, resource, name string) {
+// createAdmission creates an object that configures admission, with a field.
+func (ns *namespace) createAdmission(t *testing.T, kind, name, field string, content any) {
 	t.Helper()
-	harness.Must(t, ns.Resource(admissionGroup, admissionVersion, resource).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	object := cluster.Object("admissionregistration.k8s.io/v1", kind, name)
+	object.Object[field] = content
+	harness.Must(t, ns.Create(t.Context(), object))
 }
 
-// selector matches the namespace.
+// allowUpdates deletes such an object, and waits until the API server accepts updates.
+func (ns *namespace) allowUpdates(t *testing.T, resource, name, pool string) {
+	t.Helper()
+	harness.Must(t, ns.Resource("admissionregistration.k8s.io", "v1", resource).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error { return ns.tryUpdate(t, pool) })
+}
+
 func (ns *namespace) selector() map[string]any {
 	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns.name}}
 }
@@ -144,7 +114,6 @@ func poolUpdates() map[string]any {
 	}
 }
 
-// poolName returns the name of the IPPool of a range.
 func (ns *namespace) poolName(t *testing.T, subnet string) string {
 	t.Helper()
 	list, err := ns.pools().List(t.Context(), metav1.ListOptions{})
@@ -158,8 +127,10 @@ func (ns *namespace) poolName(t *testing.T, subnet string) string {
 	return ""
 }
 
-// tryUpdate updates an IPPool without an effect.
-func (ns *namespace) tryUpdate(ctx context.Context, pool string) error {
+// tryUpdate updates an IPPool without an effect, within a second.
+func (ns *namespace) tryUpdate(t *testing.T, pool string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	patch := []byte(`{"metadata":{"labels":{"probe":"yes"}}}`)
 	_, err := ns.pools().Patch(ctx, pool, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	return err

@@ -1,12 +1,18 @@
 package whereabouts
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -54,74 +60,68 @@ func (ns *namespace) wantUnchanged(t *testing.T, before []oracle.Lease) {
 	}
 }
 
-func testAllocate(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	s := ns.newNode(t, ipv4Range).Start(t)
+var sidecarCases = cases{
+	"allocate": func(t *testing.T, ns *namespace) {
+		testAllocate(t, ns, ipv4Range)
+		if got := ns.overlapping(t); len(got) != 0 {
+			t.Errorf("the OverlappingRangeIPReservations are %q; want none", got)
+		}
+	},
+	"allocate dual-stack": func(t *testing.T, ns *namespace) { testAllocate(t, ns, ipv4Range, ipv6Range) },
+	"verify": func(t *testing.T, ns *namespace) {
+		testKept(t, ns, []string{"--verify-interval=0s"}, func(*harness.Node, *harness.Sidecar) {})
+	},
+	"restart after SIGTERM": func(t *testing.T, ns *namespace) {
+		testKept(t, ns, nil, func(_ *harness.Node, s *harness.Sidecar) { s.Stop(t) })
+	},
+	"restart after SIGKILL": func(t *testing.T, ns *namespace) {
+		testKept(t, ns, nil, func(_ *harness.Node, s *harness.Sidecar) { s.Kill(t) })
+	},
+	"lost journal": func(t *testing.T, ns *namespace) {
+		testKept(t, ns, nil, func(n *harness.Node, s *harness.Sidecar) { lose(t, n, s) })
+	},
+	"interrupted release": testReleaseInterrupted,
+	"profile try":         testTry,
+	"reclaim":             testReclaim,
+	"reclaim lost nodes":  testReclaimLostNodes,
+	// A time limit that whereabouts' DEL would not reach is refused.
+	"plugin-timeout too long": func(t *testing.T, ns *namespace) {
+		s := ns.newNode(t, ipv4Range).Launch(t, "--plugin-timeout=60s")
+		s.WaitServing(t)
+		s.WaitNotReady(t, "--plugin-timeout is 1m0s")
+		s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "--plugin-timeout is 1m0s")
+		ns.wantReserved(t)
+	},
+	"update forbidden": func(t *testing.T, ns *namespace) { testReleaseRefused(t, ns, forbidUpdates) },
+	"update invalid":   func(t *testing.T, ns *namespace) { testReleaseRefused(t, ns, invalidateUpdates) },
+	"update delayed":   func(t *testing.T, ns *namespace) { testReleaseRefused(t, ns, delayUpdates) },
+}
+
+func testAllocate(t *testing.T, ns *namespace, subnets ...string) {
+	s := ns.newNode(t, subnets...).Start(t)
 	held := allocateAll(t, s)
 	s.WaitConsistent(t)
-	if got := ns.mustReservations(t); len(got) != len(owners()) {
-		t.Errorf("the IPPools have %v; want one reservation for each of %q", got, owners())
+	if got := ns.mustReservations(t); len(got) != len(subnets)*len(owners()) {
+		t.Errorf("the IPPools have %v; want %d reservations for each of %q", got, len(subnets), owners())
 	}
 	for _, ips := range held {
 		s.Release(t, ips...)
 	}
 	ns.wantReserved(t)
-	if got := ns.overlapping(t); len(got) != 0 {
-		t.Errorf("the OverlappingRangeIPReservations are %q; want none", got)
-	}
 }
 
-func testAllocateDualStack(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	s := ns.newNode(t, ipv4Range, ipv6Range).Start(t)
-	held := allocateAll(t, s)
-	s.WaitConsistent(t)
-	if got := ns.mustReservations(t); len(got) != 2*len(owners()) {
-		t.Errorf("the IPPools have %v; want two reservations for each of %q", got, owners())
-	}
-	for _, ips := range held {
-		s.Release(t, ips...)
-	}
-	ns.wantReserved(t)
-}
-
-func testVerify(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	s := ns.newNode(t, ipv4Range).Start(t, "--verify-interval=0s")
-	held := allocateAll(t, s)
-	before := ns.mustReservations(t)
-	wantSame(t, s, held)
-	ns.wantUnchanged(t, before)
-}
-
-func testRestart(t *testing.T, tb *testbed, end func(*harness.Sidecar, testing.TB)) {
-	ns := tb.newNamespace(t)
+// testKept wants each owner to keep its addresses when the sidecar ends by a function.
+func testKept(t *testing.T, ns *namespace, flags []string, end func(*harness.Node, *harness.Sidecar)) {
 	n := ns.newNode(t, ipv4Range)
-	s := n.Start(t)
+	s := n.Start(t, flags...)
 	held := allocateAll(t, s)
 	before := ns.mustReservations(t)
-	end(s, t)
-
-	s = n.Start(t)
-	wantSame(t, s, held)
-	ns.wantUnchanged(t, before)
-}
-
-func testLostJournal(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
-	n := ns.newNode(t, ipv4Range)
-	s := n.Start(t)
-	held := allocateAll(t, s)
-	before := ns.mustReservations(t)
-	s.Kill(t)
-	n.WipeJournal(t)
-
-	s = n.Start(t)
+	if end(n, s); flags == nil {
+		s = n.Start(t)
+	}
 	// In another order, so that a plugin without the reservations would give other addresses.
 	for _, owner := range slices.Backward(owners()) {
-		if got := s.AllocateFor(t, owner); !slices.Equal(got, held[owner]) {
-			t.Errorf("%s got %q; want %q", owner, got, held[owner])
-		}
+		wantSame(t, s, map[string][]string{owner: held[owner]})
 	}
 	s.WaitConsistent(t)
 	ns.wantUnchanged(t, before)
@@ -138,8 +138,7 @@ func wantDanger(t *testing.T, s *harness.Sidecar, text string) {
 
 // testReleaseRefused shows a danger of the profile: the sidecar cannot see that a DEL released
 // nothing.
-func testReleaseRefused(t *testing.T, tb *testbed, refuse refusal) {
-	ns := tb.newNamespace(t)
+func testReleaseRefused(t *testing.T, ns *namespace, refuse refusal) {
 	n := ns.newNode(t, ipv4Range)
 	s := n.Start(t)
 	router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
@@ -165,8 +164,7 @@ func testReleaseRefused(t *testing.T, tb *testbed, refuse refusal) {
 
 // testReleaseInterrupted shows a danger of the profile: the DEL that follows one that ended between
 // two ranges reports success at the first range, in which the ID has nothing any more.
-func testReleaseInterrupted(t *testing.T, tb *testbed) {
-	ns := tb.newNamespace(t)
+func testReleaseInterrupted(t *testing.T, ns *namespace) {
 	s := ns.newNode(t, ipv4Range, ipv6Range).Start(t, "--plugin-timeout=5s")
 	router := s.AllocateFor(t, "router")
 	id := s.Attachment(t, "router").ContainerID
@@ -185,12 +183,251 @@ func testReleaseInterrupted(t *testing.T, tb *testbed) {
 	s.WaitConsistent(t)
 }
 
-// testPluginTimeout wants a time limit refused that whereabouts' DEL would not reach.
-func testPluginTimeout(t *testing.T, tb *testbed) {
+// testTry runs "profile try" while a sidecar runs: it proposes the profile as it is, and nothing else
+// than the sidecar's reservation is left.
+func testTry(t *testing.T, ns *namespace) {
+	n := ns.newNode(t, ipv4Range)
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	before := ns.mustReservations(t)
+	out := n.Command(t, "profile", "try", "whereabouts", "--output=json", "--cni-conf-dir="+n.ConfDir, "--cni-bin-dir="+n.BinDir)
+	var report struct {
+		Differences []struct {
+			Field, Reason string
+			Proposal      any
+		}
+		Proposal  map[string]any
+		Leftovers []any
+	}
+	if err := json.Unmarshal([]byte(out.Stdout), &report); err != nil {
+		t.Fatalf("exit code %d, %q, %q: %v", out.ExitCode, out.Stdout, out.Stderr, err)
+	}
+	var differences []string
+	for _, d := range report.Differences {
+		differences = append(differences, fmt.Sprintf("%s: %v, %s", d.Field, d.Proposal, d.Reason))
+	}
+	if len(differences)+len(report.Leftovers) > 0 || out.ExitCode != 0 || report.Proposal["type"] != "whereabouts" {
+		t.Errorf("exit code %d, differences %q, leftovers %v, proposal %v; want 0, none, none and the profile; %s",
+			out.ExitCode, differences, report.Leftovers, report.Proposal, out.Stderr)
+	}
+	ns.wantUnchanged(t, before)
+}
+
+// retryLimit is when a test gives up waiting for background work, which waits up to 60 s for late
+// effects of an ADD or DEL, and longer after each failure.
+const retryLimit = 10 * time.Minute
+
+// downCase prepares a case, and returns what it does while the API server is down and afterwards.
+type downCase func(*testing.T, *testbed) (down, after func(*testing.T))
+
+// testServerDown runs its cases while the API server is down once.
+func testServerDown(t *testing.T, tb *testbed) {
+	downs, afters := map[string]func(*testing.T){}, map[string]func(*testing.T){}
+	for name, prepare := range map[string]downCase{
+		"allocate":           allocateDown,
+		"allocates running":  allocatesRunning,
+		"release":            releaseDown,
+		"restart":            restartDown,
+		"DEL of the plugin":  delDown,
+		"release, then kill": releaseAndKillDown,
+	} {
+		downs[name], afters[name] = prepare(t, tb)
+	}
+	concurrently := func(t *testing.T, cases map[string]func(*testing.T)) {
+		for name, test := range cases {
+			t.Run(name, func(t *testing.T) { t.Parallel(); test(t) })
+		}
+	}
+	tb.APIServer.End(syscall.SIGKILL)
+	t.Run("down", func(t *testing.T) { concurrently(t, downs) })
+	tb.APIServer.MustStart(t)
+	tb.WaitReady(t)
+	t.Run("up again", func(t *testing.T) { concurrently(t, afters) })
+}
+
+// startedNode returns a node whose owner router has an address.
+func startedNode(t *testing.T, tb *testbed, flags ...string) (ns *namespace, n *harness.Node, s *harness.Sidecar, router []string) {
+	t.Helper()
+	ns = tb.newNamespace(t)
+	n = ns.newNode(t, ipv4Range)
+	s = n.Start(t, flags...)
+	return ns, n, s, s.AllocateFor(t, "router")
+}
+
+// An allocate fails; the owner gets an address later. After the DEL with an unknown outcome it has
+// a container ID of a later generation, which a lost journal does not leak either.
+func allocateDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	_, n, s, router := startedNode(t, tb, "--plugin-timeout=10s")
+	parent := t
+	down = func(t *testing.T) {
+		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "did not end within 10s")
+		wantSame(t, s, map[string][]string{"router": router}) // held addresses need no plugin
+	}
+	after = func(t *testing.T) {
+		health := waitAllocated(t, s, "health")
+		if slices.Equal(health, router) {
+			t.Errorf("router and health both have %q", router)
+		}
+		s.WaitConsistent(t)
+		held := map[string][]string{"router": router, "health": health}
+		wantSame(t, s, held)
+		if a := s.Attachment(t, "health"); a == nil || !strings.Contains(a.ContainerID, "-g") {
+			t.Errorf("health has the attachment %+v; want a container ID of a generation above 0", a)
+		}
+		s.Kill(t)
+		n.WipeJournal(t)
+		s = n.Start(parent)
+		wantSame(t, s, held)
+		s.WaitConsistent(t)
+	}
+	return down, after
+}
+
+func waitAllocated(t *testing.T, s *harness.Sidecar, owner string) (ips []string) {
+	t.Helper()
+	cluster.MustEventually(t, owner+" to get an address", retryLimit, func() error {
+		response := s.TryAllocate(t, harness.Request{Owner: owner})
+		if response.Status != http.StatusCreated {
+			return errors.New(response.String())
+		}
+		ips = response.Allocation(t).Addresses()
+		return nil
+	})
+	return ips
+}
+
+// Some ADDs are running when the API server ends. No address is leaked or allocated twice.
+func allocatesRunning(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	_, _, s, _ := startedNode(t, tb, "--plugin-timeout=10s")
+	const clients = 4
+	var wg sync.WaitGroup
+	requested := make([]int, clients) // each client counts its owners
+	ownerOf := func(client, i int) string { return fmt.Sprintf("owner-%d-%d", client, i) }
+	started := make(chan struct{}, clients)
+	for client := range clients {
+		wg.Go(func() {
+			for status := http.StatusCreated; status == http.StatusCreated; {
+				response, err := s.Try(http.MethodPost, "/v1/ipam?owner="+ownerOf(client, requested[client]))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				status = response.Status
+				if requested[client]++; requested[client] == 1 {
+					started <- struct{}{}
+				}
+			}
+		})
+	}
+	t.Cleanup(wg.Wait)
+	for range clients {
+		<-started
+	}
+	down = func(*testing.T) { wg.Wait() }
+	after = func(t *testing.T) {
+		holder := map[string]string{}
+		for client := range clients {
+			for i := range requested[client] {
+				owner := ownerOf(client, i)
+				for _, ip := range waitAllocated(t, s, owner) {
+					if other, taken := holder[ip]; taken {
+						t.Errorf("%s and %s both have %s", other, owner, ip)
+					}
+					holder[ip] = owner
+				}
+			}
+		}
+		s.WaitConsistent(t)
+	}
+	return down, after
+}
+
+// A DEL with the default time limit is terminated before it would report success, so it is retried.
+func releaseDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	ns, _, s, router := startedNode(t, tb)
+	before := ns.mustReservations(t)
+	health := s.AllocateFor(t, "health")
+	down = func(t *testing.T) {
+		s.TryRelease(t, health[0]).WantError(t, http.StatusInternalServerError, "did not end within 30s", "retried")
+		wantReleasing(t, s, "health")
+	}
+	after = func(t *testing.T) { ns.wantHealthReleased(t, s, before, router) }
+	return down, after
+}
+
+// wantHealthReleased waits for the release of health, after which the pool is as before, and the router
+// has its address.
+func (ns *namespace) wantHealthReleased(t *testing.T, s *harness.Sidecar, before []oracle.Lease, router []string) {
+	t.Helper()
+	waitReleased(t, s, "health")
+	ns.wantUnchanged(t, before)
+	wantSame(t, s, map[string][]string{"router": router})
+}
+
+// The DEL of a killed sidecar is retried by the next one.
+func releaseAndKillDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	ns, n, s, router := startedNode(t, tb)
+	before := ns.mustReservations(t)
+	health := s.AllocateFor(t, "health")
+	parent := t
+	down = func(t *testing.T) {
+		go func(s *harness.Sidecar) { _, _ = s.Try(http.MethodDelete, "/v1/ipam/"+health[0]) }(s) // it ends with the sidecar
+		harness.Eventually(t, "the release to begin", func() error { return releasing(t, s, "health") })
+		s.Kill(t)
+		s = n.Start(parent)
+		wantReleasing(t, s, "health")
+	}
+	after = func(t *testing.T) { ns.wantHealthReleased(t, s, before, router) }
+	return down, after
+}
+
+func restartDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
+	ns, n, s, router := startedNode(t, tb)
+	before := ns.mustReservations(t)
+	parent := t
+	down = func(t *testing.T) {
+		s.Kill(t)
+		s = n.Start(parent)
+		wantSame(t, s, map[string][]string{"router": router})
+	}
+	after = func(t *testing.T) {
+		wantSame(t, s, map[string][]string{"router": router})
+		ns.wantUnchanged(t, before)
+	}
+	return down, after
+}
+
+// The plugin gives up after 60 s and reports a success.
+func delDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 	ns := tb.newNamespace(t)
-	s := ns.newNode(t, ipv4Range).Launch(t, "--plugin-timeout=60s")
-	s.WaitServing(t)
-	s.WaitNotReady(t, "--plugin-timeout is 1m0s")
-	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "--plugin-timeout is 1m0s")
-	ns.wantReserved(t)
+	ns.mustRun(t, add("a1", podA), firstIP)
+	down = func(t *testing.T) { ns.mustRun(t, del("a1", podA)) }
+	after = func(t *testing.T) { ns.wantReserved(t, "10.15.0.1 a1 eth0") }
+	return down, after
+}
+
+// releasing returns nil if the owner's attachment is releasing.
+func releasing(t *testing.T, s *harness.Sidecar, owner string) error {
+	t.Helper()
+	if a := s.Attachment(t, owner); a == nil || a.State != "releasing" {
+		return fmt.Errorf("the attachment of %s is %+v; want it releasing", owner, a)
+	}
+	return nil
+}
+
+func wantReleasing(t *testing.T, s *harness.Sidecar, owner string) {
+	t.Helper()
+	if err := releasing(t, s, owner); err != nil {
+		t.Error(err)
+	}
+}
+
+func waitReleased(t *testing.T, s *harness.Sidecar, owner string) {
+	t.Helper()
+	cluster.MustEventually(t, owner+" to be released", retryLimit, func() error {
+		if a := s.Attachment(t, owner); a != nil {
+			return fmt.Errorf("it has the attachment %+v", *a)
+		}
+		return nil
+	})
 }
