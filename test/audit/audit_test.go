@@ -3,17 +3,26 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
@@ -22,7 +31,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// result is the end of a command.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -42,9 +50,6 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
-	}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		t.Logf("%v: %d MiB at most, %s of CPU", args, usage.Maxrss/1024, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	}
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
@@ -91,8 +96,8 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%+v; want exit code 0", r)
 		}
 	})
-	t.Run("rights", func(t *testing.T) { tb.testRights(t) })
-	t.Run("expired pages", func(t *testing.T) { tb.testExpired(t) })
+	t.Run("rights", tb.testRights)
+	t.Run("expired pages", tb.testExpired)
 	t.Run("findings", func(t *testing.T) { tb.testFindings(t, account) })
 	t.Run("no API server", func(t *testing.T) {
 		tb.APIServer.End(syscall.SIGKILL)
@@ -151,11 +156,14 @@ func (tb *testbed) testExpired(t *testing.T) {
 // testFindings makes one fault of each kind, on nodes of different pages.
 func (tb *testbed) testFindings(t *testing.T, account string) {
 	last := tb.count - 1
-	tb.patchPool(t, 3, map[string]any{"::ffff:" + address(last, 0): entry(200)})
-	tb.patchUsed(t, last, map[string]any{"172.31.0.1": map[string]any{"owner": "default/lost"}})
-	tb.deleteObject(t, "nodes", "", nodeName(700))
-	tb.deleteObject(t, "pods", "kube-system", "bridge-"+nodeName(5))
-	tb.setPodReady(t, 6, "False")
+	nodes, pods := tb.CiliumNodes(), tb.Pods("kube-system")
+	harness.Must(t, errors.Join(
+		cluster.Patch(t.Context(), nodes, nodeName(3), poolOf(map[string]any{"::ffff:" + address(last, 0): entry(200)})),
+		cluster.Patch(t.Context(), nodes, nodeName(last), usedBy(map[string]any{"172.31.0.1": map[string]any{"owner": "default/lost"}}), "status"),
+		tb.Nodes().Delete(t.Context(), nodeName(700), metav1.DeleteOptions{}),
+		pods.Delete(t.Context(), "bridge-"+nodeName(5), metav1.DeleteOptions{}),
+		cluster.Patch(t.Context(), pods, "bridge-"+nodeName(6), ready("False"), "status"),
+	))
 
 	r := run(t, account, "audit", "-o", "json")
 	var report struct {
@@ -188,4 +196,172 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	if r := run(t, account, "holder", address(last, 0), address(1, 0)); r.code != 3 || !strings.Contains(r.stdout, nodeName(3)) {
 		t.Errorf("holder of it: %+v; want exit code 3 and both nodes", r)
 	}
+}
+
+// poolSize and usedSize are the numbers of addresses of each node.
+const poolSize, usedSize = 110, 50
+
+// resources are the resources of the deployed ClusterRole. accounts are the service accounts: the
+// first has all rights, and each other one lacks the right to the resource at its place.
+var (
+	resources = []string{"ciliumnodes", "nodes", "pods"}
+	accounts  = []string{"kube-system:audit", "kube-system:without-ciliumnodes", "kube-system:without-nodes", "kube-system:without-pods"}
+)
+
+// testbed is a cluster with count nodes.
+type testbed struct {
+	*cluster.Cluster
+	count int
+	// dir has the certificate of the API server.
+	dir string
+}
+
+// newTestbed starts the cluster with the CRD and the RBAC rules. It skips the test outside the
+// namespaces of run.sh.
+func newTestbed(t *testing.T) *testbed {
+	cluster.SkipUnless(t, "audit-test")
+	count, err := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_NODES"), "1200"))
+	harness.Must(t, err)
+	built := cluster.MustEnv(t, "AUDIT_TEST_DIR", "audit-test")
+	dir := cluster.EmptyDir(t, built, "run")
+	tb := &testbed{count: count, dir: dir, Cluster: cluster.Start(t, cluster.Config{
+		Dir: dir, APIServer: cluster.MustEnv(t, "AUDIT_TEST_APISERVER", "audit-test"), Host: cluster.Host, ServiceAccounts: accounts,
+	})}
+	tb.CreateKinds(t, filepath.Join(built, "crds"))
+	role := readRole(t)
+	tb.grant(t, role, accounts[0])
+	for i, missing := range resources {
+		tb.grant(t, without(t, role, missing), accounts[i+1])
+	}
+	return tb
+}
+
+func readRole(t *testing.T) *unstructured.Unstructured {
+	file := cluster.MustEnv(t, "AUDIT_TEST_MANIFEST", "audit-test")
+	text, err := os.ReadFile(file)
+	harness.Must(t, err)
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		role := &unstructured.Unstructured{}
+		harness.Must(t, yaml.Unmarshal([]byte(document), &role.Object))
+		if role.GetKind() == "ClusterRole" {
+			return role
+		}
+	}
+	t.Fatalf("%s has no ClusterRole", file)
+	return nil
+}
+
+// without returns a role without the rules of a resource, which it must have.
+func without(t *testing.T, role *unstructured.Unstructured, resource string) *unstructured.Unstructured {
+	t.Helper()
+	out := role.DeepCopy()
+	rules, _, err := unstructured.NestedSlice(out.Object, "rules")
+	harness.Must(t, err)
+	found := false
+	for _, rule := range rules {
+		rule := rule.(map[string]any)
+		all := rule["resources"].([]any)
+		rule["resources"] = slices.DeleteFunc(all, func(r any) bool { return r == resource })
+		found = found || len(rule["resources"].([]any)) < len(all)
+	}
+	if !found {
+		t.Fatalf("no rule is about %s", resource)
+	}
+	// A rule without a resource is not valid.
+	rules = slices.DeleteFunc(rules, func(rule any) bool { return len(rule.(map[string]any)["resources"].([]any)) == 0 })
+	harness.Must(t, unstructured.SetNestedSlice(out.Object, rules, "rules"))
+	return out
+}
+
+func (tb *testbed) grant(t *testing.T, role *unstructured.Unstructured, account string) {
+	t.Helper()
+	_, name, _ := strings.Cut(account, ":")
+	role = role.DeepCopy()
+	role.SetName(name)
+	harness.Must(t, tb.Create(t.Context(), role))
+	tb.Bind(t, name, account)
+}
+
+func nodeName(i int) string { return fmt.Sprintf("worker-%05d", i) }
+
+func address(i, n int) string { return fmt.Sprintf("10.%d.%d.%d", i/256, i%256, n+1) }
+
+func entry(slot int) map[string]any {
+	return map[string]any{"resource": fmt.Sprintf("delegated-ipam/ciliumnode-%d", slot)}
+}
+
+func (tb *testbed) createNodes(t *testing.T) {
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(8)
+	for i := range tb.count {
+		group.Go(func() error {
+			name := nodeName(i)
+			node := cluster.Object("v1", "Node", name)
+			node.Object["spec"] = map[string]any{"podCIDRs": []any{address(i, -1) + "/24"}, "podCIDR": address(i, -1) + "/24"}
+			pool, used := map[string]any{}, map[string]any{}
+			for n := range poolSize {
+				pool[address(i, n)] = entry(n)
+				if n < usedSize {
+					used[address(i, n)] = map[string]any{"owner": fmt.Sprintf("default/pod-%d", n), "resource": entry(n)["resource"]}
+				}
+			}
+			ciliumNode := cluster.Object("cilium.io/v2", "CiliumNode", name)
+			ciliumNode.Object["spec"] = map[string]any{"ipam": map[string]any{"pool": pool}}
+			pod := cluster.Object("v1", "Pod", "bridge-"+name)
+			pod.SetNamespace("kube-system")
+			pod.SetLabels(map[string]string{"app.kubernetes.io/name": "delegated-ipam-bridge"})
+			pod.Object["spec"] = map[string]any{
+				"nodeName": name, "terminationGracePeriodSeconds": int64(0),
+				"containers": []any{map[string]any{"name": "bridge", "image": "delegated-ipam-bridge:local"}},
+			}
+			for _, object := range []*unstructured.Unstructured{node, ciliumNode, pod} {
+				if err := tb.Create(ctx, object); err != nil {
+					return fmt.Errorf("create %s %s: %w", object.GetKind(), name, err)
+				}
+			}
+			if err := cluster.Patch(ctx, tb.CiliumNodes(), name, usedBy(used), "status"); err != nil {
+				return err
+			}
+			return cluster.Patch(ctx, tb.Pods("kube-system"), "bridge-"+name, ready("True"), "status")
+		})
+	}
+	harness.Must(t, group.Wait())
+}
+
+func poolOf(entries map[string]any) any {
+	return map[string]any{"spec": map[string]any{"ipam": map[string]any{"pool": entries}}}
+}
+
+func usedBy(entries map[string]any) any {
+	return map[string]any{"status": map[string]any{"ipam": map[string]any{"used": entries}}}
+}
+
+func ready(status string) any {
+	return map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": status}}}}
+}
+
+// expireLists makes the pages of every list so far unavailable: etcd drops its older revisions, and the
+// API server its cache, by a restart.
+func (tb *testbed) expireLists(t *testing.T) {
+	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName(0), `{"metadata":{"labels":{"a":"b"}}}`)) // an older revision than the present one exists
+	var status struct{ Header struct{ Revision string } }
+	etcd(t, "/v3/maintenance/status", `{}`, &status)
+	etcd(t, "/v3/kv/put", `{"key":"eA==","value":"eA=="}`, &status)
+	etcd(t, "/v3/kv/compaction", fmt.Sprintf(`{"revision":%q}`, status.Header.Revision), &struct{}{})
+	tb.APIServer.End(syscall.SIGTERM)
+	tb.APIServer.MustStart(t)
+	tb.WaitReady(t)
+}
+
+func etcd(t *testing.T, path, body string, into any) {
+	t.Helper()
+	response, err := http.Post("http://127.0.0.1:2379"+path, "application/json", strings.NewReader(body))
+	harness.Must(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	harness.Must(t, err)
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("etcd %s: %s: %s", path, response.Status, text)
+	}
+	harness.Must(t, json.Unmarshal(text, into))
 }
