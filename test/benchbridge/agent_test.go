@@ -56,7 +56,6 @@ type observation struct {
 
 // newAgent creates the CiliumNode of a name with a spec.ipam, and returns its agent.
 func newAgent(t *testing.T, resource dynamic.ResourceInterface, name string, updateRate time.Duration, ipam map[string]any) *agent {
-	t.Helper()
 	object := cluster.Object("cilium.io/v2", "CiliumNode", name)
 	object.Object["spec"] = map[string]any{"ipam": ipam}
 	_, err := resource.Create(t.Context(), object, metav1.CreateOptions{})
@@ -64,7 +63,6 @@ func newAgent(t *testing.T, resource dynamic.ResourceInterface, name string, upd
 	return &agent{node: name, resource: resource, updateRate: updateRate, refresh: make(chan struct{}, 1), allocated: map[string]any{}}
 }
 
-// run runs the agent until ctx ends.
 func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, ciliumNodes(), metav1.NamespaceNone, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) {
@@ -81,7 +79,7 @@ func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
 	}
 	go informer.RunWithContext(ctx)
 	for !a.startable() {
-		if err := sleep(ctx, poolPoll); err != nil {
+		if err := cluster.Sleep(ctx, poolPoll); err != nil {
 			return err
 		}
 	}
@@ -90,7 +88,7 @@ func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
 			if _, err := a.allocate(owner); err == nil {
 				break
 			}
-			if err := sleep(ctx, poolPoll); err != nil {
+			if err := cluster.Sleep(ctx, poolPoll); err != nil {
 				return err
 			}
 		}
@@ -98,7 +96,6 @@ func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
 	return a.update(ctx)
 }
 
-// startable reports whether the pool has enough addresses for the start (hasMinimumIPsInPool).
 func (a *agent) startable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +132,7 @@ func (a *agent) update(ctx context.Context) error {
 		if _, err := a.resource.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			a.trigger()
 		}
-		if err := sleep(ctx, time.Until(next)); err != nil {
+		if err := cluster.Sleep(ctx, time.Until(next)); err != nil {
 			return err
 		}
 	}
@@ -170,7 +167,7 @@ func (a *agent) observe(object *unstructured.Unstructured) {
 	text, _ := object.MarshalJSON()
 	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release), size: len(text)}
 	for ip, entry := range pool {
-		if owner := ownerOf(entry); owner != "" {
+		if fieldOf(entry, "owner") != "" {
 			now.suspended++
 		} else if a.allocatable(ip) {
 			now.free++
@@ -195,22 +192,20 @@ func (a *agent) allocatable(ip string) bool {
 	return !allocated && crdagent.Allocatable(state)
 }
 
-// allocate allocates any free address of the pool to an owner (allocateNext).
 func (a *agent) allocate(owner string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for ip, entry := range a.pool() {
-		if ownerOf(entry) != "" || !a.allocatable(ip) {
+		if fieldOf(entry, "owner") != "" || !a.allocatable(ip) {
 			continue
 		}
-		a.allocated[ip] = map[string]any{"owner": owner, "resource": resourceOf(entry)}
+		a.allocated[ip] = map[string]any{"owner": owner, "resource": fieldOf(entry, "resource")}
 		a.trigger()
 		return ip, nil
 	}
 	return "", errNoAddress
 }
 
-// free releases an address.
 func (a *agent) free(ip string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,23 +220,12 @@ func (a *agent) used() int {
 	return len(nestedMap(a.own, "status", "ipam", "used"))
 }
 
-// observations returns what the agent has seen since a time, with the last one before as the first
-// element.
-func (a *agent) observations(since time.Time) []observation {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := len(a.history) - 1; i >= 0; i-- {
-		if a.history[i].at.Before(since) {
-			return append([]observation(nil), a.history[i:]...)
-		}
-	}
-	return append([]observation(nil), a.history...)
-}
-
 // firstSeen returns when the agent first saw a CiliumNode that meets a condition after a time; zero
 // if it has not.
 func (a *agent) firstSeen(after time.Time, met func(observation) bool) time.Time {
-	for _, o := range a.observations(after) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range a.history {
 		if o.at.After(after) && met(o) {
 			return o.at
 		}
@@ -267,9 +251,6 @@ func nestedMap(object *unstructured.Unstructured, path ...string) map[string]any
 	m, _ := value.(map[string]any)
 	return m
 }
-
-func ownerOf(entry any) string    { return fieldOf(entry, "owner") }
-func resourceOf(entry any) string { return fieldOf(entry, "resource") }
 
 func fieldOf(entry any, name string) string {
 	fields, _ := entry.(map[string]any)

@@ -7,14 +7,16 @@ package benchbridge
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -30,8 +32,6 @@ const (
 	// The service accounts of the bridges, as in deploy/, and of the operator.
 	bridgeAccount   = "kube-system:delegated-ipam-bridge"
 	operatorAccount = "kube-system:cilium-operator"
-	// target is the make target that sets the environment.
-	target = "bench-bridge"
 )
 
 // bench is a cluster without nodes.
@@ -39,8 +39,7 @@ type bench struct {
 	*cluster.Cluster
 	dir string
 	// bridge is the path of delegated-ipam-bridge; operator is the path of the program with
-	// cilium-operator's
-	// allocation logic, empty for none.
+	// cilium-operator's allocation logic, empty for none.
 	bridge, operator string
 	// bridgeKubeconfig and operatorKubeconfig are the files of the service accounts.
 	bridgeKubeconfig, operatorKubeconfig string
@@ -60,11 +59,8 @@ func ciliumNodes() schema.GroupVersionResource {
 
 // newBench starts the cluster. It skips the test outside the namespaces of run.sh.
 func newBench(t *testing.T) *bench {
-	t.Helper()
-	if !cluster.Namespaced() {
-		t.Skip("the benchmark needs kube-apiserver, separate namespaces and many minutes; run 'make bench-bridge'")
-	}
-	env := func(name string) string { return cluster.MustEnv(t, name, target) }
+	cluster.SkipUnless(t, "bench-bridge")
+	env := func(name string) string { return cluster.MustEnv(t, name, "bench-bridge") }
 	b := &bench{dir: env("BENCH_BRIDGE_DIR"), bridge: env("BENCH_BRIDGE_BIN"), operator: os.Getenv("BENCH_BRIDGE_OPERATOR")}
 	var err error
 	b.nodes, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_NODES"), "20"))
@@ -91,23 +87,12 @@ func newBench(t *testing.T) *bench {
 	b.typed, err = kubernetes.NewForConfig(b.api)
 	harness.Must(t, err)
 	b.Apply(t, filepath.Join(env("BENCH_BRIDGE_ROOT"), "deploy/kubernetes/base/bridge/rbac.yaml"))
-	b.bindOperator(t)
+	b.Bind(t, "cluster-admin", operatorAccount) // its rights are not measured
 	b.kubelet = newKubelet(t, b.typed)
 	return b
 }
 
 func (b *bench) auditLog() string { return filepath.Join(b.dir, "audit.log") }
-
-// bindOperator grants the operator every right: its rights are not measured.
-func (b *bench) bindOperator(t *testing.T) {
-	t.Helper()
-	_, err := b.typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "cilium-operator"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: "system:serviceaccount:" + operatorAccount}},
-	}, metav1.CreateOptions{})
-	harness.Must(t, err)
-}
 
 // requests returns the requests about nodes since a time, and before another one unless that is zero.
 func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) []request {
@@ -147,4 +132,189 @@ func (b *bench) finish(t *testing.T) {
 	text := b.report.markdown()
 	fmt.Print("\n", text)
 	harness.Must(t, os.WriteFile(filepath.Join(b.dir, "table.md"), []byte(text), 0o644))
+}
+
+type benchCase struct {
+	name string
+	// waits is set if the case mostly waits: it runs simultaneously with the others that do.
+	waits bool
+	// of are the suppliers that it measures.
+	of      []supplier
+	measure func(*testing.T, *bench, supplier) []row
+}
+
+const (
+	// manyNodes is the number of nodes in the outage that shows how its cost grows.
+	manyNodes = 100
+	// recommendedWatermark is the value in docs/operate/bridge.md, Sizing; the default is 0.
+	recommendedWatermark = 8
+)
+
+func cases() []benchCase {
+	burstAt := func(updateRate time.Duration) func(*testing.T, *bench, supplier) []row {
+		return func(t *testing.T, b *bench, s supplier) []row { return burst(t, b, s, updateRate) }
+	}
+	outageOf := func(count int) func(*testing.T, *bench, supplier) []row {
+		return func(t *testing.T, b *bench, s supplier) []row { return outage(t, b, s, cmp.Or(count, b.nodes)) }
+	}
+	churnWith := func(watermark int) func(*testing.T, *bench, supplier) []row {
+		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
+	}
+	all, either := []supplier{ownRange, sharedRange, operator}, []supplier{ownRange, sharedRange}
+	// In a range of the node's own there is no excess, and an outage leaves nothing to publish.
+	shared, excesses := []supplier{sharedRange}, []supplier{sharedRange, operator}
+	return []benchCase{
+		{"burst 1s", false, all, burstAt(time.Second)},
+		{"burst 15s", true, all, burstAt(defaultUpdateRate)},
+		{"pods end", true, excesses, podsEnd},
+		{"fresh", false, either, freshNodes},
+		{"outage", false, shared, outageOf(0)},
+		{"outage of many", false, shared, outageOf(manyNodes)},
+		{"churn", false, all, churnWith(0)},
+		{"churn with the watermark", false, excesses, churnWith(recommendedWatermark)},
+	}
+}
+
+func (b *bench) measure(t *testing.T, s supplier) {
+	run := func(t *testing.T, waits bool) {
+		for i, c := range cases() {
+			if c.waits != waits || !slices.Contains(c.of, s) {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				if waits {
+					t.Parallel()
+				}
+				rows := c.measure(t, b, s)
+				for _, r := range rows {
+					t.Logf("%+v", r)
+				}
+				b.report.add(s, i, rows)
+			})
+		}
+	}
+	t.Run("one by one", func(t *testing.T) { run(t, false) })
+	t.Run("simultaneously", func(t *testing.T) { run(t, true) })
+}
+
+// supplier is what fills the pools.
+type supplier string
+
+const (
+	// ownRange: a bridge on each node, with a plugin whose range is the node's own.
+	ownRange supplier = "own range"
+	// sharedRange: a bridge on each node, with a plugin for the whole cluster.
+	sharedRange supplier = "shared range"
+	// operator: one process with cilium-operator's allocation logic, which takes the CiliumNodes whose
+	// names begin with its prefix.
+	operator supplier = "cilium-operator"
+)
+
+// prefixes are those of the names of the nodes.
+var prefixes = map[supplier]string{operator: "operator-", ownRange: "own-"}
+
+// options returns the options of a node that this supplier serves. The operator reads its settings from
+// the CiliumNode.
+func (s supplier) options(o nodeOptions) nodeOptions {
+	o.updateRate = cmp.Or(o.updateRate, time.Second)
+	if o.ownRange = s == ownRange; s != operator {
+		o.ipam = map[string]any{}
+		return o
+	}
+	ipam := map[string]any{"min-allocate": int64(freeAddresses), "pre-allocate": int64(freeAddresses)}
+	maps.Copy(ipam, o.ipam)
+	o.ipam, o.withoutBridge = ipam, true
+	return o
+}
+
+func (b *bench) startOperator(t *testing.T) {
+	cluster.NewProgram(t, b.dir, "operator", nil, b.operator,
+		"-kubeconfig", b.operatorKubeconfig, "-prefix", prefixes[operator], "-delay", pluginDelay.String(),
+		"-release-delay", releaseDelay.String(),
+	).MustStart(t)
+}
+
+// report has the results of one run.
+type report struct {
+	// Machine names the machine.
+	Machine string
+
+	mu sync.Mutex
+	// rows has the rows of each case, in the order of cases.
+	rows map[supplier]map[int][]row
+}
+
+// row is one measurement of a case. Target is empty without a target; Verdict says if it is missed.
+type row struct{ Case, What, Value, Target, Verdict string }
+
+func verdict(reached bool) string {
+	if reached {
+		return ""
+	}
+	return ", **missed**"
+}
+
+// add adds the rows of the nth case.
+func (r *report) add(s supplier, n int, rows []row) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rows == nil {
+		r.rows = map[supplier]map[int][]row{ownRange: {}, sharedRange: {}, operator: {}}
+	}
+	r.rows[s][n] = rows
+}
+
+// markdown returns the report as a table: a row with the name of each case, then its measurements. Those
+// of the suppliers stand next to each other; the target is that of the bridge, of its own range where that
+// was measured.
+func (r *report) markdown() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
+	b.WriteString("| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n")
+	for n := range cases() {
+		own, shared, theirs := r.rows[ownRange][n], r.rows[sharedRange][n], r.rows[operator][n]
+		for i, of := range shared {
+			if i < len(own) {
+				of.Target, of.Verdict = own[i].Target, own[i].Verdict
+			}
+			if i == 0 {
+				fmt.Fprintf(&b, "| **%s** |\n", of.Case)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", of.What, value(own, i), value(shared, i), value(theirs, i), of.Target+of.Verdict)
+		}
+	}
+	return b.String()
+}
+
+// value returns the value of a row, empty if there is none.
+func value(rows []row, i int) string {
+	if i >= len(rows) {
+		return ""
+	}
+	return rows[i].Value
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
+
+func spread(all []time.Duration) string {
+	return fmt.Sprintf("p50 %s, max %s", seconds(median(all)), seconds(maximum(all)))
+}
+
+// median returns the middle one, the smaller one of two; 0 without values.
+func median(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
+}
+
+// maximum returns the largest one, 0 without values.
+func maximum(all []time.Duration) time.Duration {
+	var most time.Duration
+	for _, d := range all {
+		most = max(most, d)
+	}
+	return most
 }

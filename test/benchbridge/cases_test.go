@@ -1,77 +1,275 @@
 package benchbridge
 
 import (
-	"cmp"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// benchCase is a case of the table.
-type benchCase struct {
-	name string
-	// waits is set if the case mostly waits: it runs simultaneously with the others that do.
-	waits bool
-	// of are the suppliers that it measures.
-	of      []supplier
-	measure func(*testing.T, *bench, supplier) []row
-}
+// burst binds 100 pods to one node.
+func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
+	const count, limit = 100, 150 * time.Second
+	nodes := b.newIdle(t, s, "burst-"+updateRate.String(), 1, nodeOptions{updateRate: updateRate, releaseDelay: defaultReleaseDelay})
+	n := nodes[0]
 
-const (
-	// manyNodes is the number of nodes in the outage that shows how its cost grows.
-	manyNodes = 100
-	// recommendedWatermark is the value in docs/operate/bridge.md, Sizing; the default is 0.
-	recommendedWatermark = 8
-)
+	before := n.agent.last()
+	begin := time.Now()
+	pods := b.kubelet.create(t, n, "burst", count)
+	all := waitUntil(t, limit, func() bool { return len(starts(pods)) == count })
+	started := starts(pods)
+	// The last status update of the agent, and the reaction of the supplier to it.
+	waitUntil(t, 2*updateRate+5*time.Second, func() bool { return n.agent.used() == count+agentAddresses })
+	end := time.Now()
 
-func cases() []benchCase {
-	burstAt := func(updateRate time.Duration) func(*testing.T, *bench, supplier) []row {
-		return func(t *testing.T, b *bench, s supplier) []row { return burst(t, b, s, updateRate) }
+	last := fmt.Sprintf("%d of %d after %s", len(started), count, limit)
+	if all {
+		last = fmt.Sprintf("%s (p50 %s)", seconds(maximum(started)), seconds(median(started)))
 	}
-	outageOf := func(count int) func(*testing.T, *bench, supplier) []row {
-		return func(t *testing.T, b *bench, s supplier) []row { return outage(t, b, s, cmp.Or(count, b.nodes)) }
+	goal := 5 * time.Second
+	if updateRate > time.Second {
+		goal = 8 * time.Second
 	}
-	churnWith := func(watermark int) func(*testing.T, *bench, supplier) []row {
-		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
-	}
-	all, either := []supplier{ownRange, sharedRange, operator}, []supplier{ownRange, sharedRange}
-	// In a range of the node's own there is no excess, and an outage leaves nothing to publish.
-	shared, excesses := []supplier{sharedRange}, []supplier{sharedRange, operator}
-	return []benchCase{
-		{"burst 1s", false, all, burstAt(time.Second)},
-		{"burst 15s", true, all, burstAt(defaultUpdateRate)},
-		{"excess", true, excesses, excess},
-		{"pods end", true, excesses, podsEnd},
-		{"slow plugin", true, either, slowPlugin},
-		{"pod again", true, either, podAgain},
-		{"fresh", false, either, freshNodes},
-		{"outage", false, shared, outageOf(0)},
-		{"outage of many", false, shared, outageOf(manyNodes)},
-		{"exhausted", true, shared, exhausted},
-		{"churn", false, all, churnWith(0)},
-		{"churn with the watermark", false, excesses, churnWith(recommendedWatermark)},
-	}
-}
-
-// measure runs the cases with a supplier.
-func (b *bench) measure(t *testing.T, s supplier) {
-	run := func(t *testing.T, waits bool) {
-		for i, c := range cases() {
-			if c.waits != waits || !slices.Contains(c.of, s) {
-				continue
-			}
-			t.Run(c.name, func(t *testing.T) {
-				if waits {
-					t.Parallel()
-				}
-				rows := c.measure(t, b, s)
-				for _, r := range rows {
-					t.Logf("%+v", r)
-				}
-				b.report.add(s, i, rows)
-			})
+	failed, late, bound := 0, 0, begin
+	for _, p := range pods {
+		f, l := p.failures()
+		failed, late = failed+f, late+l
+		if at := p.boundAt(); at.After(bound) {
+			bound = at
 		}
 	}
-	t.Run("one by one", func(t *testing.T) { run(t, false) })
-	t.Run("simultaneously", func(t *testing.T) { run(t, true) })
+	published := "not within " + limit.String()
+	var publishedAfter time.Duration
+	enough := func(o observation) bool { return o.pool >= count+agentAddresses }
+	at := n.agent.firstSeen(begin, enough)
+	if enough(before) {
+		at = begin
+	}
+	if !at.IsZero() {
+		publishedAfter = max(at.Sub(bound), time.Millisecond)
+		published = seconds(publishedAfter)
+	}
+	c := countRequests(b.requests(t, begin, end, n))
+	name := fmt.Sprintf("%d pods bound to one node, agent's update rate %s", count, updateRate)
+	return []row{
+		{name, "the last pod has its address, since it was bound", last, "<= " + goal.String(), verdict(all && maximum(started) <= goal)},
+		{name, "all addresses are published, since then", published, "<= " + goal.String(), verdict(publishedAfter > 0 && publishedAfter <= goal)},
+		{name, "failed ADDs; later than a second", fmt.Sprintf("%d; %d", failed, late), "none later", verdict(late == 0)},
+		{name, "writes, GETs", fmt.Sprintf("%d, %d", c.writes, c.gets), "own range 0 writes", verdict(s != ownRange || c.writes == 0)},
+		{name, "size of the CiliumNode: before, with all pods", fmt.Sprintf("%d, %d bytes", before.size, n.agent.last().size), "", ""},
+	}
+}
+
+// podsEnd lets 100 pods of a node end within a second.
+func podsEnd(t *testing.T, b *bench, s supplier) []row {
+	const count, length = 100, time.Second
+	nodes := b.newIdle(t, s, "end", 1, nodeOptions{releaseDelay: releaseDelay})
+	n := nodes[0]
+	pods := b.kubelet.create(t, n, "end", count)
+	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
+		return n.agent.used() == agentAddresses+count && o.free >= freeAddresses && o.handshakes == 0
+	})
+	return releaseOf(t, b, n, fmt.Sprintf("%d pods end within %s", count, length), func() {
+		for part := range slices.Chunk(pods, count/10) {
+			b.kubelet.remove(t, part...)
+			harness.Must(t, cluster.Sleep(t.Context(), length/10))
+		}
+	})
+}
+
+// releaseOf measures the release of an excess, which begins with a function, down to an idle node.
+func releaseOf(t *testing.T, b *bench, n *node, name string, begins func()) []row {
+	t.Helper()
+	const limit = 6 * releaseDelay
+	held, begin := n.agent.last().pool, time.Now()
+	begins()
+	done := waitUntil(t, limit, func() bool {
+		o := n.agent.last()
+		return o.pool <= agentAddresses+freeAddresses && o.handshakes == 0
+	})
+	end := time.Now()
+	released := held - n.agent.last().pool
+	c := countRequests(b.requests(t, begin, end, n))
+	took := fmt.Sprintf("%.1f", float64(end.Sub(begin))/float64(releaseDelay))
+	if !done {
+		took = fmt.Sprintf("%d addresses after %s", released, took)
+	}
+	writes, few := "none released", false
+	if released > 0 {
+		perAddress := float64(c.writes) / float64(released)
+		writes, few = fmt.Sprintf("%.2f", perAddress), perAddress <= 0.5
+	}
+	return []row{
+		{name, "release delays until all are released", took, "<= 2", verdict(done && end.Sub(begin) <= 2*releaseDelay)},
+		{name, "writes per address", writes, "<= 0.5", verdict(few)},
+	}
+}
+
+// outage kills the API server, and lets pods start on every node meanwhile.
+func outage(t *testing.T, b *bench, s supplier, count int) []row {
+	const length, starting = 20 * time.Second, 5 * time.Second // of the API server
+	const limit = 2 * time.Minute
+	nodes := b.newIdle(t, s, fmt.Sprint("outage-", count), count, nodeOptions{releaseDelay: defaultReleaseDelay})
+	harness.Must(t, cluster.Sleep(t.Context(), 10*time.Second))
+
+	had := map[string]int{}
+	for _, n := range nodes {
+		had[n.name] = n.agent.last().pool
+	}
+	down := time.Now()
+	b.APIServer.End(syscall.SIGKILL)
+	for _, n := range nodes {
+		for i := range freeAddresses {
+			_, err := n.agent.allocate(fmt.Sprintf("default/offline-%d", i))
+			harness.Must(t, err)
+		}
+	}
+	harness.Must(t, cluster.Sleep(t.Context(), length-starting))
+	b.APIServer.MustStart(t)
+	b.WaitReady(t)
+	up := time.Now()
+	waitUntil(t, limit, func() bool {
+		for _, n := range nodes {
+			if n.agent.last().pool < had[n.name]+freeAddresses {
+				return false
+			}
+		}
+		return true
+	})
+	end := time.Now()
+	published := map[string]time.Duration{}
+	for _, r := range b.requests(t, down, end, nodes...) {
+		if _, seen := published[r.Ref.Name]; !seen && r.publishes() {
+			published[r.Ref.Name] = max(0, r.Answered.Sub(up))
+		}
+	}
+	var after []time.Duration
+	for _, n := range nodes {
+		d, there := published[n.name]
+		if !there {
+			d = limit
+		}
+		after = append(after, d)
+	}
+	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), count)
+	// An API server that starts accepts the requests of its last seconds together, and refuses most of them.
+	early := len(b.requests(t, down, up, nodes...))
+	most := busiest(b.requests(t, up, end, nodes...))
+	return []row{
+		{name, "first publication after its return", spread(after), "max <= 15s", verdict(maximum(after) <= 15*time.Second)},
+		{name, "requests while it starts", fmt.Sprint(early), "", ""},
+		{name, "requests in the busiest second after its return", fmt.Sprint(most), "<= 20/s", verdict(most <= 20)},
+	}
+}
+
+// freshNodes starts many nodes simultaneously.
+func freshNodes(t *testing.T, b *bench, s supplier) []row {
+	const watched = 45 * time.Second
+	begin := time.Now()
+	nodes := b.newIdle(t, s, "fresh", b.nodes, nodeOptions{updateRate: defaultUpdateRate, releaseDelay: defaultReleaseDelay})
+	harness.Must(t, cluster.Sleep(t.Context(), time.Until(begin.Add(watched))))
+	end := time.Now()
+	suspending := 0
+	var first []time.Duration
+	for _, n := range nodes {
+		if at := n.agent.firstSeen(begin, func(o observation) bool { return o.suspended > 0 }); !at.IsZero() {
+			suspending++
+		}
+		first = append(first, n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses }).Sub(begin))
+	}
+	c := countRequests(b.requests(t, begin, end, nodes...))
+	name := fmt.Sprintf("%d fresh nodes", b.nodes)
+	per := func(n int) float64 { return float64(n) / float64(len(nodes)) }
+	return []row{
+		{name, fmt.Sprintf("nodes that suspend a slot within %s", watched), fmt.Sprint(suspending), "0", verdict(suspending == 0)},
+		{name, "first publication", spread(first), "", ""},
+		{name, "writes, GETs, all requests per node", fmt.Sprintf("%.1f, %.1f, %.1f", per(c.writes), per(c.gets), per(c.all)), "", ""},
+	}
+}
+
+// churn lets the number of pods of each node go up and down at random, with an agent of each node that
+// watches all CiliumNodes.
+func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
+	const length, fewest, mostPods = 90 * time.Second, 5, 15
+	nodes := b.newIdle(t, s, fmt.Sprint("churn-", watermark), b.nodes, nodeOptions{
+		releaseDelay: releaseDelay,
+		bridge:       []string{fmt.Sprintf("--max-above-watermark=%d", watermark)},
+		ipam:         map[string]any{"max-above-watermark": int64(watermark)},
+	})
+	var baseline errgroup.Group
+	pods := make([][]*pod, len(nodes))
+	for i, n := range nodes {
+		baseline.Go(func() error {
+			pods[i] = b.kubelet.create(t, n, "first", (fewest+mostPods)/2)
+			return nil
+		})
+	}
+	harness.Must(t, baseline.Wait())
+	awaitAll(t, "addresses for the pods", nodes, func(n *node, _ observation) bool {
+		return n.agent.used() == agentAddresses+(fewest+mostPods)/2
+	})
+	harness.Must(t, cluster.Sleep(t.Context(), 2*releaseDelay))
+	watchers := b.watchAll(t, len(nodes))
+
+	eventsBefore, bytesBefore := watchers.received()
+	begin, updatesBefore := time.Now(), b.statusUpdates(t)
+	var mu sync.Mutex
+	starts := 0
+	var all errgroup.Group
+	for i, n := range nodes {
+		random := rand.New(rand.NewPCG(uint64(i), 18)) // the same churn in each run
+		all.Go(func() error {
+			for second := 0; time.Since(begin) < length; second++ {
+				if err := cluster.Sleep(t.Context(), time.Second); err != nil {
+					return err
+				}
+				if random.IntN(5) > 0 {
+					continue
+				}
+				if len(pods[i]) > mostPods || len(pods[i]) > fewest && random.IntN(2) == 0 {
+					b.kubelet.remove(t, pods[i][0])
+					pods[i] = pods[i][1:]
+					continue
+				}
+				pods[i] = append(pods[i], b.kubelet.create(t, n, fmt.Sprint("churn-", second), 1)...)
+				mu.Lock()
+				starts++
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	harness.Must(t, all.Wait())
+	end := time.Now()
+	lasted := end.Sub(begin).Seconds()
+	requests := b.requests(t, begin, end, nodes...)
+	c := countRequests(requests)
+	updates := b.statusUpdates(t) - updatesBefore
+	for _, r := range requests {
+		if r.Verb == "update" && r.Ref.Subresource == "status" {
+			updates-- // the operator's
+		}
+	}
+	eventsAfter, bytesAfter := watchers.received()
+	events, bytes := float64(eventsAfter-eventsBefore), float64(bytesAfter-bytesBefore)
+	name := fmt.Sprintf("churn of %d nodes, %.1f pod starts/s, max-above-watermark %d", b.nodes, float64(starts)/lasted, watermark)
+	most, target := 0.3, "<= 0.3; own range 0"
+	if s == ownRange {
+		most = 0
+	}
+	per := func(n int) float64 { return float64(n) / float64(starts) }
+	return []row{
+		{name, "writes per pod start", fmt.Sprintf("%.2f", per(c.writes)), target, verdict(per(c.writes) <= most)},
+		{name, "writes of CiliumNodes, by all; events to all agents", fmt.Sprintf(
+			"%.1f/s; %.0f/s", (float64(c.writes)+updates)/lasted, events/lasted), "", ""},
+		{name, "size of an event", fmt.Sprintf("%.0f bytes", bytes/events), "", ""},
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,10 +43,10 @@ func TestAudit(t *testing.T) {
 			publishing = append(publishing, r.ID)
 		}
 	}
-	if want := []string{"1", "2", "3", "5"}; !reflect.DeepEqual(about, want) {
+	if want := []string{"1", "2", "3", "5"}; !slices.Equal(about, want) {
 		t.Errorf("requests %v are about node a; want %v", about, want)
 	}
-	if want := []string{"1"}; !reflect.DeepEqual(publishing, want) {
+	if want := []string{"1"}; !slices.Equal(publishing, want) {
 		t.Errorf("requests %v publish; want %v", publishing, want)
 	}
 	later, err := readAudit(file, all[3].Received)
@@ -86,23 +86,5 @@ func TestAgent(t *testing.T) {
 	}
 	if _, err := a.allocate("pod"); err == nil {
 		t.Error("allocated an address that is suspended, used or in release; want an error")
-	}
-}
-
-// TestReport checks that the figures of the suppliers stand next to each other.
-func TestReport(t *testing.T) {
-	r := &report{Machine: "machine"}
-	r.add(sharedRange, 2, []row{{"excess", "writes", "1", "<= 2", verdict(true)}})
-	r.add(sharedRange, 0, []row{{"burst", "failed", "5", "0", verdict(false)}})
-	r.add(ownRange, 0, []row{{"burst", "failed", "0", "0", verdict(true)}})
-	r.add(operator, 2, []row{{"excess", "writes", "7", "<= 2", verdict(false)}})
-	r.add(sharedRange, 3, []row{{"churn", "writes", "9", "<= 2", verdict(false)}, {"churn", "size", "5", "", ""}})
-	const want = "machine.\n\n" +
-		"| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n" +
-		"| **burst** |\n| failed | 0 | 5 |  | 0 |\n" +
-		"| **excess** |\n| writes |  | 1 | 7 | <= 2 |\n" +
-		"| **churn** |\n| writes |  | 9 |  | <= 2, **missed** |\n| size |  | 5 |  |  |\n"
-	if got := r.markdown(); got != want {
-		t.Errorf("the report is\n%s\nwant\n%s", got, want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -51,9 +52,7 @@ type pod struct {
 	ended  bool
 }
 
-// newKubelet watches the pods of all nodes until the test ends.
 func newKubelet(t *testing.T, client kubernetes.Interface) *kubelet {
-	t.Helper()
 	k := &kubelet{client: client, pods: map[string]*pod{}}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
@@ -72,7 +71,6 @@ func newKubelet(t *testing.T, client kubernetes.Interface) *kubelet {
 	return k
 }
 
-// create creates pods on a node, NAME-0 and so on.
 func (k *kubelet) create(t *testing.T, n *node, prefix string, count int) []*pod {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -105,7 +103,7 @@ func (k *kubelet) start(ctx context.Context, p *pod) {
 		if p.add() {
 			break
 		}
-		if sleep(ctx, wait.Jitter(podBackoff, podBackoffJitter)) != nil {
+		if cluster.Sleep(ctx, wait.Jitter(podBackoff, podBackoffJitter)) != nil {
 			return
 		}
 	}
@@ -117,7 +115,7 @@ func (k *kubelet) start(ctx context.Context, p *pod) {
 		if _, err := k.client.CoreV1().Pods("default").Patch(ctx, p.name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err == nil {
 			return
 		}
-		if sleep(ctx, time.Second) != nil || p.hasEnded() {
+		if cluster.Sleep(ctx, time.Second) != nil || p.hasEnded() {
 			return
 		}
 	}
@@ -189,7 +187,6 @@ func (p *pod) failures() (all, late int) {
 	return all, late
 }
 
-// starts returns how long after its binding each started pod got its address.
 func starts(pods []*pod) []time.Duration {
 	var all []time.Duration
 	for _, p := range pods {

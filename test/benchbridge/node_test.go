@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,9 +16,13 @@ import (
 )
 
 const (
-	// releaseDelay is --excess-ip-release-delay, except in cases that set another one. It is scaled: the
-	// default is 3 minutes.
-	releaseDelay = 10 * time.Second
+	// defaultReleaseDelay is the default of --excess-ip-release-delay; releaseDelay is scaled.
+	defaultReleaseDelay, releaseDelay = 3 * time.Minute, 10 * time.Second
+	// allocatablePods is how many pods a Node can have: the kubelet's default.
+	allocatablePods = 110
+	// agentAddresses are the addresses that the agent takes, freeAddresses is the default of
+	// --pre-allocate.
+	agentAddresses, freeAddresses = 3, 8
 	// pluginDelay is the time of a call of host-local (docs/reference/performance.md).
 	pluginDelay = 10 * time.Millisecond
 	// defaultUpdateRate is the agent's default of --ipam-cilium-node-update-rate.
@@ -28,8 +31,8 @@ const (
 
 // nodeOptions describe a node.
 type nodeOptions struct {
-	// updateRate is the agent's, pluginDelay the time of a plugin call, releaseDelay the bridge's.
-	updateRate, pluginDelay, releaseDelay time.Duration
+	// updateRate is the agent's, 1 s by default, releaseDelay the bridge's.
+	updateRate, releaseDelay time.Duration
 	// bridge are flags of the bridge.
 	bridge []string
 	// ipam is spec.ipam of the new CiliumNode.
@@ -50,13 +53,10 @@ type node struct {
 	program *cluster.Program
 }
 
-// newNode starts everything of a node but its bridge. The nth node of a case has its own range.
-func (b *bench) newNode(t *testing.T, prefix string, n int, o nodeOptions) *node {
+// newNode starts everything of a node of a supplier but its bridge. The nth node of a case has its own range.
+func (b *bench) newNode(t *testing.T, s supplier, prefix string, n int, o nodeOptions) *node {
 	t.Helper()
-	name := fmt.Sprintf("%s-%d", prefix, n)
-	if o.ipam == nil {
-		o.ipam = map[string]any{}
-	}
+	name, o := fmt.Sprintf("%s%s-%d", prefixes[s], prefix, n), s.options(o)
 	node := &node{name: name, options: o, socket: filepath.Join(b.dir, name+".sock")}
 	first := netip.AddrFrom4([4]byte{10, byte(n), 0, 10})
 	store := "remote"
@@ -64,18 +64,13 @@ func (b *bench) newNode(t *testing.T, prefix string, n int, o nodeOptions) *node
 		store = "node"
 		b.createNode(t, name)
 	}
-	node.plugin = servePlugin(t, name, node.socket, store, first, o.pluginDelay)
+	node.plugin = servePlugin(t, name, node.socket, store, first)
 	node.agent = newAgent(t, b.objects.Resource(ciliumNodes()), name, o.updateRate, o.ipam)
 	go func() { _ = node.agent.run(t.Context(), b.objects) }() // ends with the test
 	return node
 }
 
-// allocatablePods is how many pods a Node can have: the kubelet's default.
-const allocatablePods = 110
-
-// createNode creates a Node.
 func (b *bench) createNode(t *testing.T, name string) {
-	t.Helper()
 	_, err := b.typed.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(allocatablePods, resource.DecimalSI)}},
@@ -84,11 +79,11 @@ func (b *bench) createNode(t *testing.T, name string) {
 }
 
 // newNodes starts nodes with their bridges, all simultaneously.
-func (b *bench) newNodes(t *testing.T, prefix string, count int, o nodeOptions) []*node {
+func (b *bench) newNodes(t *testing.T, s supplier, prefix string, count int, o nodeOptions) []*node {
 	t.Helper()
 	var nodes []*node
 	for i := range count {
-		nodes = append(nodes, b.newNode(t, prefix, i, o))
+		nodes = append(nodes, b.newNode(t, s, prefix, i, o))
 	}
 	for _, n := range nodes {
 		n.startBridge(t, b, o.bridge...)
@@ -96,7 +91,6 @@ func (b *bench) newNodes(t *testing.T, prefix string, count int, o nodeOptions) 
 	return nodes
 }
 
-// startBridge starts the bridge with flags in addition to the common ones.
 func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
 	t.Helper()
 	if n.options.withoutBridge {
@@ -108,9 +102,6 @@ func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
 	}, flags...)...)
 	n.program.MustStart(t)
 }
-
-// killBridge kills the bridge.
-func (n *node) killBridge() { n.program.End(syscall.SIGKILL) }
 
 // awaitAll waits until a condition is met for the last CiliumNode that each agent has seen.
 func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observation) bool) {
@@ -125,7 +116,6 @@ func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observat
 	})
 }
 
-// free is how many addresses are free in the full pool of an idle node.
 func (n *node) free() int {
 	if n.options.ownRange {
 		return allocatablePods
@@ -133,17 +123,20 @@ func (n *node) free() int {
 	return freeAddresses
 }
 
+// newIdle is newNodes that waits until the nodes are idle.
+func (b *bench) newIdle(t *testing.T, s supplier, prefix string, count int, o nodeOptions) []*node {
+	t.Helper()
+	nodes := b.newNodes(t, s, prefix, count, o)
+	awaitIdle(t, nodes)
+	return nodes
+}
+
 // awaitIdle waits until each agent has started, its addresses are reported and the pool is full.
 func awaitIdle(t *testing.T, nodes []*node) {
-	t.Helper()
 	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
 		return n.agent.used() >= agentAddresses && o.free >= n.free() && o.suspended == 0
 	})
 }
-
-// agentAddresses are the addresses that the agent takes, freeAddresses is the default of
-// --pre-allocate.
-const agentAddresses, freeAddresses = 3, 8
 
 // waitUntil waits until a condition is met or the limit has elapsed, and reports whether it is met.
 func waitUntil(t *testing.T, limit time.Duration, met func() bool) bool {
@@ -153,7 +146,7 @@ func waitUntil(t *testing.T, limit time.Duration, met func() bool) bool {
 		if time.Now().After(deadline) {
 			return false
 		}
-		harness.Must(t, sleep(t.Context(), 50*time.Millisecond))
+		harness.Must(t, cluster.Sleep(t.Context(), 50*time.Millisecond))
 	}
 	return true
 }

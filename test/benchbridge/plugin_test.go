@@ -2,7 +2,6 @@ package benchbridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -25,6 +24,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -40,22 +40,18 @@ type plugin struct {
 	node, store string
 
 	first netip.Addr
-	delay time.Duration
 	calls chan struct{}
 
-	mu       sync.Mutex
-	capacity int
-	held     map[string]engine.Attachment
-	taken    map[netip.Addr]bool
-	acquired []time.Time
+	mu    sync.Mutex
+	held  map[string]engine.Attachment
+	taken map[netip.Addr]bool
 }
 
 // servePlugin serves an imitated sidecar at a socket until the test ends. store is that of the
-// plugin's profile. Its first address is first, each call takes delay.
-func servePlugin(t *testing.T, node, socket, store string, first netip.Addr, delay time.Duration) *plugin {
-	t.Helper()
+// plugin's profile. Its first address is first, each call takes pluginDelay.
+func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) *plugin {
 	p := &plugin{
-		node: node, store: store, first: first, delay: delay, capacity: 1 << 16, calls: make(chan struct{}, maxCalls),
+		node: node, store: store, first: first, calls: make(chan struct{}, maxCalls),
 		held: map[string]engine.Attachment{}, taken: map[netip.Addr]bool{},
 	}
 	log := logrus.New()
@@ -81,7 +77,7 @@ func (p *plugin) call(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-p.calls }()
-	return sleep(ctx, p.delay)
+	return cluster.Sleep(ctx, pluginDelay)
 }
 
 // Allocate allocates an address, or returns the one that the owner holds.
@@ -97,9 +93,6 @@ func (p *plugin) Allocate(ctx context.Context, r engine.AllocateRequest) (engine
 	if a, held := p.held[r.Owner]; held {
 		return a, nil
 	}
-	if len(p.held) >= p.capacity {
-		return engine.Attachment{}, errors.New("no addresses are available in the range")
-	}
 	ip := p.first
 	for p.taken[ip] {
 		ip = ip.Next()
@@ -107,7 +100,6 @@ func (p *plugin) Allocate(ctx context.Context, r engine.AllocateRequest) (engine
 	return p.hold(r.Owner, r.Pool, ip), nil
 }
 
-// Restore allocates one particular address.
 func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.Attachment, error) {
 	if err := p.call(ctx); err != nil {
 		return engine.Attachment{}, err
@@ -132,11 +124,9 @@ func (p *plugin) hold(owner, pool string, ip netip.Addr) engine.Attachment {
 		Created: now, Changed: now,
 	}}
 	p.held[owner], p.taken[ip] = a, true
-	p.acquired = append(p.acquired, now)
 	return a
 }
 
-// Release releases an address.
 func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.Attachment, error) {
 	if err := p.call(ctx); err != nil {
 		return engine.Attachment{}, err
@@ -153,7 +143,6 @@ func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.A
 	return engine.Attachment{}, &protocol.Error{Kind: protocol.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
 }
 
-// All yields every attachment.
 func (p *plugin) All() iter.Seq[engine.Attachment] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,15 +153,9 @@ func (p *plugin) All() iter.Seq[engine.Attachment] {
 	return slices.Values(all)
 }
 
-// Discard does nothing: the bridge does not call it.
-func (p *plugin) Discard(context.Context, string, string) (engine.Attachment, []engine.Leftover, error) {
-	return engine.Attachment{}, nil, nil
-}
-
 // Abandon does nothing: the bridge names an owner in each request.
 func (p *plugin) Abandon(context.Context, string, string) {}
 
-// attachment returns the attachment of an owner.
 func (p *plugin) attachment(owner string) (engine.Attachment, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,52 +163,14 @@ func (p *plugin) attachment(owner string) (engine.Attachment, bool) {
 	return a, held
 }
 
-// Record returns the record of an owner.
 func (p *plugin) Record(_, owner string) (record.Record, bool) {
 	a, held := p.attachment(owner)
 	return a.Record, held
 }
 
-// Report is the status of a ready sidecar.
 func (p *plugin) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{
 		Version: "imitated", NodeName: p.node, Ready: true,
 		Pools: []*models.PoolStatus{{Pool: "default", ProfileFacts: map[string]any{"store": p.store}}}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
-	}
-}
-
-// setCapacity sets how many addresses can be allocated.
-func (p *plugin) setCapacity(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.capacity = n
-}
-
-// count returns the number of held addresses.
-func (p *plugin) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.held)
-}
-
-// acquiredAt returns when the nth address was allocated, counted from 1; zero if it was not.
-func (p *plugin) acquiredAt(n int) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.acquired) < n {
-		return time.Time{}
-	}
-	return p.acquired[n-1]
-}
-
-// sleep waits, and fails if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
