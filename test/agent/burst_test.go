@@ -83,7 +83,6 @@ func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 	return m.refused, writes
 }
 
-// bridgeWrites returns the number of PATCH requests of the running bridge.
 func bridgeWrites(t *testing.T) string {
 	t.Helper()
 	response, err := http.Get("http://" + bridgeAddress + "/metrics")

@@ -142,7 +142,6 @@ func (tb *testbed) startChained(t *testing.T, install func(*testing.T)) (*monito
 	return m, m.mustChained(t)
 }
 
-// fill starts pods.
 func (m *monitor) fill(t *testing.T, prefix string, count int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)

@@ -66,7 +66,6 @@ func testChaos(t *testing.T, nw network) {
 	m.report(t)
 }
 
-// countIn returns the number of addresses in a range.
 func countIn[V any](in netip.Prefix, all map[netip.Addr]V) int {
 	n := 0
 	for ip := range all {
@@ -209,7 +208,6 @@ func (c *chaosTarget) killRepeatedly(ctx context.Context, random *rand.Rand) err
 	}
 }
 
-// randomDuration returns a random duration below limit.
 func randomDuration(random *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(limit)))
 }

@@ -75,7 +75,6 @@ func testLifecycle(t *testing.T, nw network) {
 	checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
 }
 
-// checkEndsOnSIGTERM wants programs to end with status 0 on SIGTERM.
 func checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program) {
 	t.Helper()
 	for _, p := range programs {
@@ -137,7 +136,6 @@ func TestMigrationToCRDMode(t *testing.T) {
 	}
 }
 
-// podPools is spec.ipam.pools of a CiliumNode.
 type podPools struct {
 	Requested []struct {
 		Needed map[string]int `json:"needed"`
@@ -150,7 +148,6 @@ type podPool struct {
 	CIDRs []string `json:"cidrs"`
 }
 
-// waitPools waits until a condition holds for the pools of the node.
 func (tb *testbed) waitPools(t *testing.T, what string, holds func(podPools) bool) {
 	t.Helper()
 	cluster.MustEventually(t, what, 5*time.Minute, func() error {

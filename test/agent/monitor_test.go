@@ -43,7 +43,6 @@ type monitor struct {
 	comparisons int
 }
 
-// running is a running pod. Its addresses do not change.
 type running struct {
 	name string
 	ips  []netip.Addr
@@ -102,7 +101,6 @@ func (m *monitor) stillRunning(some []running) []running {
 	})
 }
 
-// mustAdd starts a pod at the first attempt.
 func (m *monitor) mustAdd(t *testing.T, name string) *pod {
 	t.Helper()
 	p := &pod{name: name}
@@ -134,7 +132,6 @@ func (m *monitor) add(ctx context.Context, p *pod) bool {
 	return false
 }
 
-// drop deletes a running pod.
 func (m *monitor) drop(p *pod) {
 	m.mu.Lock()
 	delete(m.pods, p.name)
@@ -143,7 +140,6 @@ func (m *monitor) drop(p *pod) {
 	m.mustDelete(p)
 }
 
-// mustDelete tries until the API server has no such pod.
 func (m *monitor) mustDelete(p *pod) {
 	for m.deletePod(context.Background(), p.name) != nil {
 		time.Sleep(m.retryPause())
@@ -222,7 +218,6 @@ func (m *monitor) checkPods(ctx context.Context, wanted []running) error {
 	return errors.Join(errs...)
 }
 
-// waitPods waits until checkPods is satisfied with all running pods.
 func (m *monitor) waitPods(t *testing.T, limit time.Duration) {
 	t.Helper()
 	if err := cluster.Eventually(t.Context(), limit, func() error { return m.checkPods(t.Context(), m.runningPods()) }); err != nil {
@@ -264,7 +259,6 @@ func (m *monitor) watchState(ctx context.Context) {
 	}
 }
 
-// watchEndpoints checks for shared addresses whenever the agent responds.
 func (m *monitor) watchEndpoints(ctx context.Context) {
 	for ; ctx.Err() == nil; _ = cluster.Sleep(ctx, time.Second) {
 		if list, err := agentAPI().Endpoints(ctx); err == nil {

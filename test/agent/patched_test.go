@@ -27,7 +27,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// ownersFlag admits the owners of the agent.
 const ownersFlag = "--owners=router,health,ingress"
 
 // newPatchedTestbed returns a testbed whose agent has the patch of deploy/cilium/agent: it gets its
@@ -70,7 +69,6 @@ func (tb *testbed) newStockAgent(t *testing.T) *cluster.Program {
 		"--enable-endpoint-health-checking=false")
 }
 
-// agentAddresses are the addresses of each owner, in order.
 type agentAddresses map[string][]netip.Addr
 
 // mustAgentAddresses waits until the agent's addresses, the sidecar's list and the plugin's store
@@ -190,7 +188,6 @@ func specAddresses(node *unstructured.Unstructured) agentAddresses {
 	return all
 }
 
-// patchedPods is the number of pods in the tests of the patched agent.
 const patchedPods = 10
 
 func TestPatchedAgent(t *testing.T) { testPatchedLifecycle(t, ipv4Only()) }
@@ -225,7 +222,6 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 // checkWaitsForSidecar wants an agent without a sidecar to wait, without its API socket, and to log
 // for what.
 func (tb *testbed) checkWaitsForSidecar(t *testing.T, now *cluster.Process) {
-	t.Helper()
 	cluster.MustEventually(t, "the agent to log that it waits for the sidecar", 2*time.Minute, func() error {
 		if !now.Running() {
 			t.Fatalf("the agent ended; see its log in %s", tb.dir)
@@ -242,7 +238,6 @@ func (tb *testbed) checkWaitsForSidecar(t *testing.T, now *cluster.Process) {
 	}
 }
 
-// addPods starts pods sequentially. The kubelet also repeats a failed ADD.
 func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
 	t.Helper()
 	var all []*pod
@@ -278,7 +273,6 @@ func (tb *testbed) checkIngress(t *testing.T, ips []netip.Addr) {
 	}
 }
 
-// logOf returns the log of a program so far.
 func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
 	t.Helper()
 	log, err := os.ReadFile(tb.path(p.Name() + ".log"))
@@ -410,7 +404,6 @@ func testPatchedPlugin(t *testing.T, pluginType string) {
 
 // installScripted makes sidecar and cilium-cni use the scripted plugin as one of that type.
 func (tb *testbed) installScripted(t *testing.T, pluginType string) {
-	t.Helper()
 	tb.scriptedDir = tb.path("scripted")
 	harness.Must(t, os.MkdirAll(filepath.Join(tb.scriptedDir, "queue"), 0o755)) // azure-ipam's deleteIDs
 	harness.Must(t, os.MkdirAll(tb.path("plugins"), 0o755))
@@ -461,9 +454,7 @@ func TestPatchedAgentTwoNodes(t *testing.T) {
 	tb.wantSameAddresses(t, "with a second node", own, agentOwners())
 }
 
-// newSecondNode defines the processes of the second node.
 func (tb *testbed) newSecondNode(t *testing.T) *cluster.Program {
-	t.Helper()
 	ipam := tb.hostLocal()
 	ipam["ranges"], ipam["dataDir"] = [][]map[string]string{{{"subnet": secondSubnet}}}, tb.path("host-local-2")
 	tb.writeNetwork(t, "net.d-2", ipam)
@@ -480,7 +471,6 @@ func (tb *testbed) newSecondNode(t *testing.T) *cluster.Program {
 // connectSecondNode connects a network namespace with the cluster, which routes between the nodes
 // and their ranges, as a cloud does.
 func (tb *testbed) connectSecondNode(t *testing.T, pid int) {
-	t.Helper()
 	cluster.RunLines(t,
 		"ip link add eth0 netns "+strconv.Itoa(pid)+" type veth peer name node2 netns "+clusterNetns,
 		"ip -n "+clusterNetns+" addr add "+gateway2+"/24 dev node2",
@@ -511,7 +501,6 @@ func checkRange(all agentAddresses, subnet string) error {
 	return nil
 }
 
-// killsDuringStart is the number of random kills while the agent starts.
 const killsDuringStart = 12
 
 // The patched agent keeps its addresses, and the plugin's store agrees with the sidecar, after
@@ -560,7 +549,6 @@ func TestPatchedAgentKills(t *testing.T) {
 	tb.wantSameAddresses(t, "after the loss of the agent's state", own, agentOwners())
 }
 
-// restart kills programs together and starts them again.
 func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 	t.Helper()
 	for _, p := range programs {
@@ -574,7 +562,6 @@ func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 	}
 }
 
-// probeInterval is the interval of the connections while the agent is restarted.
 const probeInterval = 20 * time.Millisecond
 
 // outage counts the connections to a pod, and those that failed.
@@ -635,7 +622,6 @@ func (tb *testbed) measureRestart(t *testing.T, agent *cluster.Program, pods []*
 	return total
 }
 
-// connectRepeatedly connects until ctx ends.
 func connectRepeatedly(ctx context.Context, connect func() error) outage {
 	var o outage
 	for ctx.Err() == nil {

@@ -46,7 +46,6 @@ type pod struct {
 
 func (p *pod) netns() string { return fmt.Sprintf("%s-%d", p.name, p.attempts) }
 
-// command runs a command line.
 func command(line string) error {
 	words := strings.Fields(line)
 	_, err := cluster.Run(exec.Command(words[0], words[1:]...))
@@ -186,7 +185,6 @@ func inNetns(namespace string, f func() error) error {
 	return <-result
 }
 
-// serve sends the pod's name on every connection to the pod.
 func (p *pod) serve() error {
 	err := inNetns(p.netns(), func() (err error) {
 		p.server, err = net.Listen("tcp", net.JoinHostPort("", podPort))
@@ -246,7 +244,6 @@ func (p *pod) checkReachableFrom(ctx context.Context, other *pod) error {
 	return nil
 }
 
-// checkPodsReachable connects from the node to each pod.
 func checkPodsReachable(t *testing.T, pods ...*pod) {
 	t.Helper()
 	for _, p := range pods {

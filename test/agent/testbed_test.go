@@ -60,7 +60,6 @@ func dualStack() network {
 	return nw
 }
 
-// families returns the number of addresses of each pod.
 func (nw network) families() int { return len(nw.subnets) }
 
 func (nw network) enableIPv6() string {
@@ -157,12 +156,10 @@ func (tb *testbed) binDir() string {
 	return cmp.Or(os.Getenv("AGENT_TEST_BIN"), filepath.Join(tb.built, "bin"))
 }
 
-// ownProgram returns the path of a program of this repository.
 func (tb *testbed) ownProgram(name string) string {
 	return filepath.Join(cmp.Or(os.Getenv("AGENT_TEST_OWN_BIN"), filepath.Join(tb.root, "bin")), name)
 }
 
-// path returns a path in the directory of this test.
 func (tb *testbed) path(name ...string) string {
 	return filepath.Join(append([]string{tb.dir}, name...)...)
 }
@@ -202,7 +199,6 @@ func (tb *testbed) newAgent(t *testing.T, name, program string, flags ...string)
 	return cluster.NewProgram(t, tb.dir, name, tb.agentEnv(nodeName), tb.agentArgs(program, flags...)...)
 }
 
-// agentEnv returns the environment of the agent of a node.
 func (tb *testbed) agentEnv(node string) []string {
 	return []string{
 		"PATH=" + tb.path("path") + ":" + tb.binDir() + ":" + os.Getenv("PATH"),
@@ -248,7 +244,6 @@ func (tb *testbed) newBridge(t *testing.T, name string, flags ...string) *cluste
 	}, flags...)...)
 }
 
-// hostLocal returns the ipam section of a CNI configuration.
 func (tb *testbed) hostLocal() map[string]any {
 	var ranges [][]map[string]string
 	for _, subnet := range tb.subnets {
@@ -264,7 +259,6 @@ func (tb *testbed) writeNetwork(t *testing.T, dir string, ipam map[string]any) {
 	writeConflist(t, tb.path(dir, "05-pods.conflist"), map[string]any{"type": "cilium-cni", "ipam": ipam})
 }
 
-// writeConflist writes a configuration of one plugin for networkName.
 func writeConflist(t *testing.T, file string, plugin map[string]any) {
 	t.Helper()
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
@@ -290,7 +284,6 @@ func (tb *testbed) createNode(t *testing.T, name string, ips []netip.Addr) {
 	harness.Must(t, err)
 }
 
-// ciliumNode returns the CiliumNode of a node.
 func (tb *testbed) ciliumNode(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	node, err := tb.CiliumNodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -299,7 +292,6 @@ func (tb *testbed) ciliumNode(ctx context.Context, name string) (*unstructured.U
 	return node, nil
 }
 
-// nodeState returns the records about the node's addresses.
 func (tb *testbed) nodeState(ctx context.Context) (b ciliumagent.NodeState, err error) {
 	node, err := tb.ciliumNode(ctx, nodeName)
 	if err != nil {

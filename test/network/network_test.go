@@ -261,13 +261,11 @@ func newTestbed(t *testing.T) *testbed {
 	return tb
 }
 
-// manifest returns the path of a file in deploy/kubernetes.
 func manifest(t *testing.T, name string) string {
 	t.Helper()
 	return filepath.Join(cluster.MustEnv(t, "NETWORK_TEST_MANIFESTS", "network-test"), name)
 }
 
-// as returns the program with the token of a service account.
 func (tb *testbed) as(t *testing.T, account string) *cluster.Program {
 	t.Helper()
 	_, name, _ := strings.Cut(account, ":")
@@ -318,7 +316,6 @@ func (tb *testbed) deleteNode(t *testing.T) {
 	harness.Must(t, tb.Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
 }
 
-// events returns the Events of a reason about the Node.
 func (tb *testbed) events(t *testing.T, reason string) []unstructured.Unstructured {
 	t.Helper()
 	list, err := tb.Resource("", "v1", "events").Namespace("default").List(t.Context(), metav1.ListOptions{

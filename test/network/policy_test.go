@@ -52,7 +52,6 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// testEvents sends Events of a program.
 func testEvents(t *testing.T, kube cluster.Kube) {
 	own := fmt.Sprintf(`{"involvedObject":{"kind":"Node","name":%q}}`, nodeName)
 	for name, c := range map[string]struct {
@@ -127,7 +126,6 @@ func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 	}
 }
 
-// want wants a request to be allowed, or to be forbidden with a text.
 func want(t *testing.T, err error, allowed bool, refusal string) {
 	t.Helper()
 	if allowed {
@@ -140,7 +138,6 @@ func want(t *testing.T, err error, allowed bool, refusal string) {
 // createCiliumNode creates a CiliumNode of which two managers own fields: the agent, and one that owns
 // the entries of a large pool and no more.
 func (tb *testbed) createCiliumNode(t *testing.T, name string) {
-	t.Helper()
 	n := cluster.Object("cilium.io/v2", "CiliumNode", name)
 	n.SetLabels(map[string]string{"zone": "a"})
 	n.Object["spec"] = map[string]any{"addresses": []any{map[string]any{"ip": "198.51.100.1", "type": "InternalIP"}}, "ipam": map[string]any{"podCIDRs": []any{first}}}
@@ -160,7 +157,6 @@ func (tb *testbed) createCiliumNode(t *testing.T, name string) {
 	patch("agent", map[string]any{"status": map[string]any{"ipam": map[string]any{"used": pool, "release-ips": map[string]any{"192.0.2.1": "ready-for-release"}}}}, "status")
 }
 
-// event returns an Event about a node.
 func event(name, node string) *unstructured.Unstructured {
 	e := cluster.Object("v1", "Event", name)
 	e.SetNamespace("default")
@@ -171,7 +167,6 @@ func event(name, node string) *unstructured.Unstructured {
 
 // podClient returns a client with the token of a pod of a service account on the node.
 func (tb *testbed) podClient(t *testing.T, account string) cluster.Kube {
-	t.Helper()
 	pod := cluster.Object("v1", "Pod", account)
 	pod.SetNamespace("kube-system")
 	pod.Object["spec"] = map[string]any{"nodeName": nodeName, "serviceAccountName": account, "containers": []any{map[string]any{"name": "a", "image": "a"}}}
