@@ -22,14 +22,9 @@ func dual(i invocation) invocation {
 	return i
 }
 
-// pluginCases execute the plugin without the sidecar. They are the evidence for the profile and
-// for the section of whereabouts in docs/reference/plugins.md.
+// pluginCases execute the plugin without the sidecar. With "profile try", which repeats ADD and calls CHECK, they
+// are the evidence for the profile and for the section of whereabouts in docs/reference/plugins.md.
 var pluginCases = cases{
-	"ADD again": func(t *testing.T, ns *namespace) {
-		ns.mustRun(t, add("a1", podA), firstIP)
-		ns.mustRun(t, add("a1", podA), firstIP)
-		ns.wantReserved(t, "10.15.0.1 a1 eth0")
-	},
 	"ADD with another ID": func(t *testing.T, ns *namespace) {
 		ns.mustRun(t, add("a1", podA), firstIP)
 		ns.mustRun(t, add("a2", podA), firstIP) // the pod and the interface are the key
@@ -92,14 +87,6 @@ var pluginCases = cases{
 		ns.mustRun(t, separate(add("a1", podA)), firstIP, firstIPv6)
 		ns.mustRun(t, separate(add("b1", podB)), firstIP, "fd00:15::2/112")
 		ns.wantReserved(t, "fd00:15::1 a1 eth0", "fd00:15::2 b1 eth0")
-	},
-	"CHECK": func(t *testing.T, ns *namespace) {
-		ns.mustRun(t, add("a1", podA), firstIP)
-		for _, id := range []string{"a1", "unknown"} {
-			check := add(id, podA)
-			check.verb = "CHECK"
-			ns.mustFail(t, check, "CHECK method is not implemented")
-		}
 	},
 	"DEL by container ID": func(t *testing.T, ns *namespace) {
 		ns.mustRun(t, add("a1", podA), firstIP)
@@ -164,17 +151,13 @@ var pluginCases = cases{
 		}
 		ns.wantReserved(t, "10.15.0.1 a1 eth0")
 	},
-	"DEL, update forbidden": func(t *testing.T, ns *namespace) { testDelRefused(t, ns, forbidUpdates) },
-	"DEL, update invalid":   func(t *testing.T, ns *namespace) { testDelRefused(t, ns, invalidateUpdates) },
-	"DEL, update delayed":   func(t *testing.T, ns *namespace) { testDelRefused(t, ns, delayUpdates) },
-}
-
-func testDelRefused(t *testing.T, ns *namespace, refuse refusal) {
-	ns.mustRun(t, add("a1", podA), firstIP)
-	allow := refuse(ns, t, ipv4Range)
-	ns.mustRun(t, del("a1", podA)) // reports success
-	ns.wantReserved(t, "10.15.0.1 a1 eth0")
-	allow()
-	ns.mustRun(t, del("a1", podA))
-	ns.wantReserved(t)
+	"DEL, update forbidden": func(t *testing.T, ns *namespace) {
+		ns.mustRun(t, add("a1", podA), firstIP)
+		allow := forbidUpdates(ns, t, ipv4Range)
+		ns.mustRun(t, del("a1", podA)) // reports success
+		ns.wantReserved(t, "10.15.0.1 a1 eth0")
+		allow()
+		ns.mustRun(t, del("a1", podA))
+		ns.wantReserved(t)
+	},
 }
