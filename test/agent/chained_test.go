@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -14,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -70,40 +66,6 @@ func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Progra
 func (tb *testbed) installPrimary(t *testing.T) {
 	t.Helper()
 	writeConflist(t, tb.chain+"/10-primary.conflist", map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()})
-}
-
-// callChain calls the plugins of the first configuration, as a container runtime does.
-func (tb *testbed) callChain(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
-	files, err := libcni.ConfFiles(tb.chain, []string{".conflist"})
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no CNI configuration in %s (%w)", tb.chain, err)
-	}
-	list, err := libcni.NetworkConfFromFile(files[0])
-	if err != nil {
-		return nil, err
-	}
-	call := &libcni.RuntimeConf{
-		ContainerID: p.sandbox, NetNS: "/run/netns/" + p.netns(), IfName: "eth0",
-		Args: [][2]string{
-			{"IgnoreUnknown", "1"},
-			{"K8S_POD_NAMESPACE", podNamespace},
-			{"K8S_POD_NAME", p.name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.sandbox},
-			{"K8S_POD_UID", uid},
-		},
-	}
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // cilium-cni's log
-	runner := libcni.NewCNIConfigWithCacheDir([]string{tb.binDir(), tb.pluginDir}, tb.path("cni-cache"), exec)
-	if verb == "DEL" {
-		return nil, runner.DelNetworkList(ctx, list, call)
-	}
-	result, err := runner.AddNetworkList(ctx, list, call)
-	if err != nil {
-		return nil, fmt.Errorf("%s of the chain for %s: %w", verb, p.netns(), err)
-	}
-	var out bytes.Buffer
-	err = result.PrintTo(&out)
-	return out.Bytes(), err
 }
 
 // Pods and the agent take addresses of one range until it is exhausted, while agent, bridge, sidecar

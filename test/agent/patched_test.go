@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -42,10 +42,7 @@ func newPatchedTestbed(t *testing.T, nw network) *testbed {
 
 // delegatePods makes cilium-cni call the plugin of an ipam section for the addresses of pods.
 func (tb *testbed) delegatePods(t *testing.T, ipam map[string]any) {
-	t.Helper()
-	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": "cilium-cni", "ipam": ipam})
-	harness.Must(t, err)
-	tb.netConf = string(conf)
+	tb.netConf = string(conflist(t, map[string]any{"type": "cilium-cni", "ipam": ipam}))
 }
 
 // newPatchedAgent defines an agent with the patch, with health checking and the ingress address.
@@ -110,27 +107,25 @@ func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*
 	for _, owner := range owners {
 		errs = append(errs, tb.checkFamilies(agent[owner]))
 	}
-	if want := len(owners); len(listed) != want {
-		errs = append(errs, fmt.Errorf("the sidecar lists %d attachments; want %d", len(listed), want))
+	if len(listed) != len(owners) {
+		errs = append(errs, fmt.Errorf("the sidecar lists %d attachments; want %d", len(listed), len(owners)))
 	}
-	var podLeases []oracle.Lease
-	held := harness.Leases(listed)
+	want := harness.Leases(listed)
 	for _, a := range listed {
 		var ips []netip.Addr
 		for _, address := range a.Addresses {
 			ips = append(ips, address.IP)
 		}
-		slices.SortFunc(ips, netip.Addr.Compare)
-		if a.State != "held" || !slices.Equal(ips, agent[a.Owner]) {
+		if ips = sorted(ips); a.State != "held" || !slices.Equal(ips, agent[a.Owner]) {
 			errs = append(errs, fmt.Errorf("the sidecar's %s is %s with %v; the agent has %v", a.Owner, a.State, ips, agent[a.Owner]))
 		}
 	}
 	for _, p := range pods {
 		for _, ip := range p.ips {
-			podLeases = append(podLeases, oracle.Lease{Network: networkName, IP: ip, ContainerID: p.sandbox, Interface: "eth0"})
+			want = append(want, oracle.Lease{Network: networkName, IP: ip, ContainerID: p.sandbox, Interface: "eth0"})
 		}
 	}
-	return agent, errors.Join(append(errs, tb.compareStore(append(held, podLeases...)))...)
+	return agent, errors.Join(append(errs, tb.compareStore(want))...)
 }
 
 // listAttachments returns the sidecar's list. The sidecar may be starting.
@@ -168,8 +163,7 @@ func specAddresses(node *unstructured.Unstructured) agentAddresses {
 	all := agentAddresses{}
 	add := func(owner, text string) {
 		if ip, err := netip.ParseAddr(text); err == nil {
-			all[owner] = append(all[owner], ip)
-			slices.SortFunc(all[owner], netip.Addr.Compare)
+			all[owner] = sorted(append(all[owner], ip))
 		}
 	}
 	entries, _, _ := unstructured.NestedSlice(node.Object, "spec", "addresses")
@@ -197,7 +191,11 @@ func TestPatchedAgentDualStack(t *testing.T) { testPatchedLifecycle(t, dualStack
 func testPatchedLifecycle(t *testing.T, nw network) {
 	tb := newPatchedTestbed(t, nw)
 	now := tb.agent.MustStart(t)
-	tb.checkWaitsForSidecar(t, now)
+	// Without a sidecar the agent waits, without its API socket.
+	tb.waitForLog(t, tb.agent, "level=warn.*"+sidecarSocket)
+	if _, err := os.Stat(agentSocket); !now.Running() || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an agent without addresses runs: %v, with a socket: %v; want that it waits without one", now.Running(), err)
+	}
 	tb.sidecar.MustStart(t)
 	tb.waitHealthy(t, now)
 
@@ -217,25 +215,6 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 	tb.dropPods(t, pods)
 	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
 	checkEndsOnSIGTERM(t, tb.sidecar)
-}
-
-// checkWaitsForSidecar wants an agent without a sidecar to wait, without its API socket, and to log
-// for what.
-func (tb *testbed) checkWaitsForSidecar(t *testing.T, now *cluster.Process) {
-	cluster.MustEventually(t, "the agent to log that it waits for the sidecar", 2*time.Minute, func() error {
-		if !now.Running() {
-			t.Fatalf("the agent ended; see its log in %s", tb.dir)
-		}
-		for line := range strings.Lines(tb.logOf(t, tb.agent)) {
-			if strings.Contains(line, "level=warn") && strings.Contains(line, sidecarSocket) {
-				return nil
-			}
-		}
-		return errors.New("no warning with the path of the socket")
-	})
-	if _, err := os.Stat(agentSocket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket of an agent without addresses: %v; want none", err)
-	}
 }
 
 func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
@@ -280,11 +259,11 @@ func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
 	return string(log)
 }
 
-// waitForLog waits until the log of a program has a text.
-func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, text string) {
+// waitForLog waits until the log of a program has a line with a pattern.
+func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, pattern string) {
 	t.Helper()
-	cluster.MustEventually(t, p.Name()+" to log "+text, time.Minute, func() error {
-		if !strings.Contains(tb.logOf(t, p), text) {
+	cluster.MustEventually(t, p.Name()+" to log "+pattern, 2*time.Minute, func() error {
+		if !regexp.MustCompile(pattern).MatchString(tb.logOf(t, p)) {
 			return errors.New("the log does not have it")
 		}
 		return nil
@@ -396,6 +375,7 @@ func testPatchedPlugin(t *testing.T, pluginType string) {
 
 	tb.restart(t, tb.sidecar)
 	tb.restart(t, tb.agent)
+	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, "after SIGKILL", own, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 	tb.dropPods(t, pods)
@@ -530,6 +510,7 @@ func TestPatchedAgentKills(t *testing.T) {
 		}
 	}
 	tb.restart(t, tb.agent)
+	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, fmt.Sprintf("after %d kills during starts, seed %d", killsDuringStart, seed), own, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 
@@ -537,6 +518,7 @@ func TestPatchedAgentKills(t *testing.T) {
 	harness.Must(t, os.RemoveAll(tb.path("sidecar")))
 	tb.sidecar.MustStart(t)
 	tb.restart(t, tb.agent)
+	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, "after the loss of the journal", own, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 
@@ -562,11 +544,6 @@ func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 	}
 }
 
-const probeInterval = 20 * time.Millisecond
-
-// outage counts the connections to a pod, and those that failed.
-type outage struct{ tried, failed int }
-
 // TestPatchedAgentRestart restarts the stock agent, then the patched one, while the node and a pod
 // connect to another pod. The restart of the patched agent fails no connection that the stock
 // agent's does not.
@@ -578,60 +555,45 @@ func TestPatchedAgentRestart(t *testing.T) {
 	pods := tb.addPods(t, "p", 2)
 	checkPodsReachable(t, pods...)
 
-	stockOutage := tb.measureRestart(t, stock, pods)
+	stockFailed := tb.failedDuringRestart(t, stock, pods)
 	stock.End(syscall.SIGTERM)
 	tb.start(t, tb.agent)
 	tb.mustAgentAddresses(t, agentOwners(), pods...)
 	// The agent is healthy before it has changed the programs of the pods to its new router address.
 	tb.waitForLog(t, tb.agent, "Finished regenerating restored endpoints")
 	checkPodsReachable(t, pods...)
-	patchedOutage := tb.measureRestart(t, tb.agent, pods)
-
-	for name, o := range map[string]outage{"stock": stockOutage, "patched": patchedOutage} {
-		tb.record(t, name+" agent restarted by SIGKILL: connections to a pod meanwhile", fmt.Sprintf("%d, of which %d failed", o.tried, o.failed))
-	}
-	if patchedOutage.failed > 0 && stockOutage.failed == 0 {
-		t.Errorf("%d connections failed during the restart of the patched agent; want none, as with the stock agent", patchedOutage.failed)
+	if failed := tb.failedDuringRestart(t, tb.agent, pods); failed > 0 && stockFailed == 0 {
+		t.Errorf("%d connections failed during the restart of the patched agent; want none, as with the stock agent", failed)
 	}
 }
 
-// measureRestart kills an agent and starts it again while the node and the second pod connect to
-// the first pod.
-func (tb *testbed) measureRestart(t *testing.T, agent *cluster.Program, pods []*pod) outage {
+// failedDuringRestart kills an agent and starts it again while the node and the second pod connect to
+// the first pod, and returns the number of connections that failed.
+func (tb *testbed) failedDuringRestart(t *testing.T, agent *cluster.Program, pods []*pod) int64 {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var mu sync.Mutex
-	var total outage
+	var tried, failed atomic.Int64
 	var wg sync.WaitGroup
 	for _, connect := range []func() error{
 		func() error { return checkReachable(t.Context(), pods[0].name, pods[0].ips) },
 		func() error { return pods[0].checkReachableFrom(t.Context(), pods[1]) },
 	} {
 		wg.Go(func() {
-			o := connectRepeatedly(ctx, connect)
-			mu.Lock()
-			defer mu.Unlock()
-			total.tried, total.failed = total.tried+o.tried, total.failed+o.failed
+			for ; ctx.Err() == nil; _ = cluster.Sleep(ctx, 20*time.Millisecond) {
+				tried.Add(1)
+				if connect() != nil {
+					failed.Add(1)
+				}
+			}
 		})
 	}
 	tb.restart(t, agent)
 	tb.waitHealthy(t, agent.Current())
 	stop()
 	wg.Wait()
-	return total
-}
-
-func connectRepeatedly(ctx context.Context, connect func() error) outage {
-	var o outage
-	for ctx.Err() == nil {
-		o.tried++
-		if err := connect(); err != nil {
-			o.failed++
-		}
-		_ = cluster.Sleep(ctx, probeInterval)
-	}
-	return o
+	tb.record(t, agent.Name()+" restarted by SIGKILL: connections to a pod meanwhile; failed", fmt.Sprintf("%d; %d", tried.Load(), failed.Load()))
+	return failed.Load()
 }
 
 // Agent and sidecar are replaced in turns while pods run: stock agent to patched agent, a sidecar
@@ -660,6 +622,7 @@ func TestPatchedAgentUpgrades(t *testing.T) {
 		return err
 	})
 	tb.restart(t, tb.agent)
+	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, "with the next sidecar", own, agentOwners(), pods...)
 
 	tb.agent.End(syscall.SIGTERM)

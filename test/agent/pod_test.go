@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/vishvananda/netns"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +33,7 @@ const (
 	// healthPort is the port of the agent's health endpoint (--cluster-health-port).
 	healthPort = "4240"
 	// agentsNetConf is the configuration of cilium-cni if the agent allocates the addresses.
-	agentsNetConf = `{"cniVersion":"1.0.0","name":"cilium","type":"cilium-cni","log-file":"/run/cilium/cilium-cni.log"}`
+	agentsNetConf = `{"cniVersion":"1.0.0","name":"cilium","plugins":[{"type":"cilium-cni","log-file":"/run/cilium/cilium-cni.log"}]}`
 )
 
 // pod is a network namespace with the interface of cilium-cni, and a server.
@@ -143,27 +145,39 @@ func (tb *testbed) dropPod(ctx context.Context, p *pod) error {
 func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	conf := []byte(tb.netConf)
 	if tb.chain != "" {
-		return tb.callChain(ctx, verb, p, uid)
+		files, err := libcni.ConfFiles(tb.chain, []string{".conflist"})
+		if err != nil || len(files) == 0 {
+			return nil, fmt.Errorf("no CNI configuration in %s (%w)", tb.chain, err)
+		}
+		if conf, err = os.ReadFile(files[0]); err != nil {
+			return nil, err
+		}
 	}
-	cmd := exec.CommandContext(ctx, tb.bin("cilium-cni"))
-	cmd.Stdin = strings.NewReader(tb.netConf)
-	cmd.Env = append(os.Environ(),
-		"CILIUM_SOCK="+agentSocket,
-		"CNI_COMMAND="+verb,
-		"CNI_CONTAINERID="+p.sandbox,
-		"CNI_NETNS=/run/netns/"+p.netns(),
-		"CNI_IFNAME=eth0",
-		"CNI_PATH="+tb.binDir()+":"+tb.pluginDir,
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+podNamespace+";K8S_POD_NAME="+p.name+
-			";K8S_POD_INFRA_CONTAINER_ID="+p.sandbox+";K8S_POD_UID="+uid,
-	)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("cilium-cni %s %s: %w: %s%s", verb, p.netns(), err, stdout.Bytes(), stderr.Bytes())
+	list, err := libcni.NetworkConfFromBytes(conf)
+	if err != nil {
+		return nil, err
 	}
-	return stdout.Bytes(), nil
+	call := &libcni.RuntimeConf{
+		ContainerID: p.sandbox, NetNS: "/run/netns/" + p.netns(), IfName: "eth0",
+		Args: [][2]string{
+			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", podNamespace}, {"K8S_POD_NAME", p.name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.sandbox}, {"K8S_POD_UID", uid},
+		},
+	}
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // cilium-cni's log
+	runner := libcni.NewCNIConfigWithCacheDir([]string{tb.binDir(), tb.pluginDir}, tb.path("cni-cache"), exec)
+	if verb == "DEL" {
+		return nil, runner.DelNetworkList(ctx, list, call)
+	}
+	result, err := runner.AddNetworkList(ctx, list, call)
+	if err != nil {
+		return nil, fmt.Errorf("%s for %s: %w", verb, p.netns(), err)
+	}
+	var out bytes.Buffer
+	err = result.PrintTo(&out)
+	return out.Bytes(), err
 }
 
 // inNetns calls f on a thread in a network namespace. Sockets of f stay in the namespace. The thread

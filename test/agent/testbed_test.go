@@ -259,11 +259,17 @@ func (tb *testbed) writeNetwork(t *testing.T, dir string, ipam map[string]any) {
 	writeConflist(t, tb.path(dir, "05-pods.conflist"), map[string]any{"type": "cilium-cni", "ipam": ipam})
 }
 
-func writeConflist(t *testing.T, file string, plugin map[string]any) {
+// conflist returns a configuration of one plugin for networkName.
+func conflist(t *testing.T, plugin map[string]any) []byte {
 	t.Helper()
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
 	harness.Must(t, err)
-	harness.Must(t, os.WriteFile(file, conf, 0o644))
+	return conf
+}
+
+func writeConflist(t *testing.T, file string, plugin map[string]any) {
+	t.Helper()
+	harness.Must(t, os.WriteFile(file, conflist(t, plugin), 0o644))
 }
 
 // createNode registers a node, as its kubelet does.
