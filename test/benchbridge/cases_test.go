@@ -18,7 +18,7 @@ import (
 // burst binds 100 pods to one node.
 func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	const count, limit = 100, 150 * time.Second
-	nodes := b.newIdle(t, s, "burst-"+updateRate.String(), 1, nodeOptions{updateRate: updateRate, releaseDelay: defaultReleaseDelay})
+	nodes := b.newNodes(t, s, "burst-"+updateRate.String(), 1, nodeOptions{updateRate: updateRate, releaseDelay: defaultReleaseDelay})
 	n := nodes[0]
 
 	before := n.agent.last()
@@ -40,9 +40,9 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	}
 	failed, late, bound := 0, 0, begin
 	for _, p := range pods {
-		f, l := p.failures()
+		at, f, l := p.failures()
 		failed, late = failed+f, late+l
-		if at := p.boundAt(); at.After(bound) {
+		if at.After(bound) {
 			bound = at
 		}
 	}
@@ -71,7 +71,7 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 // podsEnd lets 100 pods of a node end within a second.
 func podsEnd(t *testing.T, b *bench, s supplier) []row {
 	const count, length = 100, time.Second
-	nodes := b.newIdle(t, s, "end", 1, nodeOptions{releaseDelay: releaseDelay})
+	nodes := b.newNodes(t, s, "end", 1, nodeOptions{releaseDelay: releaseDelay})
 	n := nodes[0]
 	pods := b.kubelet.create(t, n, "end", count)
 	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
@@ -117,7 +117,7 @@ func releaseOf(t *testing.T, b *bench, n *node, name string, begins func()) []ro
 func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	const length, starting = 20 * time.Second, 5 * time.Second // of the API server
 	const limit = 2 * time.Minute
-	nodes := b.newIdle(t, s, fmt.Sprint("outage-", count), count, nodeOptions{releaseDelay: defaultReleaseDelay})
+	nodes := b.newNodes(t, s, fmt.Sprint("outage-", count), count, nodeOptions{releaseDelay: defaultReleaseDelay})
 	harness.Must(t, cluster.Sleep(t.Context(), 10*time.Second))
 
 	had := map[string]int{}
@@ -174,7 +174,7 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	const watched = 45 * time.Second
 	begin := time.Now()
-	nodes := b.newIdle(t, s, "fresh", b.nodes, nodeOptions{updateRate: defaultUpdateRate, releaseDelay: defaultReleaseDelay})
+	nodes := b.newNodes(t, s, "fresh", b.nodes, nodeOptions{updateRate: defaultUpdateRate, releaseDelay: defaultReleaseDelay})
 	harness.Must(t, cluster.Sleep(t.Context(), time.Until(begin.Add(watched))))
 	end := time.Now()
 	suspending := 0
@@ -199,7 +199,7 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 // watches all CiliumNodes.
 func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 	const length, fewest, mostPods = 90 * time.Second, 5, 15
-	nodes := b.newIdle(t, s, fmt.Sprint("churn-", watermark), b.nodes, nodeOptions{
+	nodes := b.newNodes(t, s, fmt.Sprint("churn-", watermark), b.nodes, nodeOptions{
 		releaseDelay: releaseDelay,
 		bridge:       []string{fmt.Sprintf("--max-above-watermark=%d", watermark)},
 		ipam:         map[string]any{"max-above-watermark": int64(watermark)},

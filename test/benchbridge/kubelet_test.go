@@ -166,25 +166,17 @@ func (p *pod) hasEnded() bool {
 	return p.ended
 }
 
-// boundAt returns when the kubelet saw the pod on its node; zero if it has not.
-func (p *pod) boundAt() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.bound
-}
-
-// failures returns the number of failed ADDs, and how many of them were more than a second after the
-// pod was bound.
-func (p *pod) failures() (all, late int) {
+// failures returns when the kubelet saw the pod on its node, zero if it has not, the number of failed ADDs, and
+// how many of them were more than a second later.
+func (p *pod) failures() (bound time.Time, all, late int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, at := range p.failed {
-		all++
 		if at.Sub(p.bound) > time.Second {
 			late++
 		}
 	}
-	return all, late
+	return p.bound, len(p.failed), late
 }
 
 func starts(pods []*pod) []time.Duration {

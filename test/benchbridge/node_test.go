@@ -78,7 +78,8 @@ func (b *bench) createNode(t *testing.T, name string) {
 	harness.Must(t, err)
 }
 
-// newNodes starts nodes with their bridges, all simultaneously.
+// newNodes starts nodes with their bridges, all simultaneously, and waits until each agent has started, its
+// addresses are reported and the pool is full.
 func (b *bench) newNodes(t *testing.T, s supplier, prefix string, count int, o nodeOptions) []*node {
 	t.Helper()
 	var nodes []*node
@@ -88,6 +89,13 @@ func (b *bench) newNodes(t *testing.T, s supplier, prefix string, count int, o n
 	for _, n := range nodes {
 		n.startBridge(t, b, o.bridge...)
 	}
+	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
+		free := freeAddresses
+		if n.options.ownRange {
+			free = allocatablePods
+		}
+		return n.agent.used() >= agentAddresses && o.free >= free && o.suspended == 0
+	})
 	return nodes
 }
 
@@ -113,28 +121,6 @@ func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observat
 			}
 		}
 		return nil
-	})
-}
-
-func (n *node) free() int {
-	if n.options.ownRange {
-		return allocatablePods
-	}
-	return freeAddresses
-}
-
-// newIdle is newNodes that waits until the nodes are idle.
-func (b *bench) newIdle(t *testing.T, s supplier, prefix string, count int, o nodeOptions) []*node {
-	t.Helper()
-	nodes := b.newNodes(t, s, prefix, count, o)
-	awaitIdle(t, nodes)
-	return nodes
-}
-
-// awaitIdle waits until each agent has started, its addresses are reported and the pool is full.
-func awaitIdle(t *testing.T, nodes []*node) {
-	awaitAll(t, "running agents", nodes, func(n *node, o observation) bool {
-		return n.agent.used() >= agentAddresses && o.free >= n.free() && o.suspended == 0
 	})
 }
 
