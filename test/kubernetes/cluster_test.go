@@ -19,7 +19,6 @@ func TestCluster(t *testing.T) {
 		run  func(*testbed, *testing.T)
 	}{
 		{"Fresh", (*testbed).testFresh},
-		{"Pods", (*testbed).testPods},
 		{"Chaos", (*testbed).testChaos},
 		{"Hung", (*testbed).testHung},
 		{"Reboot", (*testbed).testReboot},

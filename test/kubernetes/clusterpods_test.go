@@ -76,19 +76,16 @@ func (tb *testbed) testRounds(t *testing.T) {
 	pods := fmt.Sprintf("%d pods, a program killed meanwhile: ", roundPods)
 	tb.record(t, pods+"until all are ready", fmt.Sprint(rounded(starts)))
 	tb.record(t, pods+"until all are deleted", fmt.Sprint(rounded(ends)))
-	tb.record(t, "sandboxes that could not be created, and the kubelet tried again", tb.failedSandboxes(t))
 	tb.record(t, "addresses of sandboxes that the killed containerd forgot, which GC released", len(lost))
 	tb.record(t, "comparisons without a duplicate", m.stop(t))
 }
 
 // rebootWithPods reboots a node.
 func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
-	failed := tb.failedSandboxes(t)
 	begin := tb.reboot(t, n)
 	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
 	tb.record(t, "from the end of all processes of a node until it and its pods are ready", time.Since(begin))
-	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
-	tb.record(t, "addresses of the previous boot that neither sidecar nor runtime released", len(tb.collect(t)))
+	tb.collect(t)
 	tb.waitRecords(t, "after the reboot")
 }
 
@@ -136,15 +133,3 @@ func (tb *testbed) deletePods(t *testing.T) {
 }
 
 func anyPod(corev1.Pod) bool { return true }
-
-// failedSandboxes returns how often the kubelets could not create a pod's sandbox, so far.
-func (tb *testbed) failedSandboxes(t *testing.T) int {
-	t.Helper()
-	events, err := listOf[corev1.Event](t.Context(), tb.Resource("", "v1", "events"), metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
-	harness.Must(t, err)
-	count := 0
-	for _, e := range events {
-		count += max(1, int(e.Count))
-	}
-	return count
-}

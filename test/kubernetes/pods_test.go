@@ -29,28 +29,19 @@ const (
 	stablePods = 40
 )
 
-func (tb *testbed) testPods(t *testing.T) {
-	tb.ensurePods(t)
-	tb.waitRecords(t, "after the pods have started")
-	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
-	counts := map[string]int{}
-	for _, p := range pods {
-		counts[p.Spec.NodeName]++
-	}
-	for _, n := range tb.nodes {
-		if want := stablePods / len(tb.nodes); counts[n.name] != want {
-			t.Errorf("%d pods are on %s; want %d", counts[n.name], n.name, want)
-		}
-	}
-	tb.checkConnectivity(t)
-}
-
 // ensurePods creates the pods of testdata/pods.yaml, unless they exist, and waits until they are ready.
 func (tb *testbed) ensurePods(t *testing.T) {
 	t.Helper()
 	tb.mustKubectl(t, "apply", "-f", "test/kubernetes/testdata/pods.yaml")
 	tb.waitPods(t, "the pods to be ready")
+}
+
+// checkPods ensures the pods, and checks their addresses and connections.
+func (tb *testbed) checkPods(t *testing.T, when string) {
+	t.Helper()
+	tb.ensurePods(t)
+	tb.waitRecords(t, when)
+	tb.checkConnectivity(t)
 }
 
 func (tb *testbed) waitPods(t *testing.T, what string) {

@@ -120,26 +120,12 @@ func (tb *testbed) checkPool(ctx context.Context, n *node, pods []corev1.Pod) er
 		return err
 	}
 	var errs []error
-	count := agentAddresses
-	for _, p := range pods {
-		if p.Spec.NodeName != n.name {
-			continue
-		}
-		count++
-		if len(p.Status.PodIPs) != tb.families() {
-			errs = append(errs, fmt.Errorf("pod %s has addresses %v; want %d", p.Name, p.Status.PodIPs, tb.families()))
-		}
-		for _, text := range p.Status.PodIPs {
-			ip, err := netip.ParseAddr(text.IP)
-			owner := strings.TrimSuffix(state.Used[ip], " [restored]") // by the agent, after its start
-			switch {
-			case err != nil:
-				errs = append(errs, fmt.Errorf("pod %s: %w", p.Name, err))
-			case !inRanges(cidrs, ip):
-				errs = append(errs, fmt.Errorf("%s of pod %s is not in %v", ip, p.Name, cidrs))
-			case owner != podNamespace+"/"+p.Name:
-				errs = append(errs, fmt.Errorf("%s of pod %s is used by %q in the CiliumNode", ip, p.Name, owner))
-			}
+	owners, err := tb.podAddresses(n, pods)
+	errs = append(errs, err)
+	for ip, name := range owners {
+		// The agent marks what it has restored at its start.
+		if owner := strings.TrimSuffix(state.Used[ip], " [restored]"); !inRanges(cidrs, ip) || owner != podNamespace+"/"+name {
+			errs = append(errs, fmt.Errorf("%s of pod %s is used by %q in the CiliumNode; want this pod, and an address of %v", ip, name, owner, cidrs))
 		}
 	}
 	for ip := range state.Store {
@@ -147,7 +133,25 @@ func (tb *testbed) checkPool(ctx context.Context, n *node, pods []corev1.Pod) er
 			errs = append(errs, fmt.Errorf("%s, which host-local has leased, is not in %v", ip, cidrs))
 		}
 	}
-	return errors.Join(append(errs, state.CheckRecords(count*tb.families()))...)
+	return errors.Join(append(errs, state.CheckRecords(agentAddresses*tb.families()+len(owners)))...)
+}
+
+// podAddresses returns the pod of each address on a node. Each pod must have one of each family.
+func (tb *testbed) podAddresses(n *node, pods []corev1.Pod) (map[netip.Addr]string, error) {
+	all, errs := map[netip.Addr]string{}, []error{}
+	for _, p := range pods {
+		if p.Spec.NodeName != n.name {
+			continue
+		}
+		if len(p.Status.PodIPs) != tb.families() {
+			errs = append(errs, fmt.Errorf("pod %s has addresses %v; want %d", p.Name, p.Status.PodIPs, tb.families()))
+		}
+		for _, text := range p.Status.PodIPs {
+			ip, err := netip.ParseAddr(text.IP)
+			all[ip], errs = p.Name, append(errs, err)
+		}
+	}
+	return all, errors.Join(errs...)
 }
 
 func sharedAddresses(pods []corev1.Pod) error {
@@ -260,20 +264,13 @@ func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.P
 	if agents != agentAddresses {
 		errs = append(errs, fmt.Errorf("the agent has %d attachments; want %d", agents, agentAddresses))
 	}
-	for _, p := range pods {
-		if p.Spec.NodeName != n.name {
-			continue
+	owners, err := tb.podAddresses(n, pods)
+	errs = append(errs, err)
+	for ip, name := range owners {
+		if unused[ip] == "" {
+			errs = append(errs, fmt.Errorf("%s of pod %s is not in the sidecar's list", ip, name))
 		}
-		if len(p.Status.PodIPs) != tb.families() {
-			errs = append(errs, fmt.Errorf("pod %s has addresses %v; want %d", p.Name, p.Status.PodIPs, tb.families()))
-		}
-		for _, text := range p.Status.PodIPs {
-			ip, err := netip.ParseAddr(text.IP)
-			if _, ok := unused[ip]; !ok || err != nil {
-				errs = append(errs, errors.Join(fmt.Errorf("%s of pod %s is not in the sidecar's list", text.IP, p.Name), err))
-			}
-			delete(unused, ip)
-		}
+		delete(unused, ip)
 	}
 	for ip, owner := range unused {
 		errs = append(errs, fmt.Errorf("%s of %s belongs to no pod", ip, owner))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,8 +94,7 @@ const (
 func (p patient) installShell(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
 	harness.Must(t, err)
-	_, err = cluster.Run(exec.Command("cp", busybox, p.n.path(shellFile)))
-	harness.Must(t, err)
+	cluster.RunLines(t, "cp "+busybox+" "+p.n.path(shellFile))
 	t.Cleanup(func() { _ = os.Remove(p.n.path(shellFile)) })
 }
 
@@ -148,13 +148,7 @@ func (p patient) logged(t *testing.T) string {
 
 func (p patient) found(t *testing.T) string {
 	t.Helper()
-	var findings []string
-	for line := range strings.Lines(p.printed("doctor")(t)) {
-		if !strings.HasPrefix(line, "ok ") {
-			findings = append(findings, line)
-		}
-	}
-	return strings.Join(findings, "")
+	return regexp.MustCompile("(?m)^ok .*$").ReplaceAllString(p.printed("doctor")(t), "")
 }
 
 // restart deletes the sidecar's pod, as the page says: a container that ends often waits for the kubelet.
@@ -188,13 +182,9 @@ func (p patient) notReady() []symptom {
 		{"is refused as unsafe", status, with(`"host-local"`, `"whereabouts"`)},
 		{"cannot be written", status, func(t *testing.T) func() {
 			dir := p.n.path(sidecarState + "/attachments")
-			_, err := cluster.Run(exec.Command("chattr", "+i", dir))
-			harness.Must(t, err)
+			cluster.RunLines(t, "chattr +i "+dir)
 			p.printed("allocate", "ciliumnode-symptom")(t)
-			return func() {
-				_, err := cluster.Run(exec.Command("chattr", "-i", dir))
-				harness.Must(t, err)
-			}
+			return func() { cluster.RunLines(t, "chattr -i "+dir) }
 		}},
 		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
 			dir := p.n.path(sidecarState + "/attachments")
