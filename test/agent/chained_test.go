@@ -62,7 +62,6 @@ func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Progra
 	return tb.newChainedAgent(t, "chained-stock", "--ipam=kubernetes")
 }
 
-// installPrimary writes the configuration of the primary CNI, as its DaemonSet does at each start.
 func (tb *testbed) installPrimary(t *testing.T) {
 	t.Helper()
 	writeConflist(t, tb.chain+"/10-primary.conflist", map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()})
@@ -169,7 +168,6 @@ func (m *monitor) mustChained(t *testing.T) []netip.Addr {
 	return own
 }
 
-// watchOverlap reports addresses of the pool that a running pod has.
 func (m *monitor) watchOverlap(ctx context.Context) {
 	for ; ctx.Err() == nil; _ = cluster.Sleep(ctx, 200*time.Millisecond) {
 		before := m.runningPods()
@@ -256,7 +254,6 @@ func TestChainedCalico(t *testing.T) {
 	m.checkFullRange(t, own, "addresses")
 }
 
-// calicoLeases returns the addresses that are allocated in calico-ipam's blocks.
 func (tb *testbed) calicoLeases(ctx context.Context) (map[netip.Addr]bool, error) {
 	blocks, err := tb.Resource("crd.projectcalico.org", "v1", "ipamblocks").List(ctx, metav1.ListOptions{})
 	if err != nil {

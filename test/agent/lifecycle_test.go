@@ -168,7 +168,6 @@ func (tb *testbed) waitPools(t *testing.T, what string, holds func(podPools) boo
 	})
 }
 
-// allocatePool writes the addresses of a pool, as Cilium's operator does.
 func (tb *testbed) allocatePool(t *testing.T, cidrs ...string) {
 	t.Helper()
 	pools := map[string]any{"allocated": []podPool{{Pool: "default", CIDRs: cidrs}}}

@@ -55,7 +55,6 @@ func newMonitor(tb *testbed) *monitor {
 	}
 }
 
-// added records that the ADD of a pod has succeeded.
 func (m *monitor) added(p *pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,7 +74,6 @@ func (m *monitor) addViolation(format string, args ...any) {
 	m.violations = append(m.violations, fmt.Sprintf(format, args...))
 }
 
-// report fails the test if there are violations.
 func (m *monitor) report(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()

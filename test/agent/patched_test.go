@@ -40,7 +40,6 @@ func newPatchedTestbed(t *testing.T, nw network) *testbed {
 	return tb
 }
 
-// delegatePods makes cilium-cni call the plugin of an ipam section for the addresses of pods.
 func (tb *testbed) delegatePods(t *testing.T, ipam map[string]any) {
 	tb.netConf = string(conflist(t, map[string]any{"type": "cilium-cni", "ipam": ipam}))
 }
@@ -51,7 +50,6 @@ func (tb *testbed) newPatchedAgent(t *testing.T, name string, flags ...string) *
 	return tb.newAgent(t, name, patchedAgent, append(patchedFlags(), flags...)...)
 }
 
-// patchedAgent is the program that test/agent/build.sh makes with the patch.
 const patchedAgent = "cilium-agent-delegated"
 
 func patchedFlags() []string {
@@ -81,7 +79,6 @@ func (tb *testbed) mustAgentAddresses(t *testing.T, owners []string, pods ...*po
 	return got
 }
 
-// wantSameAddresses waits as mustAgentAddresses, and wants the addresses of before.
 func (tb *testbed) wantSameAddresses(t *testing.T, when string, before agentAddresses, owners []string, pods ...*pod) {
 	t.Helper()
 	now := tb.mustAgentAddresses(t, owners, pods...)
@@ -259,7 +256,6 @@ func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
 	return string(log)
 }
 
-// waitForLog waits until the log of a program has a line with a pattern.
 func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, pattern string) {
 	t.Helper()
 	cluster.MustEventually(t, p.Name()+" to log "+pattern, 2*time.Minute, func() error {
@@ -471,7 +467,6 @@ func (tb *testbed) checkClusterHealth(prefix []string) error {
 	return err
 }
 
-// checkRange returns nil if each owner has one address, in the range.
 func checkRange(all agentAddresses, subnet string) error {
 	for _, owner := range agentOwners() {
 		if ips := all[owner]; len(ips) != 1 || !netip.MustParsePrefix(subnet).Contains(ips[0]) {

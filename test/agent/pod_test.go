@@ -71,7 +71,6 @@ func (tb *testbed) createPod(ctx context.Context, name string) (string, error) {
 	return string(found.GetUID()), nil
 }
 
-// deletePod deletes a pod; a missing pod is a success.
 func (tb *testbed) deletePod(ctx context.Context, name string) error {
 	err := tb.Pods(podNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	if apierrors.IsNotFound(err) {
@@ -249,7 +248,6 @@ func readAll(ctx context.Context, address string) (string, error) {
 	return string(answer), err
 }
 
-// checkReachableFrom connects from another pod.
 func (p *pod) checkReachableFrom(ctx context.Context, other *pod) error {
 	err := inNetns(other.netns(), func() error { return checkReachable(ctx, p.name, p.ips) })
 	if err != nil {

@@ -66,7 +66,6 @@ func (nw network) enableIPv6() string {
 	return "--enable-ipv6=" + strconv.FormatBool(nw.families() > 1)
 }
 
-// checkFamilies returns nil if the addresses are right for one pod: one of each range.
 func (nw network) checkFamilies(ips []netip.Addr) error {
 	for _, subnet := range nw.subnets {
 		if in := netip.MustParsePrefix(subnet); len(ips) != nw.families() || !slices.ContainsFunc(ips, in.Contains) {
@@ -149,7 +148,6 @@ func newTestbed(t *testing.T, nw network, d delays) *testbed {
 	return tb
 }
 
-// bin returns the path of a program that build.sh has built.
 func (tb *testbed) bin(name string) string { return filepath.Join(tb.binDir(), name) }
 
 func (tb *testbed) binDir() string {
@@ -164,7 +162,6 @@ func (tb *testbed) path(name ...string) string {
 	return filepath.Join(append([]string{tb.dir}, name...)...)
 }
 
-// record adds a measurement to the table that run.sh prints at the end.
 func (tb *testbed) record(t *testing.T, what string, value any) {
 	t.Helper()
 	cluster.Record(t, filepath.Join(tb.built, "measurements.md"), what, value)
@@ -179,7 +176,6 @@ func (tb *testbed) start(t *testing.T, programs ...*cluster.Program) {
 	tb.waitHealthy(t, programs[len(programs)-1].Current())
 }
 
-// waitHealthy waits until the agent is healthy, and fails the test if it ends.
 func (tb *testbed) waitHealthy(t *testing.T, now *cluster.Process) {
 	t.Helper()
 	cluster.MustEventually(t, "the agent to be healthy", 3*time.Minute, func() error {
@@ -219,10 +215,8 @@ func healthAndIngress() []string {
 	return []string{"--enable-endpoint-health-checking=true", "--enable-envoy-config=true"}
 }
 
-// agentOwners returns the owners of the agent's own addresses.
 func agentOwners() []string { return []string{"router", "health", "ingress"} }
 
-// newSidecar defines a sidecar with further flags, of which the last counts.
 func (tb *testbed) newSidecar(t *testing.T, name string, flags ...string) *cluster.Program {
 	t.Helper()
 	return cluster.NewProgram(t, tb.dir, name, nil, tb.sidecarArgs(flags...)...)
@@ -235,7 +229,6 @@ func (tb *testbed) sidecarArgs(flags ...string) []string {
 	}, flags...)
 }
 
-// newBridge defines a bridge with further flags, of which the last counts.
 func (tb *testbed) newBridge(t *testing.T, name string, flags ...string) *cluster.Program {
 	t.Helper()
 	return cluster.NewProgram(t, tb.dir, name, nil, append([]string{
@@ -252,14 +245,12 @@ func (tb *testbed) hostLocal() map[string]any {
 	return map[string]any{"type": "host-local", "dataDir": tb.path("host-local"), "ranges": ranges}
 }
 
-// writeNetwork writes a CNI configuration with an ipam section into a directory of this test.
 func (tb *testbed) writeNetwork(t *testing.T, dir string, ipam map[string]any) {
 	t.Helper()
 	harness.Must(t, os.MkdirAll(tb.path(dir), 0o755))
 	writeConflist(t, tb.path(dir, "05-pods.conflist"), map[string]any{"type": "cilium-cni", "ipam": ipam})
 }
 
-// conflist returns a configuration of one plugin for networkName.
 func conflist(t *testing.T, plugin map[string]any) []byte {
 	t.Helper()
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
@@ -272,7 +263,6 @@ func writeConflist(t *testing.T, file string, plugin map[string]any) {
 	harness.Must(t, os.WriteFile(file, conflist(t, plugin), 0o644))
 }
 
-// createNode registers a node, as its kubelet does.
 func (tb *testbed) createNode(t *testing.T, name string, ips []netip.Addr) {
 	t.Helper()
 	addresses := []any{map[string]any{"type": "Hostname", "address": name}}
@@ -314,7 +304,6 @@ func (tb *testbed) nodeState(ctx context.Context) (b ciliumagent.NodeState, err 
 	return b, err
 }
 
-// checkConsistent returns nil if the records agree for that many pods.
 func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	b, err := tb.nodeState(t.Context())
 	if err != nil {
@@ -327,7 +316,6 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	return b.CheckConsistent(used)
 }
 
-// waitConsistent waits until the records agree for that many pods.
 func (tb *testbed) waitConsistent(t *testing.T, pods int) {
 	t.Helper()
 	cluster.MustEventually(t, "the records to agree", 30*time.Minute, func() error { return tb.checkConsistent(t, pods) })

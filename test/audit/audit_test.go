@@ -107,7 +107,6 @@ func TestAudit(t *testing.T) {
 	})
 }
 
-// testRights runs the commands without each of the rights.
 func (tb *testbed) testRights(t *testing.T) {
 	for i, missing := range resources {
 		account := tb.WriteKubeconfig(t, "without-"+missing, accounts[i+1], "default")
@@ -198,7 +197,6 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	}
 }
 
-// poolSize and usedSize are the numbers of addresses of each node.
 const poolSize, usedSize = 110, 50
 
 // resources are the resources of the deployed ClusterRole. accounts are the service accounts: the
@@ -208,7 +206,6 @@ var (
 	accounts  = []string{"kube-system:audit", "kube-system:without-ciliumnodes", "kube-system:without-nodes", "kube-system:without-pods"}
 )
 
-// testbed is a cluster with count nodes.
 type testbed struct {
 	*cluster.Cluster
 	count int
@@ -251,7 +248,6 @@ func readRole(t *testing.T) *unstructured.Unstructured {
 	return nil
 }
 
-// without returns a role without the rules of a resource, which it must have.
 func without(t *testing.T, role *unstructured.Unstructured, resource string) *unstructured.Unstructured {
 	t.Helper()
 	out := role.DeepCopy()

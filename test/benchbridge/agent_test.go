@@ -213,7 +213,6 @@ func (a *agent) free(ip string) {
 	a.trigger()
 }
 
-// used returns the number of used addresses that the CiliumNode has.
 func (a *agent) used() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -34,7 +34,6 @@ const (
 	operatorAccount = "kube-system:cilium-operator"
 )
 
-// bench is a cluster without nodes.
 type bench struct {
 	*cluster.Cluster
 	dir string
@@ -127,7 +126,6 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// finish prints the table, and writes it to table.md.
 func (b *bench) finish(t *testing.T) {
 	text := b.report.markdown()
 	fmt.Print("\n", text)
@@ -197,7 +195,6 @@ func (b *bench) measure(t *testing.T, s supplier) {
 	t.Run("simultaneously", func(t *testing.T) { run(t, true) })
 }
 
-// supplier is what fills the pools.
 type supplier string
 
 const (
@@ -210,7 +207,6 @@ const (
 	operator supplier = "cilium-operator"
 )
 
-// prefixes are those of the names of the nodes.
 var prefixes = map[supplier]string{operator: "operator-", ownRange: "own-"}
 
 // options returns the options of a node that this supplier serves. The operator reads its settings from
@@ -234,7 +230,6 @@ func (b *bench) startOperator(t *testing.T) {
 	).MustStart(t)
 }
 
-// report has the results of one run.
 type report struct {
 	// Machine names the machine.
 	Machine string
@@ -288,7 +283,6 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// value returns the value of a row, empty if there is none.
 func value(rows []row, i int) string {
 	if i >= len(rows) {
 		return ""

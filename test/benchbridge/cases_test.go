@@ -15,7 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// burst binds 100 pods to one node.
 func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	const count, limit = 100, 150 * time.Second
 	nodes := b.newNodes(t, s, "burst-"+updateRate.String(), 1, nodeOptions{updateRate: updateRate, releaseDelay: defaultReleaseDelay})
@@ -170,7 +169,6 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	}
 }
 
-// freshNodes starts many nodes simultaneously.
 func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	const watched = 45 * time.Second
 	begin := time.Now()

@@ -36,7 +36,6 @@ type kubelet struct {
 	pods map[string]*pod
 }
 
-// pod is a pod and what its start took.
 type pod struct {
 	name  string
 	agent *agent

@@ -29,7 +29,6 @@ const (
 	defaultUpdateRate = 15 * time.Second
 )
 
-// nodeOptions describe a node.
 type nodeOptions struct {
 	// updateRate is the agent's, 1 s by default, releaseDelay the bridge's.
 	updateRate, releaseDelay time.Duration
@@ -111,7 +110,6 @@ func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
 	n.program.MustStart(t)
 }
 
-// awaitAll waits until a condition is met for the last CiliumNode that each agent has seen.
 func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observation) bool) {
 	t.Helper()
 	cluster.MustEventually(t, what, 3*time.Minute, func() error {

@@ -69,7 +69,6 @@ func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) *pl
 	return p
 }
 
-// call is one call of the plugin, which takes its time and waits for others.
 func (p *plugin) call(ctx context.Context) error {
 	select {
 	case p.calls <- struct{}{}:

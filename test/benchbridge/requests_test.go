@@ -143,7 +143,6 @@ func busiest(requests []request) int {
 // one.
 type watchers struct{ lines, bytes atomic.Int64 }
 
-// received returns the number of events that they have received, and their bytes.
 func (w *watchers) received() (events, bytes int64) { return w.lines.Load(), w.bytes.Load() }
 
 // watchAll starts watches of all CiliumNodes, which end with the test. They count events and do not

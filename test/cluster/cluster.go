@@ -38,7 +38,6 @@ func SkipUnless(t testing.TB, target string) {
 // Namespaced reports whether run.sh has started the test.
 func Namespaced() bool { return os.Getenv("DELEGATED_IPAM_TEST_NAMESPACED") != "" }
 
-// EmptyDir makes a directory, empty, and returns its path.
 func EmptyDir(t testing.TB, path ...string) string {
 	t.Helper()
 	dir := filepath.Join(path...)
@@ -67,7 +66,6 @@ type Config struct {
 	Controllers *Controllers
 }
 
-// Controllers describes the programs that a cluster with nodes needs in addition.
 type Controllers struct {
 	// ControllerManager and Scheduler are the paths of the programs.
 	ControllerManager, Scheduler string
@@ -78,7 +76,6 @@ type Controllers struct {
 	Nodes []string
 }
 
-// Cluster is a running etcd and kube-apiserver.
 type Cluster struct {
 	Kube
 	// APIServer may be ended and started again; etcd keeps the objects.
@@ -160,7 +157,6 @@ func (c *Cluster) WaitReady(t testing.TB) {
 
 func (c *Cluster) URL() string { return "https://" + c.config.Host + ":6443" }
 
-// tokens returns the token file of the API server. The tokens identify the clients.
 func (config Config) tokens() []byte {
 	lines := fmt.Appendf(nil, "%s,admin,1,system:masters\n", admin)
 	for i, account := range config.ServiceAccounts {

@@ -25,7 +25,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Kube is a client of the API server.
 type Kube struct {
 	dynamic.Interface
 	http *http.Client
@@ -46,7 +45,6 @@ func newKube(t testing.TB, kubeconfig string) Kube {
 	return Kube{client, plain, config.Host}
 }
 
-// Resource returns the client of a resource; the core group is empty.
 func (k Kube) Resource(group, version, resource string) dynamic.NamespaceableResourceInterface {
 	return k.Interface.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }

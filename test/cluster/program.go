@@ -131,7 +131,6 @@ func Run(cmd *exec.Cmd) (string, error) {
 	return string(out), err
 }
 
-// RunLines runs command lines.
 func RunLines(t testing.TB, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -199,7 +198,6 @@ func Record(t testing.TB, table, what string, value any) {
 	harness.Must(t, err)
 }
 
-// MedianAndMax formats the median and the maximum of durations.
 func MedianAndMax(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"

@@ -80,7 +80,6 @@ func (tb *testbed) testRounds(t *testing.T) {
 	tb.record(t, "comparisons without a duplicate", m.stop(t))
 }
 
-// rebootWithPods reboots a node.
 func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
 	begin := tb.reboot(t, n)
 	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
@@ -126,7 +125,6 @@ func (tb *testbed) createPods(t *testing.T, prefix string, count int) {
 	}
 }
 
-// deletePods starts to delete all pods that were created one by one.
 func (tb *testbed) deletePods(t *testing.T) {
 	t.Helper()
 	harness.Must(t, tb.Pods(podNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: churnLabel}))

@@ -84,7 +84,6 @@ func (tb *testbed) writeOverlay(t *testing.T, name, base, kustomization string, 
 	return dir
 }
 
-// apply applies a kustomization, and waits until the cluster has it and is healthy.
 func (tb *testbed) apply(t *testing.T, dir string) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -147,7 +146,6 @@ configMapGenerator:
 	m.stop(t)
 }
 
-// wantDebugLogs wants each sidecar to have log-level=debug.
 func (tb *testbed) wantDebugLogs(t *testing.T) {
 	t.Helper()
 	for _, n := range tb.nodes {
@@ -240,7 +238,6 @@ func (tb *testbed) testHelm(t *testing.T) {
 	tb.helmUninstall(t)
 }
 
-// helmUninstall removes the release after its pods.
 func (tb *testbed) helmUninstall(t *testing.T) {
 	t.Helper()
 	tb.removePods(t)
@@ -350,7 +347,6 @@ func (tb *testbed) removePools(t *testing.T) {
 	}
 }
 
-// removePods deletes all pods of the tests, which have addresses of the pool.
 func (tb *testbed) removePods(t *testing.T) {
 	t.Helper()
 	tb.mustKubectl(t, "--namespace", podNamespace, "delete", "deployment", "stable", "--ignore-not-found")

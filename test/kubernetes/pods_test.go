@@ -36,7 +36,6 @@ func (tb *testbed) ensurePods(t *testing.T) {
 	tb.waitPods(t, "the pods to be ready")
 }
 
-// checkPods ensures the pods, and checks their addresses and connections.
 func (tb *testbed) checkPods(t *testing.T, when string) {
 	t.Helper()
 	tb.ensurePods(t)
@@ -60,7 +59,6 @@ func podReady(p corev1.Pod) bool {
 	return false
 }
 
-// checkConnectivity requests the name of every stable pod, from a pod on each node.
 func (tb *testbed) checkConnectivity(t *testing.T) {
 	t.Helper()
 	pods, err := tb.running(t.Context())
@@ -108,7 +106,6 @@ type churn struct {
 	failed  error
 }
 
-// startChurn starts to create and delete pods. Its stop must be called.
 func (tb *testbed) startChurn(t *testing.T) *churn {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &churn{tb: tb, cancel: cancel}
@@ -199,7 +196,6 @@ func (tb *testbed) startPodOn(t *testing.T, n *node, name string) {
 	tb.waitPodOn(t, n, name)
 }
 
-// waitPodOn waits until a pod is ready, and deletes it.
 func (tb *testbed) waitPodOn(t *testing.T, n *node, name string) {
 	t.Helper()
 	cluster.MustEventually(t, "a new pod on "+n.name, convergeTimeout, func() error {
@@ -225,7 +221,6 @@ func (tb *testbed) createPodOn(t *testing.T, n *node, name string) {
 
 func churnName(number int) string { return fmt.Sprintf("churn-%d", number) }
 
-// waitingPod returns a pod that only waits.
 func waitingPod(name string) *unstructured.Unstructured {
 	pod := cluster.Object("v1", "Pod", name)
 	pod.SetNamespace(podNamespace)
@@ -417,7 +412,6 @@ func (tb *testbed) reboot(t *testing.T, n *node) time.Time {
 	return begin
 }
 
-// waitRestarted waits until no container of the manifests on the node has a status from before the boot.
 func (tb *testbed) waitRestarted(t *testing.T, n *node, boot time.Time) {
 	cluster.MustEventually(t, "the containers of "+n.name+" to be started again", convergeTimeout, func() error {
 		pods, err := listOf[corev1.Pod](t.Context(), tb.Pods(metav1.NamespaceAll), metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.name})
@@ -435,7 +429,6 @@ func (tb *testbed) waitRestarted(t *testing.T, n *node, boot time.Time) {
 	})
 }
 
-// checkRenderedFirst wants the sidecar to have become ready after the configuration was rendered.
 func (tb *testbed) checkRenderedFirst(t *testing.T, n *node) {
 	file, err := os.Stat(n.path(renderedFile))
 	harness.Must(t, err)
@@ -459,7 +452,6 @@ func (tb *testbed) sidecarPod(t *testing.T, n *node) corev1.Pod {
 	return pods[0]
 }
 
-// checkRendered returns nil if the rendered configuration contains a text.
 func (n *node) checkRendered(want string) error {
 	text, err := os.ReadFile(n.path(renderedFile))
 	if err == nil && !strings.Contains(string(text), want) {

@@ -18,7 +18,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// tokenFile is where a container has the token of its service account.
 const tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // testPolicy uses the tokens that the kubelet has given to the bridge and to the network program. Package

@@ -70,7 +70,6 @@ func TestClusterQuickstart(t *testing.T) {
 	tb.hold(t)
 }
 
-// shell runs commands of a page as the administrator in a directory, and returns what they print.
 func (tb *testbed) shell(t *testing.T, dir, commands string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", commands)
@@ -104,7 +103,6 @@ func differsFromPage(output, page string) string {
 	return ""
 }
 
-// quickstartLines returns the lines of an output without what varies.
 func quickstartLines(output string) []string {
 	output = quickstartHash.ReplaceAllString(output, "-HASH")
 	output = quickstartAge.ReplaceAllString(output, "AGE")

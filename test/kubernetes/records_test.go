@@ -22,13 +22,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// leaseDir is host-local's directory on a node.
 const leaseDir = "/var/lib/cni/networks"
 
 // agentAddresses is the number of addresses of an agent in each family: for router, health and ingress.
 const agentAddresses = 3
 
-// nodeState returns the records about the node's addresses.
 func (tb *testbed) nodeState(ctx context.Context, n *node) (state ciliumagent.NodeState, err error) {
 	object, err := tb.CiliumNodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
@@ -45,7 +43,6 @@ func (n *node) leases() (map[netip.Addr]bool, error) {
 	return cluster.HostLocal(n.path(leaseDir))
 }
 
-// podCIDRs returns the node's ranges, one of each family.
 func (tb *testbed) podCIDRs(ctx context.Context, n *node) ([]netip.Prefix, error) {
 	object, err := tb.kubeNode(ctx, n)
 	if err != nil {
@@ -80,7 +77,6 @@ func inRanges(cidrs []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(ip) })
 }
 
-// running returns the pods of the tests that are not being deleted.
 func (tb *testbed) running(ctx context.Context) ([]corev1.Pod, error) {
 	all, err := listOf[corev1.Pod](ctx, tb.Pods(podNamespace), metav1.ListOptions{})
 	var pods []corev1.Pod
@@ -92,7 +88,6 @@ func (tb *testbed) running(ctx context.Context) ([]corev1.Pod, error) {
 	return pods, err
 }
 
-// checkRecords returns nil if all records of both nodes agree, and no address has two owners.
 func (tb *testbed) checkRecords(ctx context.Context) error {
 	pods, err := tb.running(ctx)
 	if err != nil {
@@ -415,7 +410,6 @@ func (tb *testbed) sandboxChanged(ctx context.Context, pod string, since time.Ti
 	return err
 }
 
-// lost returns an error if a stable pod is missing.
 func (m *monitor) lost(pods []corev1.Pod) error {
 	has := map[string]bool{}
 	for _, p := range pods {

@@ -258,7 +258,6 @@ func (p patient) refusals() []symptom {
 	}
 }
 
-// releaseOwn releases the addresses of the owners that only the symptoms have.
 func (p patient) releaseOwn(t *testing.T) {
 	t.Helper()
 	cluster.MustEventually(t, "the owners of the symptoms to be released", convergeTimeout, func() error {
@@ -392,7 +391,6 @@ func (p patient) unleased(t *testing.T) (files []string) {
 	return files[1:] // without the broadcast address
 }
 
-// fillRange leases all free addresses to another container, and returns the files.
 func (p patient) fillRange(t *testing.T) (files []string) {
 	t.Helper()
 	files = p.unleased(t)
@@ -493,7 +491,6 @@ func (p patient) recordProblems() []symptom {
 	}
 }
 
-// poolProblems are those that the bridge reports.
 func (p patient) poolProblems() []symptom {
 	var began time.Time
 	logged := func(t *testing.T) string {
@@ -556,7 +553,6 @@ func (p patient) poolProblems() []symptom {
 // fewSlots are flags of the bridge with which it releases each free slot soon.
 var fewSlots = []string{"--max-allocate=3", "--min-allocate=3", "--pre-allocate=1", "--excess-ip-release-delay=10s"}
 
-// bridgeFlags adds flags to the bridge, and returns what removes them.
 func (tb *testbed) bridgeFlags(t *testing.T, flags ...string) (back func()) {
 	t.Helper()
 	patch := func(operation string) {

@@ -67,7 +67,6 @@ func bridgeMode() mode {
 	}
 }
 
-// testbed is a cluster of two nodes.
 type testbed struct {
 	*cluster.Cluster
 	mode
@@ -120,10 +119,8 @@ func (tb *testbed) podRanges() []string {
 
 func (tb *testbed) families() int { return len(tb.podRanges()) }
 
-// bin returns the path of a program that build.sh has built.
 func (tb *testbed) bin(name string) string { return filepath.Join(tb.built, "bin", name) }
 
-// record adds a measurement to the table that run.sh prints at the end.
 func (tb *testbed) record(t *testing.T, what string, value any) {
 	t.Helper()
 	cluster.Record(t, filepath.Join(tb.built, "measurements.md"), what, value)
@@ -147,7 +144,6 @@ type node struct {
 	machine *cluster.Program
 }
 
-// newNode defines a node. Its address has the given last number.
 func (tb *testbed) newNode(t *testing.T, name string, number int) *node {
 	n := &node{name: name, ip: fmt.Sprintf("192.0.2.%d", number), ip6: fmt.Sprintf("2001:db8::%d", number), dir: filepath.Join(tb.dir, name)}
 	harness.Must(t, os.MkdirAll(n.dir, 0o755))
@@ -184,14 +180,12 @@ func (n *node) boot(t *testing.T) {
 
 func (n *node) pid() int { return n.machine.Current().PID() }
 
-// path returns the path by which the test sees a file of the node.
 func (n *node) path(file string) string { return fmt.Sprintf("/proc/%d/root%s", n.pid(), file) }
 
 func (n *node) agent() ciliumagent.API {
 	return ciliumagent.API{Socket: n.path("/run/cilium/cilium.sock")}
 }
 
-// command runs a command on the node, and returns its output.
 func (n *node) command(ctx context.Context, args ...string) (string, error) {
 	enter := []string{"--target", strconv.Itoa(n.pid()), "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--"}
 	return cluster.Run(exec.CommandContext(ctx, "nsenter", append(enter, args...)...))
@@ -270,7 +264,6 @@ func (tb *testbed) route(t *testing.T) {
 	}
 }
 
-// kubectl runs kubectl as the administrator.
 func (tb *testbed) kubectl(ctx context.Context, args ...string) (string, error) {
 	return cluster.Run(tb.admin(ctx, "kubectl", args...))
 }
@@ -284,7 +277,6 @@ func (tb *testbed) admin(ctx context.Context, program string, args ...string) *e
 	return cmd
 }
 
-// mustKubectl is kubectl that fails the test.
 func (tb *testbed) mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := tb.kubectl(t.Context(), args...)
@@ -292,7 +284,6 @@ func (tb *testbed) mustKubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// listOf lists the objects of a resource as their type.
 func listOf[T any](ctx context.Context, client dynamic.ResourceInterface, options metav1.ListOptions) ([]T, error) {
 	list, err := client.List(ctx, options)
 	if err != nil {
@@ -320,7 +311,6 @@ func (tb *testbed) kubeNode(ctx context.Context, n *node) (corev1.Node, error) {
 	return as[corev1.Node](object)
 }
 
-// rolledOut returns nil if all DaemonSets of a label have their current pods on all nodes, ready.
 func (tb *testbed) rolledOut(ctx context.Context) error {
 	sets, err := listOf[appsv1.DaemonSet](ctx, tb.Resource("apps", "v1", "daemonsets").Namespace(systemNamespace), metav1.ListOptions{})
 	if err != nil {
@@ -338,7 +328,6 @@ func (tb *testbed) rolledOut(ctx context.Context) error {
 	return nil
 }
 
-// healthy returns nil if the nodes, the DaemonSets and the agents are ready.
 func (tb *testbed) healthy(ctx context.Context) error {
 	for _, n := range tb.nodes {
 		object, err := tb.kubeNode(ctx, n)

@@ -207,7 +207,6 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// grantWithout grants the deployed rights on Nodes but one.
 func (tb *testbed) grantWithout(t *testing.T, missing string) {
 	role, err := tb.Resource("rbac.authorization.k8s.io", "v1", "clusterroles").Get(t.Context(), "delegated-ipam-network", metav1.GetOptions{})
 	harness.Must(t, err)
@@ -234,7 +233,6 @@ const (
 	limit = 2 * time.Minute
 )
 
-// testbed is a cluster, and the files of one node.
 type testbed struct {
 	*cluster.Cluster
 	// volume is the directory of the template, as the kubelet makes it; version counts its contents.
@@ -281,7 +279,6 @@ func (tb *testbed) as(t *testing.T, account string) *cluster.Program {
 	return p
 }
 
-// setTemplate replaces the content of the volume as the kubelet does.
 func (tb *testbed) setTemplate(t *testing.T, text string) {
 	t.Helper()
 	tb.version++
@@ -304,7 +301,6 @@ func (tb *testbed) createNode(t *testing.T, podCIDRs ...any) {
 	harness.Must(t, tb.Create(t.Context(), n))
 }
 
-// setPodCIDR sets the podCIDRs, as the controller manager does.
 func (tb *testbed) setPodCIDR(t *testing.T, podCIDR string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, podCIDR, podCIDR)

@@ -16,7 +16,6 @@ const (
 	firstIPv6         = "fd00:15::1/112"
 )
 
-// dual is an invocation for both ranges.
 func dual(i invocation) invocation {
 	i.subnets = []string{ipv4Range, ipv6Range}
 	return i

@@ -33,7 +33,6 @@ func (ns *namespace) twoNodes(t *testing.T, subnets ...string) (a, b *harness.No
 	return a, b
 }
 
-// reclaim runs delegated-ipam reclaim on a node with the options of its sidecar.
 func reclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandResult {
 	t.Helper()
 	return n.Command(t, append([]string{
@@ -92,7 +91,6 @@ func testReclaim(t *testing.T, ns *namespace) {
 	}
 }
 
-// lostNodes runs delegated-ipam-bridge lost-nodes as the CronJob does, and returns its output.
 func (tb *testbed) lostNodes(t *testing.T, flags ...string) (code int, output string) {
 	t.Helper()
 	kubeconfig := tb.WriteKubeconfig(t, "reclaim", reclaimAccount, "kube-system")
@@ -127,7 +125,6 @@ func (j cronJob) run(t *testing.T) (remembered []string, err error) {
 	return j.remembered(t), err
 }
 
-// want runs it until the ConfigMap has these nodes.
 func (j cronJob) want(t *testing.T, names ...string) {
 	t.Helper()
 	slices.Sort(names)
@@ -214,13 +211,11 @@ func (tb *testbed) createNode(t *testing.T, name string, pool map[string]any) {
 	harness.Must(t, errors.Join(tb.Create(t.Context(), cluster.Object("v1", "Node", name)), tb.Create(t.Context(), ciliumNode)))
 }
 
-// deleteNode deletes a Node and its CiliumNode, as the garbage collector does.
 func (tb *testbed) deleteNode(t *testing.T, name string) {
 	harness.Must(t, tb.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
 	harness.Must(t, tb.CiliumNodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// memory returns the ConfigMap of lost-nodes, and its data.
 func (tb *testbed) memory(t *testing.T) (*unstructured.Unstructured, map[string]string) {
 	t.Helper()
 	object, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Get(t.Context(), "delegated-ipam-nodes", metav1.GetOptions{})
@@ -230,7 +225,6 @@ func (tb *testbed) memory(t *testing.T) (*unstructured.Unstructured, map[string]
 	return object, data
 }
 
-// age lets the grace of the absent nodes pass.
 func (tb *testbed) age(t *testing.T) {
 	object, data := tb.memory(t)
 	for name, text := range data {
@@ -246,7 +240,6 @@ func (tb *testbed) age(t *testing.T) {
 	harness.Must(t, err)
 }
 
-// remembered returns the nodes that the ConfigMap has.
 func (tb *testbed) remembered(t *testing.T) []string {
 	t.Helper()
 	_, data := tb.memory(t)

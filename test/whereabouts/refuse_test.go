@@ -36,7 +36,6 @@ func invalidateUpdates(ns *namespace, t *testing.T, subnet string) (allow func()
 	return ns.refuseUpdates(t, subnet, metav1.StatusReasonInvalid)
 }
 
-// refuseUpdates refuses updates by an admission policy.
 func (ns *namespace) refuseUpdates(t *testing.T, subnet string, reason metav1.StatusReason) (allow func()) {
 	t.Helper()
 	pool := ns.poolName(t, subnet)
@@ -87,7 +86,6 @@ func delayUpdates(ns *namespace, t *testing.T, subnet string) (allow func()) {
 	return func() { ns.allowUpdates(t, "validatingwebhookconfigurations", ns.name, pool) }
 }
 
-// createAdmission creates an object that configures admission, with a field.
 func (ns *namespace) createAdmission(t *testing.T, kind, name, field string, content any) {
 	t.Helper()
 	object := cluster.Object("admissionregistration.k8s.io/v1", kind, name)
@@ -106,7 +104,6 @@ func (ns *namespace) selector() map[string]any {
 	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns.name}}
 }
 
-// poolUpdates returns an admission rule that matches the updates of IPPools.
 func poolUpdates() map[string]any {
 	return map[string]any{
 		"apiGroups": []any{"whereabouts.cni.cncf.io"}, "apiVersions": []any{"*"},

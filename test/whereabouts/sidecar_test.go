@@ -42,7 +42,6 @@ func allocateAll(t *testing.T, s *harness.Sidecar) map[string][]string {
 	return held
 }
 
-// wantSame wants each owner to get the addresses that it has.
 func wantSame(t *testing.T, s *harness.Sidecar, held map[string][]string) {
 	t.Helper()
 	for owner, want := range held {
@@ -52,7 +51,6 @@ func wantSame(t *testing.T, s *harness.Sidecar, held map[string][]string) {
 	}
 }
 
-// wantUnchanged wants the same reservations as before.
 func (ns *namespace) wantUnchanged(t *testing.T, before []oracle.Lease) {
 	t.Helper()
 	if now := ns.mustReservations(t); len(before) == 0 || !slices.Equal(now, before) {
@@ -388,7 +386,6 @@ func delDown(t *testing.T, tb *testbed) (down, after func(*testing.T)) {
 	return down, after
 }
 
-// releasing returns nil if the owner's attachment is releasing.
 func releasing(t *testing.T, s *harness.Sidecar, owner string) error {
 	t.Helper()
 	if a := s.Attachment(t, owner); a == nil || a.State != "releasing" {

@@ -35,7 +35,6 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// cases are functions that get a namespace of their own.
 type cases map[string]func(*testing.T, *namespace)
 
 // Trap: the behaviour of the real whereabouts. All cases use one API server, because starting it takes most of the time.
@@ -66,7 +65,6 @@ const (
 	ipv4Range, ipv6Range = "10.15.0.0/24", "fd00:15::/112"
 )
 
-// testbed is a cluster in which whereabouts is installed.
 type testbed struct {
 	*cluster.Cluster
 	// built is the output directory of build.sh: bin, crds, install.
@@ -113,7 +111,6 @@ func (tb *testbed) newNamespace(t *testing.T) *namespace {
 	return ns
 }
 
-// ipam returns the ipam section of a CNI configuration with a range for each subnet.
 func (ns *namespace) ipam(subnets ...string) map[string]any {
 	var ranges []map[string]string
 	for _, subnet := range subnets {
@@ -146,7 +143,6 @@ func asJSON(t *testing.T, value any) []byte {
 	return text
 }
 
-// invocation is one execution of the plugin.
 type invocation struct {
 	verb, containerID, ifName string
 	// args is CNI_ARGS.
@@ -225,7 +221,6 @@ func (ns *namespace) mustRun(t *testing.T, i invocation, want ...string) {
 	}
 }
 
-// mustFail wants the plugin to fail with an error that contains the text.
 func (ns *namespace) mustFail(t *testing.T, i invocation, text string) {
 	t.Helper()
 	if ips, err := ns.run(t, i); err == nil || !strings.Contains(err.Error(), text) {
@@ -296,7 +291,6 @@ func addOffset(first netip.Addr, offset uint64) netip.Addr {
 	return ip
 }
 
-// mustReservations is reservations that fails the test.
 func (ns *namespace) mustReservations(t *testing.T) []oracle.Lease {
 	t.Helper()
 	all, err := ns.reservations()
