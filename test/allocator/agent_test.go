@@ -46,11 +46,9 @@ type agent struct {
 	updates chan statusUpdate
 	pending *statusUpdate
 	again   bool
-	// ended is closed when the process ends.
-	ended chan struct{}
+	ended   chan struct{}
 }
 
-// statusUpdate is a request, and where its response goes.
 type statusUpdate struct {
 	node     *ciliumv2.CiliumNode
 	response chan error
@@ -117,7 +115,6 @@ func (a *agent) triggered() {
 	a.pending = &u
 }
 
-// respond ends the pending request. The agent repeats a failed one with its present status.
 func (a *agent) respond(err error) {
 	response, again := a.pending.response, a.again || err != nil
 	a.pending, a.again = nil, false
@@ -127,7 +124,6 @@ func (a *agent) respond(err error) {
 	}
 }
 
-// allocate allocates any address of a family.
 func (a *agent) allocate(family ipam.Family, owner string) (netip.Addr, bool) {
 	result, err := a.AllocateNextFamily(family, owner, ipam.PoolDefault())
 	if err != nil {
@@ -142,7 +138,6 @@ func (a *agent) free(ip netip.Addr) {
 	a.triggered()
 }
 
-// UpdateCiliumNodeResource implements ipam.Owner: the CiliumNode exists.
 func (a *agent) UpdateCiliumNodeResource() {}
 
 // K8sEventReceived implements ipam.K8sEventRegister. It is called after an event was processed.

@@ -29,8 +29,7 @@ type world struct {
 	// families are those of the node: IPv4, or IPv4 and IPv6.
 	families []ipam.Family
 	node     *ciliumv2.CiliumNode
-	// held are the slots of the sidecar.
-	held map[int][]netip.Addr
+	held     map[int][]netip.Addr // slots of the sidecar
 	// agent is nil while it does not run. pods are the addresses of the endpoints on its disk.
 	agent *agent
 	pods  map[string][]netip.Addr
@@ -69,7 +68,6 @@ func (w *world) log(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
-// step lets one component act.
 func (w *world) step() {
 	steps := []func(){
 		func() { w.reconcile(w.random.IntN(8)) }, func() { w.reconcile(-1) }, func() { w.reconcile(-1) },
@@ -95,9 +93,6 @@ func (w *world) change(write func(*ciliumv2.CiliumNode)) {
 	}
 }
 
-// --- the agent
-
-// published returns the number of slots in the pool.
 func (w *world) published() int {
 	slots := map[string]bool{}
 	for _, e := range w.node.Spec.IPAM.Pool {
@@ -106,7 +101,6 @@ func (w *world) published() int {
 	return len(slots)
 }
 
-// ownAddresses are the addresses that the agent itself takes, of each family.
 func ownAddresses() []string { return []string{"router", "health", "ingress"} }
 
 func (w *world) startAgent() {
@@ -252,8 +246,6 @@ func (w *world) drain() {
 	}
 }
 
-// --- the bridge and the sidecar
-
 func (w *world) observed() planner.Observed {
 	o := planner.Observed{
 		Pool: entries(w.node.Spec.IPAM.Pool), Used: entries(w.node.Status.IPAM.Used), Handshakes: map[netip.Addr]planner.Handshake{},
@@ -267,10 +259,8 @@ func (w *world) observed() planner.Observed {
 	}
 	if w.watchesPods {
 		o.PodIPs = map[netip.Addr]bool{}
-		for _, ips := range w.pods {
-			for _, ip := range ips {
-				o.PodIPs[ip] = true
-			}
+		for _, ip := range slices.Concat(slices.Collect(maps.Values(w.pods))...) {
+			o.PodIPs[ip] = true
 		}
 	}
 	return o
@@ -360,7 +350,6 @@ func (w *world) execute(a planner.Action) {
 	}
 }
 
-// write writes an action on an address to a CiliumNode.
 func write(n *ciliumv2.CiliumNode, a planner.Action, ip string) {
 	if n.Status.IPAM.ReleaseIPs == nil {
 		n.Status.IPAM.ReleaseIPs = map[string]ipamtypes.IPReleaseStatus{}
@@ -380,7 +369,6 @@ func write(n *ciliumv2.CiliumNode, a planner.Action, ip string) {
 	}
 }
 
-// acquire allocates the lowest free address of each family to a slot.
 func (w *world) acquire(slot int) {
 	if w.held[slot] != nil {
 		return
@@ -401,15 +389,9 @@ func (w *world) acquire(slot int) {
 }
 
 func (w *world) holds(ip netip.Addr) bool {
-	for _, ips := range w.held {
-		if slices.Contains(ips, ip) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Concat(slices.Collect(maps.Values(w.held))...), ip)
 }
 
-// check checks the invariants of every moment.
 func (w *world) check() {
 	w.t.Helper()
 	for ip := range w.node.Spec.IPAM.Pool {
