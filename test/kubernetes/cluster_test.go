@@ -14,10 +14,7 @@ func TestCluster(t *testing.T) {
 	tb := newTestbed(t, bridgeMode())
 	tb.route(t)
 	tb.install(t)
-	for _, c := range []struct {
-		name string
-		run  func(*testbed, *testing.T)
-	}{
+	tb.runCases(t, []testCase{
 		{"Fresh", (*testbed).testFresh},
 		{"Chaos", (*testbed).testChaos},
 		{"Hung", (*testbed).testHung},
@@ -31,7 +28,16 @@ func TestCluster(t *testing.T) {
 		{"Uninstall", (*testbed).testUninstall},
 		{"Helm", (*testbed).testHelm},
 		{"Release", (*testbed).testRelease},
-	} {
+	})
+}
+
+type testCase struct {
+	name string
+	run  func(*testbed, *testing.T)
+}
+
+func (tb *testbed) runCases(t *testing.T, cases []testCase) {
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(tb, t) })
 	}
 	tb.hold(t)

@@ -29,17 +29,11 @@ func TestClusterPods(t *testing.T) {
 	tb.writeNetworks(t, false)
 	tb.install(t)
 	tb.writeNetworks(t, true)
-	for _, c := range []struct {
-		name string
-		run  func(*testbed, *testing.T)
-	}{
+	tb.runCases(t, []testCase{
 		{"Rounds", (*testbed).testRounds},
 		{"Upgrade", (*testbed).testPodsUpgrade},
 		{"Symptoms", (*testbed).testPodsSymptoms},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(tb, t) })
-	}
-	tb.hold(t)
+	})
 }
 
 // testRounds creates and deletes pods, and kills a program on one node while they start, and one on the

@@ -328,7 +328,6 @@ type monitor struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
-	mu         sync.Mutex
 	violations map[string]bool
 	// comparisons counts the lists of pods that were compared.
 	comparisons int
@@ -374,8 +373,6 @@ func (m *monitor) compare(ctx context.Context) {
 	if err != nil {
 		return // the test ends
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.comparisons++
 	m.check(sharedAddresses(pods))
 	for _, p := range pods {
