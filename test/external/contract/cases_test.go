@@ -1,11 +1,21 @@
+// Package contract tests the sidecar through its socket: against swagger.yaml, with Cilium's
+// client, and with the curl lines of the documentation.
 package contract
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"slices"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
+
+func TestMain(m *testing.M) { harness.Main(m) }
 
 const swaggerFile = "../../../swagger.yaml"
 
@@ -19,86 +29,69 @@ type contractCase struct {
 	code  int
 }
 
-// contractCases has at least one case for each documented code of each operation.
+// contractCases returns at least one case for each documented code of each operation.
 func contractCases() []contractCase {
-	return slices.Concat(readCases(), allocateCases(), restoreCases(), releaseCases(), discardCases(), containerCases())
-}
-
-func readCases() []contractCase {
-	return []contractCase{
-		{"ready", routerHolds, call{operation: "GET /healthz"}, 200},
-		{"brief", routerHolds, call{operation: "GET /healthz", header: params{"brief": "true", "require-k8s-connectivity": "false"}}, 200},
-		{"no configuration", noConfiguration, call{operation: "GET /healthz"}, 200},
-		{"dual-stack", empty, call{operation: "GET /config"}, 200},
-		{"IPv4 only", ipv4Only, call{operation: "GET /config"}, 200},
-		{"empty", empty, call{operation: "GET /ipam"}, 200},
-		{"one attachment", routerHolds, call{operation: "GET /ipam"}, 200},
-		{"expiring attachment", routerExpires, call{operation: "GET /ipam"}, 200},
-	}
-}
-
-func allocateCases() []contractCase {
-	op := func(query params) call { return call{operation: "POST /ipam", query: query} }
-	expiring := op(params{"owner": "router"})
+	get := func(path string) call { return call{operation: "GET " + path} }
+	brief := get("/healthz")
+	brief.header = params{"brief": "true", "require-k8s-connectivity": "false"}
+	allocate := func(query params) call { return call{operation: "POST /ipam", query: query} }
+	expiring := allocate(params{"owner": "router"})
 	expiring.header = params{"expiration": "true"}
-	return []contractCase{
-		{"both families", empty, op(params{"owner": "router"}), 201},
-		{"named pool", empty, op(params{"owner": "router", "pool": "default"}), 201},
-		{"one family", empty, op(params{"owner": "router", "family": "ipv6"}), 201},
-		{"IPv4 network", ipv4Only, op(params{"owner": "router"}), 201},
-		{"no owner", empty, op(nil), 201},
-		{"expiration", empty, expiring, 201},
-		{"uplink, no gateway", uplink, op(params{"owner": "router"}), 201},
-		{"owner not allowed", onlyRouter, op(params{"owner": "ingress"}), 403},
-		{"caller not allowed", fromOtherUser, op(params{"owner": "router"}), 403},
-		{"plugin error", addFails, op(params{"owner": "router"}), 502},
-		{"no configuration", noConfiguration, op(params{"owner": "router"}), 502},
-		{"unknown pool", empty, op(params{"owner": "router", "pool": "red"}), 502},
-		{"family disabled", ipv4Only, op(params{"owner": "router", "family": "ipv6"}), 502},
-	}
-}
-
-func restoreCases() []contractCase {
-	op := func(ip, owner string) call {
+	restore := func(ip, owner string) call {
 		return call{operation: "POST /ipam/{ip}", path: params{"ip": ip}, query: params{"owner": owner}}
 	}
-	inRed := op("10.15.0.9", "router")
+	inRed := restore("10.15.0.9", "router")
 	inRed.query["pool"] = "red"
-	return []contractCase{
-		{"free address", empty, op("10.15.0.9", "router"), 200},
-		{"free IPv6 address", empty, op("fd00:15::9", "router"), 200},
-		{"held address", routerHolds, op("10.15.0.2", "router"), 200},
-		{"invalid address", empty, op("banana", "router"), 400},
-		{"owner not allowed", onlyRouter, op("10.15.0.9", "ingress"), 403},
-		{"address of another owner", routerHolds, op("10.15.0.2", "ingress"), 409},
-		{"second address", routerHolds, op("10.15.0.9", "router"), 500},
-		{"address outside the range", empty, op("10.99.0.9", "router"), 500},
+	release := func(ip string) call { return call{operation: "DELETE /ipam/{ip}", path: params{"ip": ip}} }
+	discard := func(owner string) call { return call{operation: "DELETE /ipam", query: params{"owner": owner}} }
+	return append(containerCases(), []contractCase{
+		{"ready", routerHolds, get("/healthz"), 200},
+		{"brief", routerHolds, brief, 200},
+		{"no configuration", noConfiguration, get("/healthz"), 200},
+		{"dual-stack", empty, get("/config"), 200},
+		{"IPv4 only", ipv4Only, get("/config"), 200},
+		{"empty", empty, get("/ipam"), 200},
+		{"one attachment", routerHolds, get("/ipam"), 200},
+		{"expiring attachment", routerExpires, get("/ipam"), 200},
+
+		{"both families", empty, allocate(params{"owner": "router"}), 201},
+		{"named pool", empty, allocate(params{"owner": "router", "pool": "default"}), 201},
+		{"one family", empty, allocate(params{"owner": "router", "family": "ipv6"}), 201},
+		{"IPv4 network", ipv4Only, allocate(params{"owner": "router"}), 201},
+		{"no owner", empty, allocate(nil), 201},
+		{"expiration", empty, expiring, 201},
+		{"uplink, no gateway", uplink, allocate(params{"owner": "router"}), 201},
+		{"owner not allowed", onlyRouter, allocate(params{"owner": "ingress"}), 403},
+		{"caller not allowed", fromOtherUser, allocate(params{"owner": "router"}), 403},
+		{"plugin error", addFails, allocate(params{"owner": "router"}), 502},
+		{"no configuration", noConfiguration, allocate(params{"owner": "router"}), 502},
+		{"unknown pool", empty, allocate(params{"owner": "router", "pool": "red"}), 502},
+		{"family disabled", ipv4Only, allocate(params{"owner": "router", "family": "ipv6"}), 502},
+
+		{"free address", empty, restore("10.15.0.9", "router"), 200},
+		{"free IPv6 address", empty, restore("fd00:15::9", "router"), 200},
+		{"held address", routerHolds, restore("10.15.0.2", "router"), 200},
+		{"invalid address", empty, restore("banana", "router"), 400},
+		{"owner not allowed", onlyRouter, restore("10.15.0.9", "ingress"), 403},
+		{"address of another owner", routerHolds, restore("10.15.0.2", "ingress"), 409},
+		{"second address", routerHolds, restore("10.15.0.9", "router"), 500},
+		{"address outside the range", empty, restore("10.99.0.9", "router"), 500},
 		{"unknown pool", empty, inRed, 500},
-		{"family disabled", ipv4Only, op("fd00:15::9", "router"), 501},
-	}
-}
+		{"family disabled", ipv4Only, restore("fd00:15::9", "router"), 501},
 
-func releaseCases() []contractCase {
-	op := func(ip string) call { return call{operation: "DELETE /ipam/{ip}", path: params{"ip": ip}} }
-	return []contractCase{
-		{"held address", routerHolds, op("10.15.0.2"), 200},
-		{"invalid address", empty, op("banana"), 400},
-		{"caller not allowed", fromOtherUser, op("10.15.0.2"), 403},
-		{"free address", empty, op("10.15.0.9"), 404},
-		{"DEL fails", delFails, op("10.15.0.2"), 500},
-		{"family disabled", ipv4Only, op("fd00:15::9"), 501},
-	}
-}
+		{"held address", routerHolds, release("10.15.0.2"), 200},
+		{"invalid address", empty, release("banana"), 400},
+		{"caller not allowed", fromOtherUser, release("10.15.0.2"), 403},
+		{"free address", empty, release("10.15.0.9"), 404},
+		{"DEL fails", delFails, release("10.15.0.2"), 500},
+		{"family disabled", ipv4Only, release("fd00:15::9"), 501},
 
-func discardCases() []contractCase {
-	op := func(owner string) call { return call{operation: "DELETE /ipam", query: params{"owner": owner}} }
-	return []contractCase{
-		{"released", routerToDiscard, op("router"), 200},
-		{"discarded", delFails, op("router"), 200},
-		{"caller not allowed", fromOtherUser, op("router"), 403},
-		{"no attachment", routerHolds, op("ingress"), 404},
-		{"state directory moved", stateMoved, op("router"), 500},
-	}
+		{"released", routerToDiscard, discard("router"), 200},
+		{"discarded", delFails, discard("router"), 200},
+		{"caller not allowed", fromOtherUser, discard("router"), 403},
+		{"no attachment", routerHolds, discard("ingress"), 404},
+		{"state directory moved", stateMoved, discard("router"), 500},
+	}...)
 }
 
 // aContainer is the request for a container interface, inOther the same in another network.
@@ -168,9 +161,8 @@ func TestResponses(t *testing.T) {
 				t.Errorf("undocumented response %s: %v", a, err)
 			}
 			if len(a.Body) > 0 {
-				compareBody(t, n, fileName(name), a.Body)
-			}
-			if c.code >= 400 && len(a.Body) == 0 {
+				compareGolden(t, fileName(name)+".json", normalize(t, n, a.Body))
+			} else if c.code >= 400 {
 				t.Errorf("got %s; want a reason", a)
 			}
 		})
@@ -181,4 +173,52 @@ func TestResponses(t *testing.T) {
 func fileName(name string) string {
 	words := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(" ,/{}", r) })
 	return strings.ToLower(strings.Join(words, "-"))
+}
+
+// goldenEnv, if set, causes the golden files to be written before they are compared.
+const goldenEnv = "UPDATE_GOLDEN"
+
+var (
+	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	// options matches the options of serve, whose defaults depend on the machine.
+	options = regexp.MustCompile(`(?s)(\n +"options": \[).*?\n +\]`)
+	hashes  = regexp.MustCompile(`(cilium-agent-[a-z0-9-]*)[0-9a-f]{16}\b`)
+	inodes  = regexp.MustCompile(`device \d+:\d+, inode \d+`)
+)
+
+// compareGolden compares a text with a file of testdata.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv(goldenEnv) != "" {
+		harness.Must(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; create it with %s=1 go test ./...", err, goldenEnv)
+	}
+	if got != string(want) {
+		t.Errorf("not the content of %s; got:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// normalize indents a body and replaces values that differ between runs with names.
+func normalize(t *testing.T, n *harness.Node, body []byte) string {
+	t.Helper()
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, body, "", "  "); err != nil {
+		t.Fatalf("%q: %v", body, err)
+	}
+	s := replaceNode(n, strings.TrimSpace(indented.String())+"\n")
+	s = options.ReplaceAllString(s, `${1} "OPTIONS" ]`)
+	s = uuids.ReplaceAllString(s, "UUID")
+	s = hashes.ReplaceAllString(s, "${1}HASH")
+	s = inodes.ReplaceAllString(s, "DEVICE AND INODE")
+	return times.ReplaceAllString(s, "TIME")
+}
+
+// replaceNode replaces the name and the directory of a node.
+func replaceNode(n *harness.Node, s string) string {
+	return strings.NewReplacer(n.Dir, "DIR", n.Name, "NODE").Replace(s)
 }

@@ -27,25 +27,23 @@ func TestCiliumSock(t *testing.T) {
 
 func TestCiliumAllocate(t *testing.T) {
 	t.Parallel()
+	_, s := empty(t)
+	c := ciliumClient(t, s)
 	tests := map[string]struct {
 		family, owner, pool string
 		expiration          bool
 		wantIPv4, wantIPv6  bool
 	}{
 		"no family":  {owner: "router", wantIPv4: true, wantIPv6: true},
-		"IPv4":       {family: client.AddressFamilyIPv4, owner: "router", wantIPv4: true},
-		"IPv6":       {family: client.AddressFamilyIPv6, owner: "router", wantIPv6: true},
+		"IPv4":       {family: client.AddressFamilyIPv4, owner: "a", wantIPv4: true},
+		"IPv6":       {family: client.AddressFamilyIPv6, owner: "b", wantIPv6: true},
 		"no owner":   {wantIPv4: true, wantIPv6: true},
-		"named pool": {owner: "router", pool: "default", wantIPv4: true, wantIPv6: true},
+		"named pool": {owner: "c", pool: "default", wantIPv4: true, wantIPv6: true},
 		"expiration": {owner: "kube-system/pod", expiration: true, wantIPv4: true, wantIPv6: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, s := empty(t)
-			c := ciliumClient(t, s)
 			got := allocate(t, c, tt.family, tt.owner, tt.pool, tt.expiration)
-
 			a := got.Address
 			wantFamily(t, tt.wantIPv4, tt.expiration, a.IPv4, a.IPv4PoolName, a.IPv4ExpirationUUID, got.IPv4)
 			wantFamily(t, tt.wantIPv6, tt.expiration, a.IPv6, a.IPv6PoolName, a.IPv6ExpirationUUID, got.IPv6)
@@ -60,21 +58,15 @@ func TestCiliumRestoreRelease(t *testing.T) {
 	c := ciliumClient(t, s)
 	for _, ip := range []string{"10.15.0.9", "fd00:15::9"} {
 		owner := "owner of " + ip
-		mustDo(t, c.IPAMAllocateIP(ip, owner, ""))
-		mustDo(t, c.IPAMAllocateIP(ip, owner, "default"))
-		mustDo(t, c.IPAMReleaseIP(ip, ""))
+		harness.Must(t, c.IPAMAllocateIP(ip, owner, ""))
+		harness.Must(t, c.IPAMAllocateIP(ip, owner, "default"))
+		harness.Must(t, c.IPAMReleaseIP(ip, ""))
 	}
 	if left := n.Leases(t); len(left) != 0 {
 		t.Errorf("the store of the plugin has %v", left)
 	}
-}
-
-func TestCiliumConfirm(t *testing.T) {
-	t.Parallel()
-	_, s := empty(t)
-	c := ciliumClient(t, s)
-	got := allocate(t, c, "", "router", "", true)
-	mustDo(t, c.IPAMAllocateIP(got.Address.IPv4, "router", ""))
+	// A restore confirms an allocation that would expire.
+	harness.Must(t, c.IPAMAllocateIP(allocate(t, c, "", "router", "", true).Address.IPv4, "router", ""))
 	if a := s.Attachment(t, "router"); a == nil || a.Expiration != nil {
 		t.Errorf("after the restore the list has %+v; want no expiration", a)
 	}
@@ -82,7 +74,12 @@ func TestCiliumConfirm(t *testing.T) {
 
 func TestCiliumErrors(t *testing.T) {
 	t.Parallel()
-	allocated := func(c *client.Client) error { _, err := c.IPAMAllocate("", "ingress", "", false); return err }
+	allocated := func(family string) func(*client.Client) error {
+		return func(c *client.Client) error {
+			_, err := c.IPAMAllocate(family, "ingress", "", false)
+			return err
+		}
+	}
 	restored := func(ip, owner string) func(*client.Client) error {
 		return func(c *client.Client) error { return c.IPAMAllocateIP(ip, owner, "") }
 	}
@@ -94,18 +91,22 @@ func TestCiliumErrors(t *testing.T) {
 		do    func(*client.Client) error
 		want  func(error) bool
 	}{
-		"allocate, forbidden": {onlyRouter, allocated, is[*ipam.PostIpamForbidden]},
-		"allocate, failure":   {addFails, allocated, is[*ipam.PostIpamFailure]},
-		"restore, invalid":    {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
-		"restore, forbidden":  {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
-		"restore, exists":     {routerHolds, restored("10.15.0.2", "ingress"), is[*ipam.PostIpamIPExists]},
-		"restore, failure":    {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
-		"restore, disabled":   {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
-		"release, invalid":    {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
-		"release, forbidden":  {fromOtherUser, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
-		"release, not found":  {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
-		"release, failure":    {delFails, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
-		"release, disabled":   {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
+		"allocate, forbidden": {onlyRouter, allocated(""), is[*ipam.PostIpamForbidden]},
+		"allocate, failure":   {addFails, allocated(""), is[*ipam.PostIpamFailure]},
+		"allocate, family": {empty, allocated("ipx"), func(err error) bool {
+			var status interface{ IsCode(int) bool }
+			return errors.As(err, &status) && status.IsCode(http.StatusUnprocessableEntity)
+		}},
+		"restore, invalid":   {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
+		"restore, forbidden": {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
+		"restore, exists":    {routerHolds, restored("10.15.0.2", "ingress"), is[*ipam.PostIpamIPExists]},
+		"restore, failure":   {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
+		"restore, disabled":  {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
+		"release, invalid":   {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
+		"release, forbidden": {fromOtherUser, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
+		"release, not found": {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
+		"release, failure":   {delFails, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
+		"release, disabled":  {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -118,35 +119,11 @@ func TestCiliumErrors(t *testing.T) {
 	}
 }
 
-func TestCiliumErrorText(t *testing.T) {
-	t.Parallel()
-	_, s := addFails(t)
-	_, err := ciliumClient(t, s).IPAMAllocate("", "router", "", false)
-	var failure *ipam.PostIpamFailure
-	if !errors.As(err, &failure) {
-		t.Fatalf("got %T: %v; want a failure", err, err)
-	}
-	for _, want := range []string{"router", "no address left", "the range is exhausted"} {
-		if !strings.Contains(string(failure.Payload), want) {
-			t.Errorf("the reason is %q; want %q in it", failure.Payload, want)
-		}
-	}
-}
-
-func TestCiliumUnknownFamily(t *testing.T) {
-	t.Parallel()
-	_, s := empty(t)
-	_, err := ciliumClient(t, s).IPAMAllocate("ipx", "router", "", false)
-	var status interface{ IsCode(int) bool }
-	if !errors.As(err, &status) || !status.IsCode(http.StatusUnprocessableEntity) {
-		t.Errorf("got %T: %v; want status 422", err, err)
-	}
-}
-
-func TestCiliumStatusPrinter(t *testing.T) {
+func TestCiliumStatusAndConfig(t *testing.T) {
 	t.Parallel()
 	_, s := routerHolds(t)
-	health, err := ciliumClient(t, s).Daemon.GetHealthz(daemon.NewGetHealthzParams())
+	c := ciliumClient(t, s)
+	health, err := c.Daemon.GetHealthz(daemon.NewGetHealthzParams())
 	harness.Must(t, err)
 	var brief, full bytes.Buffer
 	client.FormatStatusResponseBrief(&brief, health.Payload)
@@ -157,12 +134,7 @@ func TestCiliumStatusPrinter(t *testing.T) {
 	if !strings.Contains(full.String(), "10.15.0.2 (router)") {
 		t.Errorf("the status lacks the address of the router:\n%s", &full)
 	}
-}
-
-func TestCiliumConfig(t *testing.T) {
-	t.Parallel()
-	_, s := empty(t)
-	config, err := ciliumClient(t, s).ConfigGet()
+	config, err := c.ConfigGet()
 	harness.Must(t, err)
 	if got := config.Status.IpamMode; got != "delegated-plugin" {
 		t.Errorf("the IPAM mode is %q; want delegated-plugin", got)
@@ -187,13 +159,6 @@ func allocate(t *testing.T, c *client.Client, family, owner, pool string, expira
 	return got
 }
 
-func mustDo(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%T: %v", err, err)
-	}
-}
-
 // is reports whether an error is of a type.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
@@ -209,11 +174,8 @@ func wantFamily(t *testing.T, want, expiring bool, ip, pool, uuid string, detail
 		}
 		return
 	}
-	if _, err := netip.ParseAddr(ip); err != nil || details == nil || details.IP != ip {
-		t.Fatalf("the address is %q (%v) and its details %+v; want the same address, without a prefix length, in both", ip, err, details)
-	}
-	if pool != "default" {
-		t.Errorf("the pool of %s is %q; want default", ip, pool)
+	if _, err := netip.ParseAddr(ip); err != nil || pool != "default" || details == nil || details.IP != ip {
+		t.Fatalf("got %q of %q (%v), %+v; want an address, without a prefix length, of default in both", ip, pool, err, details)
 	}
 	if expiring != (uuid != "") || details.ExpirationUUID != uuid {
 		t.Errorf("the expiration UUIDs of %s are %q and %q; expiration was %t", ip, uuid, details.ExpirationUUID, expiring)
@@ -225,13 +187,8 @@ func wantFamily(t *testing.T, want, expiring bool, ip, pool, uuid string, detail
 
 func wantHostAddressing(t *testing.T, got *models.NodeAddressing) {
 	t.Helper()
-	if got == nil || got.IPv4 == nil || got.IPv6 == nil {
-		t.Fatalf("host-addressing is %+v; want both families", got)
-	}
-	if !got.IPv4.Enabled || got.IPv4.IP != "10.15.0.1" {
-		t.Errorf("host-addressing of IPv4 is %+v; want the router's address", got.IPv4)
-	}
-	if !got.IPv6.Enabled || got.IPv6.IP != "fd00:15::1" {
-		t.Errorf("host-addressing of IPv6 is %+v; want the router's address", got.IPv6)
+	if got == nil || got.IPv4 == nil || got.IPv6 == nil || !got.IPv4.Enabled || !got.IPv6.Enabled ||
+		got.IPv4.IP != "10.15.0.1" || got.IPv6.IP != "fd00:15::1" {
+		t.Errorf("host-addressing is %+v; want the router's address of both families", got)
 	}
 }

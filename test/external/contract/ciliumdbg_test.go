@@ -1,11 +1,9 @@
 package contract
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,18 +39,13 @@ func TestCiliumDbg(t *testing.T) {
 			t.Parallel()
 			n, _ := tt.start(t)
 			cmd := exec.CommandContext(t.Context(), program, append([]string{"--host=unix://" + n.Socket, "status"}, tt.flags...)...)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
 			out, err := cmd.Output()
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				t.Fatal(err)
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || stderr.Len() > 0 {
+				t.Errorf("exit status %d (%v), stderr %q; want %d", code, err, &stderr, tt.code)
 			}
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit status %d; want %d", code, tt.code)
-			}
-			if exit != nil && len(exit.Stderr) > 0 {
-				t.Errorf("stderr: %s", exit.Stderr)
-			}
-			compareGolden(t, filepath.Join("testdata", tt.want+".txt"), replaceNode(n, string(out)))
+			compareGolden(t, tt.want+".txt", replaceNode(n, string(out)))
 		})
 	}
 }

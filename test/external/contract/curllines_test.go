@@ -4,7 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -28,8 +31,10 @@ type line struct {
 func TestCurlLines(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)
+	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*", "*.md"))
+	harness.Must(t, err)
 	total := 0
-	for _, file := range documentationFiles(t) {
+	for _, file := range append(files, filepath.Join(documentation, "README.md")) {
 		lines := curlLines(t, file)
 		total += len(lines)
 		if len(lines) == 0 {
@@ -47,30 +52,6 @@ func TestCurlLines(t *testing.T) {
 	if total == 0 {
 		t.Error("README.md and docs/*.md have no curl lines")
 	}
-}
-
-func TestFindCurlLines(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "README.md")
-	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
-	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
-	want := []string{"curl one \\\n  two", "  curl three", "curl \"$(\n curl four)\""}
-	lines := curlLines(t, file)
-	if len(lines) != len(want) {
-		t.Fatalf("found %+v; want %q", lines, want)
-	}
-	for i, l := range lines {
-		if l.text != want[i] {
-			t.Errorf("found %q; want %q", l.text, want[i])
-		}
-	}
-}
-
-func documentationFiles(t *testing.T) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*", "*.md"))
-	harness.Must(t, err)
-	return append([]string{filepath.Join(documentation, "README.md")}, files...)
 }
 
 // curlLines returns the commands of a file that start with curl in a sh block, with their
@@ -139,4 +120,109 @@ func requireCurl(t *testing.T) {
 func failOnError(t *testing.T, dir string) {
 	t.Helper()
 	harness.Must(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600))
+}
+
+var (
+	// demo matches the commands of README.md that begin with a curl line, and their output.
+	demo = regexp.MustCompile("(?s)```sh\n(curl .*?)```\n.*?```text\n(.*?)```\n")
+	// containerIDHash and age differ between runs: the first one depends on the node's name.
+	containerIDHash = regexp.MustCompile(`-[0-9a-f]{16}\b`)
+	age             = regexp.MustCompile(`\b(?:\d+m)?\d+s\b`)
+)
+
+// TestDemo runs the demo of README.md and compares its output.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	requireCurl(t)
+	text, err := os.ReadFile(filepath.Join(documentation, "README.md"))
+	harness.Must(t, err)
+	block := demo.FindSubmatch(text)
+	if block == nil {
+		t.Fatalf("README.md has no demo that matches %s", demo)
+	}
+	n := startAsMakeRun(t)
+	harness.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.BinDir, "delegated-ipam")))
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", string(block[1]))
+	cmd.Dir = n.Dir
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the demo of README.md: %v; it printed %q and %q", err, out, failure.String())
+	}
+	if got, want := withoutVarying(string(out)), withoutVarying(string(block[2])); got != want {
+		t.Errorf("the demo of README.md prints\n%s\nbut README.md shows\n%s", got, want)
+	}
+}
+
+// withoutVarying replaces what differs between runs.
+func withoutVarying(output string) string {
+	output = containerIDHash.ReplaceAllString(output, "-HASH")
+	return strings.TrimSpace(age.ReplaceAllString(output, "AGE"))
+}
+
+// TestMakeRun runs the curl lines that "make run" prints twice, in each of two runs. An address that the
+// first run has allocated stays.
+func TestMakeRun(t *testing.T) {
+	t.Parallel()
+	requireCurl(t)
+	n := harness.NewNode(t)
+	failOnError(t, n.Dir)
+	c := harness.Client{Socket: filepath.Join(n.Dir, runSocket)}
+	var held [][]string
+	for range 2 {
+		run, lines := makeRun(t, n)
+		if len(lines) != 4 {
+			t.Fatalf("make run prints the curl lines %q; want four", lines)
+		}
+		for range 2 {
+			for i, text := range lines {
+				runLine(t, n.Dir, line{file: "make run", number: i + 1, text: text})
+			}
+		}
+		held = append(held, c.Allocate(t, harness.Request{Owner: "kept"}).Addresses())
+		interrupt(t, run)
+	}
+	if len(held[0]) != 2 || !slices.Equal(held[0], held[1]) {
+		t.Errorf("the runs gave %q; want the same two addresses", held)
+	}
+}
+
+// makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository,
+// waits until the sidecar is ready and returns the printed curl lines.
+func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
+	t.Helper()
+	script, err := filepath.Abs("../../../tools/run.sh")
+	harness.Must(t, err)
+	output, err := os.Create(filepath.Join(n.Dir, "output"))
+	harness.Must(t, err)
+	defer output.Close()
+	cmd := exec.Command(script, harness.Binary(t), n.BinDir)
+	cmd.Dir = n.Dir
+	cmd.Stdout, cmd.Stderr = output, output
+	harness.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			interrupt(t, cmd)
+		}
+	})
+	harness.Eventually(t, "make run to become ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
+	printed, err := os.ReadFile(output.Name())
+	harness.Must(t, err)
+	var lines []string
+	for text := range strings.Lines(string(printed)) {
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "curl ") {
+			lines = append(lines, text)
+		}
+	}
+	return cmd, lines
+}
+
+// interrupt sends the signal of Ctrl-C and waits for the exit.
+func interrupt(t *testing.T, run *exec.Cmd) {
+	t.Helper()
+	harness.Must(t, run.Process.Signal(syscall.SIGINT))
+	if err := run.Wait(); err != nil {
+		t.Errorf("after SIGINT: %v; want exit status 0", err)
+	}
 }

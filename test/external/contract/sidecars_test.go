@@ -2,8 +2,11 @@ package contract
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,15 +51,11 @@ func onlyRouter(t *testing.T) (*harness.Node, *harness.Sidecar) {
 
 // fromOtherUser returns a sidecar whose client is a user that may not call.
 func fromOtherUser(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := start(t, harness.DualStack(), "--socket-mode=0666")
-	other := *s
-	other.Client = proxyAsOtherUser(t, n)
-	return n, &other
+	return n, asOtherUser(t, n, s)
 }
 
 func routerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := empty(t)
 	s.Allocate(t, harness.Request{Owner: "router"})
 	return n, s
@@ -64,21 +63,18 @@ func routerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
 
 // routerToDiscard is routerHolds for a request that releases by owner, which the history does not know.
 func routerToDiscard(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := routerHolds(t)
 	n.ResetHistory()
 	return n, s
 }
 
 func routerExpires(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := empty(t)
 	s.Allocate(t, harness.Request{Owner: "router", Expire: true})
 	return n, s
 }
 
 func noConfiguration(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n := harness.NewNode(t)
 	s := n.Launch(t)
 	s.WaitServing(t)
@@ -99,10 +95,8 @@ func uplink(t *testing.T) (*harness.Node, *harness.Sidecar) { return scripted(t,
 // delFails starts a sidecar with an attachment whose only claim is IPv4 and with a plugin whose DEL
 // fails.
 func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n := nodeWith(t, harness.IPv4Only())
-	s := n.Launch(t, "--enable-ipv6=false")
-	s.WaitReady(t)
+	s := launch(t, n, "--enable-ipv6=false")
 	s.Allocate(t, harness.Request{Owner: "router"})
 	n.InstallScript(t, "host-local", delFailsScript)
 	return n, s
@@ -110,7 +104,6 @@ func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
 
 // stateMoved starts a sidecar with an attachment, and moves its state directory until the end.
 func stateMoved(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := routerHolds(t)
 	moved := n.StateDir + ".moved"
 	harness.Must(t, os.Rename(n.StateDir, moved))
@@ -119,23 +112,16 @@ func stateMoved(t *testing.T) (*harness.Node, *harness.Sidecar) {
 }
 
 func scripted(t *testing.T, script string) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
 	n.InstallScript(t, "scripted", script)
-	s := n.Launch(t)
-	s.WaitReady(t)
-	return n, s
+	return n, launch(t, n)
 }
 
 // containers starts a sidecar whose network container runtimes use through it.
-func containers(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
-	return containersWith(t)
-}
+func containers(t *testing.T) (*harness.Node, *harness.Sidecar) { return containersWith(t) }
 
 // containerHolds is containers with the addresses of aContainer.
 func containerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := containers(t)
 	loadSwagger(t, swaggerFile).send(t, s.Client, call{operation: "POST /cni/add", body: aContainer}).WantStatus(t, http.StatusOK)
 	return n, s
@@ -143,41 +129,82 @@ func containerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
 
 // containersFail is containers with a plugin of which every verb fails but VERSION.
 func containersFail(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
-	n, s := containersWith(t)
+	n, s := containers(t)
 	n.InstallScript(t, "host-local", delFailsScript)
 	return n, s
 }
 
 // containersFromOtherUser is containers for a client that may call, but is not a container runtime.
 func containersFromOtherUser(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n, s := containersWith(t, "--socket-mode=0666", fmt.Sprintf("--allow-uids=%d", otherID))
-	other := *s
-	other.Client = proxyAsOtherUser(t, n)
-	return n, &other
+	return n, asOtherUser(t, n, s)
 }
 
 func containersWith(t *testing.T, flags ...string) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
-	n := harness.NewNode(t)
-	n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "delegated-ipam-cni", IPAM: map[string]any{"delegate": map[string]any{
-		"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}},
-	}}})
-	s := n.Launch(t, append(flags, "--enable-ipv6=false")...)
-	s.WaitReady(t)
-	return n, s
+	n, network := harness.NewNode(t), harness.IPv4Only()
+	network.CNIVersion, network.Socket = "1.0.0", n.Socket
+	n.WriteNetwork(t, "05-cilium", network)
+	return n, launch(t, n, append(flags, "--enable-ipv6=false")...)
 }
 
 func start(t *testing.T, nw harness.Network, flags ...string) (*harness.Node, *harness.Sidecar) {
-	t.Helper()
 	n := nodeWith(t, nw)
 	return n, n.Start(t, flags...)
 }
 
 func nodeWith(t *testing.T, nw harness.Network) *harness.Node {
-	t.Helper()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-cilium", nw)
 	return n
+}
+
+// launch starts a ready sidecar whose state is not compared at the end.
+func launch(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar {
+	s := n.Launch(t, flags...)
+	s.WaitReady(t)
+	return s
+}
+
+// otherID is the ID of a user and a group that are neither root's nor our own, which may always
+// call.
+const otherID = 65534
+
+// asOtherUser returns the sidecar with a client of a proxy that connects as another user: clients
+// without a dial function of the test's can use its socket, too.
+func asOtherUser(t *testing.T, n *harness.Node, s *harness.Sidecar) *harness.Sidecar {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		harness.Skipf(t, "only root can connect as another user")
+	}
+	// Without access to the directory the kernel would reject the connection.
+	harness.Must(t, os.Chmod(n.Dir, 0o755))
+	path := filepath.Join(n.Dir, "other.sock")
+	listener, err := net.Listen("unix", path)
+	harness.Must(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			to, err := s.DialAs(harness.User{UID: otherID, GID: otherID})
+			if err != nil {
+				from.Close()
+				continue
+			}
+			go copyAndClose(to, from)
+			go copyAndClose(from, to)
+		}
+	}()
+	other := *s
+	other.Client = harness.Client{Socket: path}
+	return &other
+}
+
+// copyAndClose copies one direction and then closes both connections.
+func copyAndClose(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	to.Close()
+	from.Close()
 }
