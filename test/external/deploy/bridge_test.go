@@ -1,7 +1,7 @@
 package deploy
 
 import (
-	"net"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -11,117 +11,93 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// bridge returns the pod of the bridge and its container.
-func bridge(t *testing.T) (corev1.PodSpec, corev1.Container) {
+// pod returns the pod of a DaemonSet of the kustomization with all parts, and its only container.
+func pod(t *testing.T, daemonSet string) (deployed, corev1.Container) {
 	t.Helper()
-	pod := named[*appsv1.DaemonSet](t, kustomized(t, "bridge"), "delegated-ipam-bridge").Spec.Template.Spec
-	return pod, container(t, pod.Containers, "bridge")
+	spec := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), daemonSet).Spec.Template.Spec
+	if len(spec.Containers)+len(spec.InitContainers) != 1 {
+		t.Errorf("%s has %d containers and %d before them; want one in all", daemonSet, len(spec.Containers), len(spec.InitContainers))
+	}
+	return deployed{pod: spec}, spec.Containers[0]
 }
 
-func TestBridgeSecurityContext(t *testing.T) {
-	_, c := bridge(t)
+// wantNoPrivileges wants a container without privileges.
+func wantNoPrivileges(t *testing.T, c corev1.Container) {
+	t.Helper()
 	s := c.SecurityContext
-	if s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 {
-		t.Errorf("the security context is %v; want a user other than root", s)
+	if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Contains(s.Capabilities.Drop, "ALL") || len(s.Capabilities.Add) > 0 {
+		t.Errorf("the security context of %s is %v; want no privileges", c.Name, s)
 	}
-	if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Contains(s.Capabilities.Drop, "ALL") || len(s.Capabilities.Add) > 0 ||
-		s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("the security context is %v; want no privileges", s)
+}
+
+// wantMounts wants the mounts of a container, and no others.
+func wantMounts(t *testing.T, d deployed, c corev1.Container, want map[string]mount) {
+	t.Helper()
+	if got := d.mounts(t, c); !maps.Equal(got, want) {
+		t.Errorf("the mounts of %s are %v; want %v", c.Name, got, want)
 	}
-	if *s.RunAsGroup != group {
-		t.Errorf("the group is %d; want %d", *s.RunAsGroup, group)
+}
+
+func TestBridgePod(t *testing.T) {
+	d, c := pod(t, "delegated-ipam-bridge")
+	wantOnEachNode(t, d.pod, c)
+	wantReplaced(t, c.LivenessProbe)
+	wantNoPrivileges(t, c)
+	wantMounts(t, d, c, map[string]mount{"/var/run/cilium": {"/var/run/cilium", true}})
+	s := c.SecurityContext
+	if s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || *s.RunAsGroup != group {
+		t.Errorf("the security context is %v; want a user other than root, of the group %d", s, group)
+	}
+	if s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the seccomp profile is %v", s.SeccompProfile)
+	}
+	if c.Image != "delegated-ipam-bridge:local" { // the name from "make image"
+		t.Errorf("the image of the bridge is %s", c.Image)
 	}
 	each(t, func(t *testing.T, d deployed) {
-		if !d.bridge {
-			t.Skip("the installation lacks the bridge")
-		}
-		// The socket gets the group of the process that creates it.
-		if got := *d.sidecar.SecurityContext.RunAsGroup; got != group {
-			t.Errorf("the socket has group %d, and the bridge %d", got, group)
-		}
-		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; got != strconv.Itoa(group) {
+		// The socket gets the group of the process that creates it (TestContainer).
+		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; d.bridge && got != strconv.Itoa(group) {
 			t.Errorf("allow-gids is %q, and the bridge has group %d", got, group)
 		}
 	})
 }
 
-func TestBridgeMounts(t *testing.T) {
-	pod, c := bridge(t)
-	d := deployed{pod: pod}
-	got := d.mounts(t, c)
-	if want := (mount{"/var/run/cilium", true}); len(got) != 1 || got["/var/run/cilium"] != want {
-		t.Errorf("the mounts are %v; want %v", got, want)
-	}
-	if len(pod.Containers) != 1 {
-		t.Errorf("the pod has %d containers; want 1", len(pod.Containers))
-	}
-}
-
-func TestBridgePlacement(t *testing.T) {
-	pod, c := bridge(t)
-	wantOnEachNode(t, pod, c)
-}
-
-// The probes are served at the address of the metrics, which internal/bridge tests.
-func TestBridgeProbes(t *testing.T) {
-	_, c := bridge(t)
-	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
-		if probe == nil || probe.HTTPGet == nil {
-			t.Errorf("the probe of %s is %v; want an HTTP GET", path, probe)
-			continue
-		}
-		get := probe.HTTPGet
-		// With the host's network and without a host the kubelet would use the node's address.
-		if want := "--metrics-address=" + net.JoinHostPort(get.Host, get.Port.String()); !slices.Contains(c.Args, want) || get.Path != path {
-			t.Errorf("the probe is for %s%s, and the arguments are %v", get.Host, get.Path, c.Args)
-		}
-	}
+// The token of delegated-ipam-network must not be visible to the sidecar, which runs plugins.
+func TestNetworkPod(t *testing.T) {
+	d, c := pod(t, "delegated-ipam-network")
+	wantOnEachNode(t, d.pod, c)
 	wantReplaced(t, c.LivenessProbe)
+	wantNoPrivileges(t, c)
+	wantMounts(t, d, c, map[string]mount{
+		"/etc/delegated-ipam/template": {"ConfigMap", true},
+		"/run/delegated-ipam":          {"/run/delegated-ipam", false},
+	})
 }
 
+// A DaemonSet has the rights of its service account also in another namespace: a Role in the namespace of
+// the Events would be moved there.
 func TestRBAC(t *testing.T) {
-	for name, objects := range map[string][]runtime.Object{
-		"kustomization":     kustomized(t, "with-bridge"),
-		"another namespace": overlay(t, "with-bridge", "namespace: cni"),
-		"chart":             daemonSets(t),
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, name := range []string{"delegated-ipam-bridge", "delegated-ipam-network"} {
-				wantRBAC(t, objects, name)
-			}
-		})
-	}
-}
-
-// wantRBAC wants the service account of a DaemonSet, in its namespace, to have the cluster role of
-// the same name, and no other role: a Role in the namespace of the Events would be moved by a
-// kustomization with a namespace.
-func wantRBAC(t *testing.T, all []runtime.Object, name string) {
-	t.Helper()
-	set := named[*appsv1.DaemonSet](t, all, name)
-	pod := set.Spec.Template.Spec
-	if pod.ServiceAccountName != name || pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken {
-		t.Errorf("the service account is %q, its token is mounted: %v", pod.ServiceAccountName, pod.AutomountServiceAccountToken)
-	}
-	account := named[*corev1.ServiceAccount](t, all, name)
-	if account.Namespace != set.Namespace {
-		t.Errorf("the service account is in %s, the DaemonSet in %s", account.Namespace, set.Namespace)
-	}
-	binding := named[*rbacv1.ClusterRoleBinding](t, all, name)
-	want := rbacv1.Subject{Kind: "ServiceAccount", Name: name, Namespace: set.Namespace}
-	if len(binding.Subjects) != 1 || binding.Subjects[0] != want {
-		t.Errorf("the subjects are %v; want %v", binding.Subjects, want)
-	}
-	rules := named[*rbacv1.ClusterRole](t, all, binding.RoleRef.Name).Rules
-	if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
-		return slices.Equal(r.Resources, []string{"events"}) && slices.Equal(r.Verbs, []string{"create", "patch"})
-	}) {
-		t.Errorf("the rules %v lack Events", rules)
+	all := overlay(t, "with-bridge", "namespace: cni")
+	for _, name := range []string{"delegated-ipam-bridge", "delegated-ipam-network"} {
+		pod := named[*appsv1.DaemonSet](t, all, name).Spec.Template.Spec
+		if pod.ServiceAccountName != name || pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken {
+			t.Errorf("the service account is %q, its token is mounted: %v", pod.ServiceAccountName, pod.AutomountServiceAccountToken)
+		}
+		binding := named[*rbacv1.ClusterRoleBinding](t, all, name)
+		want := rbacv1.Subject{Kind: "ServiceAccount", Name: name, Namespace: "cni"}
+		if account := named[*corev1.ServiceAccount](t, all, name); account.Namespace != want.Namespace || !slices.Equal(binding.Subjects, []rbacv1.Subject{want}) {
+			t.Errorf("the service account is in %s, the subjects are %v; want %v", account.Namespace, binding.Subjects, want)
+		}
+		rules := named[*rbacv1.ClusterRole](t, all, binding.RoleRef.Name).Rules
+		if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{"events"}) && slices.Equal(r.Verbs, []string{"create", "patch"})
+		}) {
+			t.Errorf("the rules %v lack Events", rules)
+		}
 	}
 	for _, o := range all {
 		if r, is := o.(*rbacv1.RoleBinding); is {
@@ -159,17 +135,4 @@ func TestUpdateStrategy(t *testing.T) {
 			t.Errorf("the update strategy of %s is %v", name, u)
 		}
 	}
-}
-
-// These are the names from "make image".
-func TestImageNames(t *testing.T) {
-	_, c := bridge(t)
-	if c.Image != "delegated-ipam-bridge:local" {
-		t.Errorf("the image of the bridge is %s", c.Image)
-	}
-	each(t, func(t *testing.T, d deployed) {
-		if d.sidecar.Image != "delegated-ipam:local" {
-			t.Errorf("the image of the sidecar is %s", d.sidecar.Image)
-		}
-	})
 }

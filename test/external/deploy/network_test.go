@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,13 +23,6 @@ func (d deployed) template(t *testing.T) string {
 		all = daemonSets(t, "sidecar.enabled=false")
 	}
 	return named[*corev1.ConfigMap](t, all, "delegated-ipam-network").Data["pods.conflist"]
-}
-
-// network returns the pod that renders the CNI configuration, and its container.
-func network(t *testing.T) (corev1.PodSpec, corev1.Container) {
-	t.Helper()
-	pod := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), "delegated-ipam-network").Spec.Template.Spec
-	return pod, container(t, pod.Containers, "network")
 }
 
 // No configuration of a plugin that keeps its addresses on the node has a range for all nodes.
@@ -85,32 +77,6 @@ func TestSameNetwork(t *testing.T) {
 	}
 	if want := map[string]int{"network": 3, "conflist": 2}; !maps.Equal(count, want) {
 		t.Errorf("installations with a template and with a configuration for all nodes: %v; want %v", count, want)
-	}
-}
-
-// The token of delegated-ipam-network must not be visible to the sidecar, which runs plugins.
-func TestNetworkPod(t *testing.T) {
-	pod, c := network(t)
-	wantOnEachNode(t, pod, c)
-	wantReplaced(t, c.LivenessProbe)
-	if len(pod.Containers)+len(pod.InitContainers) != 1 {
-		t.Errorf("the pod has %d containers and %d before them; want one in all", len(pod.Containers), len(pod.InitContainers))
-	}
-	got := deployed{pod: pod}.mounts(t, c)
-	for path, want := range map[string]mount{
-		"/etc/delegated-ipam/template": {"ConfigMap", true},
-		"/run/delegated-ipam":          {"/run/delegated-ipam", false},
-	} {
-		if got[path] != want {
-			t.Errorf("the mount of %s is %v; want %v", path, got[path], want)
-		}
-	}
-	if len(got) != 2 {
-		t.Errorf("the mounts are %v; want 2", got)
-	}
-	s := c.SecurityContext
-	if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) > 0 || s.Capabilities.Drop[0] != "ALL" {
-		t.Errorf("the security context is %v; want no privileges", s)
 	}
 }
 

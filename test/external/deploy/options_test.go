@@ -163,18 +163,3 @@ func write(t *testing.T, dir string, files map[string]string, in *strings.Replac
 		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(in.Replace(files[name])), 0o644))
 	}
 }
-
-// An unknown probe command would prevent the agent from starting.
-func TestProbeCommands(t *testing.T) {
-	n := harness.NewNode(t)
-	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
-	n.Start(t, "--enable-ipv6=false")
-	each(t, func(t *testing.T, d deployed) {
-		for _, p := range [][]string{d.sidecar.StartupProbe.Exec.Command, d.sidecar.ReadinessProbe.Exec.Command, d.sidecar.LivenessProbe.Exec.Command} {
-			// The machine may be busy.
-			if out := n.Command(t, append(slices.Clone(p[1:]), "--timeout=30s")...); out.ExitCode != 0 {
-				t.Errorf("%v of a ready sidecar: exit status %d: %s", p, out.ExitCode, out.Stderr)
-			}
-		}
-	})
-}

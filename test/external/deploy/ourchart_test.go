@@ -83,28 +83,6 @@ func sources(t *testing.T, all []runtime.Object) map[string]runtime.Object {
 	return objects
 }
 
-func TestValuesRefused(t *testing.T) {
-	for set, want := range map[string]string{
-		"sidecar.optoins.x=1":                 "optoins",
-		"sidecar.options.state-dir=/x":        "state-dir",
-		"sidecar.options.socket-group=cilium": "socket-group",
-		"group=0":                             "group",
-		"hostPaths.run=relative":              "run",
-		"maxUnavailable=0":                    "maxUnavailable",
-		"network.conflist=x":                  "network.enabled: false",
-		"imagePullPolicy=Sometimes":           "imagePullPolicy",
-		"sidecar.options.socket-mode=0600":    "0660",
-		"bridge.options.max-allocate=2":       "8 or more",
-		"bridge.metricsAddress=[::]:9968":     "network.metricsAddress",
-	} {
-		t.Run(set, func(t *testing.T) {
-			if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v; want one that names %s", err, want)
-			}
-		})
-	}
-}
-
 func TestValues(t *testing.T) {
 	const paths = "hostPaths.cniConf=/k3s/net.d,hostPaths.cniBin=/k3s/bin,hostPaths.leases=/l,hostPaths.run=/r,hostPaths.state=/s,hostPaths.network=/n,hostPaths.machineID="
 	for name, c := range map[string]struct {

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -22,50 +21,41 @@ const group = 60913
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 func TestMounts(t *testing.T) {
-	want := map[string]mount{
-		"/etc/delegated-ipam/options":  {"ConfigMap", true},
-		"/etc/delegated-ipam/network":  {"/run/delegated-ipam", true},
-		"/etc/delegated-ipam/conflist": {"ConfigMap", true},
-		"/etc/cni/net.d":               {"/etc/cni/net.d", true},
-		"/opt/cni/bin":                 {"/opt/cni/bin", true},
-		"/var/lib/cni/networks":        {"/var/lib/cni/networks", false},
-		"/var/run/cilium":              {"/var/run/cilium", false},
-		"/var/lib/delegated-ipam":      {"/var/lib/delegated-ipam", false},
-		"/etc/machine-id":              {"/etc/machine-id", true},
-	}
 	each(t, func(t *testing.T, d deployed) {
-		want := maps.Clone(want)
+		want := map[string]mount{
+			"/etc/delegated-ipam/options":  {"ConfigMap", true},
+			"/etc/delegated-ipam/network":  {"/run/delegated-ipam", true},
+			"/etc/delegated-ipam/conflist": {"ConfigMap", true},
+			"/etc/cni/net.d":               {"/etc/cni/net.d", true},
+			"/opt/cni/bin":                 {"/opt/cni/bin", true},
+			"/var/lib/cni/networks":        {"/var/lib/cni/networks", false},
+			"/var/run/cilium":              {"/var/run/cilium", false},
+			"/var/lib/delegated-ipam":      {"/var/lib/delegated-ipam", false},
+			"/etc/machine-id":              {"/etc/machine-id", true},
+		}
 		if d.inChart() {
 			want[tokenPath] = mount{"nothing", true}
 		}
-		got := d.mounts(t, d.sidecar)
-		for path := range maps.Keys(want) {
-			if got[path] != want[path] {
-				t.Errorf("the mount of %s is %v; want %v", path, got[path], want[path])
-			}
-		}
-		for path := range got {
-			if _, known := want[path]; !known {
-				t.Errorf("the mount of %s is not needed: %v", path, got[path])
-			}
-		}
-	})
-}
-
-func TestHostPathTypes(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
+		wantMounts(t, d, d.sidecar, want)
 		for _, m := range d.sidecar.VolumeMounts {
-			host := d.volume(t, m.Name).HostPath
-			if host == nil {
+			v := d.volume(t, m.Name)
+			if v.Projected != nil || v.Secret != nil {
+				t.Errorf("%s may have a secret", m.MountPath)
+			}
+			if v.HostPath == nil {
 				continue
 			}
 			want := corev1.HostPathDirectoryOrCreate
-			if host.Path == "/etc/machine-id" {
+			if v.HostPath.Path == "/etc/machine-id" {
 				want = corev1.HostPathFile // a created one would mean a first boot
 			}
-			if host.Type == nil || *host.Type != want {
-				t.Errorf("the type of %s is %v; want %s", host.Path, host.Type, want)
+			if got := v.HostPath.Type; got == nil || *got != want {
+				t.Errorf("the type of %s is %v; want %s", v.HostPath.Path, got, want)
 			}
+		}
+		// The kubelet mounts no token over another mount.
+		if automatic := d.pod.AutomountServiceAccountToken; (automatic == nil || *automatic) && !d.inChart() {
+			t.Error("the sidecar gets the token of the pod's service account")
 		}
 	})
 }
@@ -83,7 +73,9 @@ func TestAgentSocketDir(t *testing.T) {
 	})
 }
 
-func TestSecurityContext(t *testing.T) {
+// The container of the first installation, to which TestSameContainer compares the others.
+func TestContainer(t *testing.T) {
+	c := render(t, installations[0]).sidecar
 	want := &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(group)),
 		ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
@@ -91,59 +83,34 @@ func TestSecurityContext(t *testing.T) {
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		SELinuxOptions: &corev1.SELinuxOptions{Level: "s0", Type: "spc_t"},
 	}
-	each(t, func(t *testing.T, d deployed) {
-		if got := d.sidecar.SecurityContext; !reflect.DeepEqual(got, want) {
-			t.Errorf("got %v; want %v", got, want)
+	if !reflect.DeepEqual(c.SecurityContext, want) {
+		t.Errorf("the security context is %v; want %v", c.SecurityContext, want)
+	}
+	if c.Image != "delegated-ipam:local" { // the name from "make image"
+		t.Errorf("the image is %s", c.Image)
+	}
+	if r := c.Resources; r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 || !r.Limits.Cpu().IsZero() {
+		t.Errorf("requests %v, limits %v; a CPU limit may throttle the sidecar while it holds a lock of the plugin", r.Requests, r.Limits)
+	}
+	if !slices.Contains(c.Args, "--max-plugin-processes=8") {
+		t.Errorf("%v do not limit the plugin processes, whose memory counts", c.Args)
+	}
+	wantReplaced(t, c.LivenessProbe)
+	n := harness.NewNode(t)
+	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
+	n.Start(t, "--enable-ipv6=false")
+	for kind, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "ready": c.ReadinessProbe, "live": c.LivenessProbe} {
+		if probe == nil || probe.Exec == nil {
+			t.Fatalf("the %s probe is %v; want a command, because the kubelet cannot use a unix socket", kind, probe)
 		}
-	})
-}
-
-func TestNoServiceAccountToken(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		automatic := d.pod.AutomountServiceAccountToken == nil || *d.pod.AutomountServiceAccountToken
-		// The kubelet mounts no token over another mount.
-		_, covered := d.mounts(t, d.sidecar)[tokenPath]
-		if automatic && !covered {
-			t.Error("the sidecar gets the token of the pod's service account")
+		if want := []string{"delegated-ipam", "probe", kind}; !slices.Equal(probe.Exec.Command, want) || probe.TimeoutSeconds < 2 {
+			t.Errorf("the command is %v in %d s; want %v, which waits almost one", probe.Exec.Command, probe.TimeoutSeconds, want)
 		}
-		for _, m := range d.sidecar.VolumeMounts {
-			if v := d.volume(t, m.Name); v.Projected != nil || v.Secret != nil {
-				t.Errorf("%s may have a secret", m.MountPath)
-			}
+		// The machine may be busy.
+		if out := n.Command(t, append(slices.Clone(probe.Exec.Command[1:]), "--timeout=30s")...); out.ExitCode != 0 {
+			t.Errorf("%s of a ready sidecar: exit status %d: %s", kind, out.ExitCode, out.Stderr)
 		}
-	})
-}
-
-func TestResources(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		r := d.sidecar.Resources
-		if r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 {
-			t.Errorf("requests %v, limits %v", r.Requests, r.Limits)
-		}
-		if !r.Limits.Cpu().IsZero() {
-			t.Error("a CPU limit may throttle the sidecar while it holds a lock of the plugin")
-		}
-		if !slices.Contains(d.sidecar.Args, "--max-plugin-processes=8") {
-			t.Errorf("%v do not limit the plugin processes, whose memory counts", d.sidecar.Args)
-		}
-	})
-}
-
-func TestProbes(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		for kind, probe := range map[string]*corev1.Probe{"startup": d.sidecar.StartupProbe, "ready": d.sidecar.ReadinessProbe, "live": d.sidecar.LivenessProbe} {
-			if probe == nil || probe.Exec == nil {
-				t.Errorf("the %s probe is %v; want a command, because the kubelet cannot use a unix socket", kind, probe)
-				continue
-			}
-			if want := []string{"delegated-ipam", "probe", kind}; !slices.Equal(probe.Exec.Command, want) {
-				t.Errorf("the command is %v; want %v", probe.Exec.Command, want)
-			}
-			if probe.TimeoutSeconds < 2 {
-				t.Errorf("the timeout of the %s probe is %d s; the command waits almost one", kind, probe.TimeoutSeconds)
-			}
-		}
-	})
+	}
 }
 
 // wantReplaced wants a hung process to be replaced within 100 s.
@@ -155,10 +122,6 @@ func wantReplaced(t *testing.T, p *corev1.Probe) {
 	if took := p.PeriodSeconds*p.FailureThreshold + p.TimeoutSeconds + int32(*p.TerminationGracePeriodSeconds); took > 100 {
 		t.Errorf("a hung process is replaced within %d s; want 100", took)
 	}
-}
-
-func TestHungProcess(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) { wantReplaced(t, d.sidecar.LivenessProbe) })
 }
 
 // agentStop is the time limit for cilium-agent to stop (--hive-stop-timeout).
@@ -222,4 +185,33 @@ func bare(d deployed) corev1.Container {
 	c := d.sidecar
 	c.RestartPolicy, c.VolumeMounts = nil, nil
 	return c
+}
+
+func TestPlacement(t *testing.T) {
+	each(t, func(t *testing.T, d deployed) { wantOnEachNode(t, d.pod, d.sidecar) })
+}
+
+// wantOnEachNode wants a pod to be scheduled on each node, before the agent and without eviction, and
+// its container to get the node's name.
+func wantOnEachNode(t *testing.T, pod corev1.PodSpec, c corev1.Container) {
+	t.Helper()
+	if pod.PriorityClassName != "system-node-critical" {
+		t.Errorf("the priority class is %q", pod.PriorityClassName)
+	}
+	if !pod.HostNetwork {
+		t.Error("the pod lacks the host network: it would wait for the agent, and a sidecar would not find a second one")
+	}
+	if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
+		return t.Operator == corev1.TolerationOpExists && t.Key == "" && t.Effect == ""
+	}) {
+		t.Errorf("the tolerations are %v; want all taints tolerated", pod.Tolerations)
+	}
+	if got := pod.NodeSelector["kubernetes.io/os"]; got != "linux" {
+		t.Errorf("the node selector is for %q; want linux", got)
+	}
+	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.Name == "K8S_NODE_NAME" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"
+	}) {
+		t.Error("the container does not get the node's name")
+	}
 }

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -54,7 +53,6 @@ func TestReclaimToken(t *testing.T) {
 	}
 	const lost = "/lost"
 	for _, c := range slices.Concat(d.pod.InitContainers, d.pod.Containers) {
-		got := d.mounts(t, c)
 		want := map[string]mount{lost: {"nothing", false}, tokenPath: {"another volume", true}}
 		if c.Name == "reclaim" {
 			want = map[string]mount{
@@ -62,12 +60,10 @@ func TestReclaimToken(t *testing.T) {
 				"/etc/cni/net.d": {"/etc/cni/net.d", true}, "/opt/cni/bin": {"/opt/cni/bin", true},
 			}
 		}
-		if !maps.Equal(got, want) {
-			t.Errorf("%s has the mounts %v; want %v", c.Name, got, want)
-		}
-		s := c.SecurityContext
-		if !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || len(s.Capabilities.Add) > 0 || s.Capabilities.Drop[0] != "ALL" || c.Resources.Limits.Memory().IsZero() {
-			t.Errorf("%s has the security context %v and the limits %v", c.Name, s, c.Resources.Limits)
+		wantMounts(t, d, c, want)
+		wantNoPrivileges(t, c)
+		if c.Resources.Limits.Memory().IsZero() {
+			t.Errorf("%s has the limits %v", c.Name, c.Resources.Limits)
 		}
 	}
 }

@@ -111,60 +111,81 @@ func samples(f *pflag.Flag) (good, bad []any) {
 	return []any{"x"}, []any{1, true}
 }
 
-// A refused value is one that would stop a program after the installation.
-func TestConnectionsRefused(t *testing.T) {
-	for set, refused := range map[string]bool{
-		"bridge.serviceAccount.create=false":                                         true,
-		"network.serviceAccount.create=false":                                        true,
-		"bridge.enabled=false,bridge.serviceAccount.create=false":                    false,
-		"hostPaths.state=/var/lib/delegated-ipam/":                                   true,
-		"apiServer.host=192.0.2.1":                                                   false,
-		"apiServer.host=fd00::1,apiServer.port=6443":                                 false,
-		"apiServer.host=api.example.com":                                             false,
-		"apiServer.host=https://192.0.2.1":                                           true,
-		"apiServer.host=192.0.2.1:6443":                                              true,
-		"apiServer.host=api.example.com/x":                                           true,
-		"apiServer.port=6443":                                                        true,
-		"apiServer.port=,apiServer.host=":                                            false,
-		"bridge.metricsAddress=0.0.0.0:9000":                                         false,
-		"bridge.metricsAddress=[::]:9000":                                            false,
-		"bridge.metricsAddress=:9000":                                                true,
-		"bridge.metricsAddress=":                                                     true,
-		"network.metricsAddress=node.example.com:9000":                               true,
-		"apiServer.host=192.0.2.1,apiServer.port=65535":                              false,
-		"apiServer.host=192.0.2.1,apiServer.port=65536":                              true,
-		"bridge.metricsAddress=0.0.0.0:65535":                                        false,
-		"bridge.metricsAddress=0.0.0.0:65536":                                        true,
-		"network.metricsAddress=[::]:99999":                                          true,
-		"bridge.metricsAddress=0.0.0.0:9968":                                         true,
-		"bridge.metricsAddress=0.0.0.0:9968,network.enabled=false":                   false,
-		"bridge.metricsAddress=127.0.0.1:9968,network.metricsAddress=127.0.0.1:9966": false,
-		"sidecar.options.metrics-address=:9968":                                      true,
-		"sidecar.options.metrics-address=:9966":                                      true,
-		"sidecar.options.metrics-address=:9967":                                      false,
-		"sidecar.options.metrics-address=:9966,sidecar.enabled=false":                false,
-		"sidecar.options.socket-mode=0600,bridge.enabled=false":                      false,
-		"bridge.options.max-allocate=4,bridge.options.min-allocate=5":                true,
-		"bridge.options.max-allocate=2,bridge.options.min-allocate=0":                true,
-		"bridge.options.max-allocate=3,bridge.options.min-allocate=0":                false,
+// A refused value is one that would stop a program after the installation. The error names the second string;
+// a value without one is accepted.
+func TestValuesRefused(t *testing.T) {
+	const someError = " "
+	for set, want := range map[string]string{
+		"sidecar.optoins.x=1":                 "optoins",
+		"sidecar.options.state-dir=/x":        "state-dir",
+		"sidecar.options.socket-group=cilium": "socket-group",
+		"group=0":                             "group",
+		"hostPaths.run=relative":              "run",
+		"maxUnavailable=0":                    "maxUnavailable",
+		"network.conflist=x":                  "network.enabled: false",
+		"imagePullPolicy=Sometimes":           "imagePullPolicy",
+		"sidecar.options.socket-mode=0600":    "0660",
+		"bridge.options.max-allocate=2":       "8 or more",
+		"bridge.metricsAddress=[::]:9968":     "network.metricsAddress",
+
+		"bridge.serviceAccount.create=false":                                         someError,
+		"network.serviceAccount.create=false":                                        someError,
+		"bridge.enabled=false,bridge.serviceAccount.create=false":                    "",
+		"hostPaths.state=/var/lib/delegated-ipam/":                                   someError,
+		"apiServer.host=192.0.2.1":                                                   "",
+		"apiServer.host=fd00::1,apiServer.port=6443":                                 "",
+		"apiServer.host=api.example.com":                                             "",
+		"apiServer.host=https://192.0.2.1":                                           someError,
+		"apiServer.host=192.0.2.1:6443":                                              someError,
+		"apiServer.host=api.example.com/x":                                           someError,
+		"apiServer.port=6443":                                                        someError,
+		"apiServer.port=,apiServer.host=":                                            "",
+		"bridge.metricsAddress=0.0.0.0:9000":                                         "",
+		"bridge.metricsAddress=[::]:9000":                                            "",
+		"bridge.metricsAddress=:9000":                                                someError,
+		"bridge.metricsAddress=":                                                     someError,
+		"network.metricsAddress=node.example.com:9000":                               someError,
+		"apiServer.host=192.0.2.1,apiServer.port=65535":                              "",
+		"apiServer.host=192.0.2.1,apiServer.port=65536":                              someError,
+		"bridge.metricsAddress=0.0.0.0:65535":                                        "",
+		"bridge.metricsAddress=0.0.0.0:65536":                                        someError,
+		"network.metricsAddress=[::]:99999":                                          someError,
+		"bridge.metricsAddress=0.0.0.0:9968":                                         someError,
+		"bridge.metricsAddress=0.0.0.0:9968,network.enabled=false":                   "",
+		"bridge.metricsAddress=127.0.0.1:9968,network.metricsAddress=127.0.0.1:9966": "",
+		"sidecar.options.metrics-address=:9968":                                      someError,
+		"sidecar.options.metrics-address=:9966":                                      someError,
+		"sidecar.options.metrics-address=:9967":                                      "",
+		"sidecar.options.metrics-address=:9966,sidecar.enabled=false":                "",
+		"sidecar.options.socket-mode=0600,bridge.enabled=false":                      "",
+		"bridge.options.max-allocate=4,bridge.options.min-allocate=5":                someError,
+		"bridge.options.max-allocate=2,bridge.options.min-allocate=0":                someError,
+		"bridge.options.max-allocate=3,bridge.options.min-allocate=0":                "",
 	} {
-		if _, err := template(t, ourChart, newest, values.Options{Values: []string{set}}); (err != nil) != refused {
-			t.Errorf("%s: %v; want it refused: %t", set, err, refused)
+		_, err := template(t, ourChart, newest, values.Options{Values: []string{set}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v; want %q", set, err, want)
 		}
 	}
 }
 
-// The probes follow the address of the metrics.
+// The probes follow the address of the metrics, where they are served. With the host's network and without a
+// host the kubelet would use the node's address.
 func TestMetricsAddress(t *testing.T) {
-	for _, part := range []string{"bridge", "network"} {
-		for _, address := range []string{"127.0.0.1:9000", "0.0.0.0:9000", "[::]:9000"} {
-			c := named[*appsv1.DaemonSet](t, daemonSets(t, part+".metricsAddress="+address), "delegated-ipam-"+part).Spec.Template.Spec.Containers[0]
+	for part, port := range map[string]string{"bridge": "9966", "network": "9968"} {
+		for set, address := range map[string]string{
+			"": "127.0.0.1:" + port, "=127.0.0.1:9000": "127.0.0.1:9000", "=0.0.0.0:9000": "0.0.0.0:9000", "=[::]:9000": "[::]:9000",
+		} {
+			if set != "" {
+				set = part + ".metricsAddress" + set
+			}
+			c := named[*appsv1.DaemonSet](t, daemonSets(t, set), "delegated-ipam-"+part).Spec.Template.Spec.Containers[0]
 			if want := "--metrics-address=" + address; !slices.Contains(c.Args, want) {
 				t.Errorf("%s: the arguments %q lack %s", part, c.Args, want)
 			}
-			for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
-				if got := p.HTTPGet; got.Host != "127.0.0.1" || got.Port.IntValue() != 9000 {
-					t.Errorf("%s at %s: a probe is for %s:%s", part, address, got.Host, got.Port.String())
+			for path, p := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
+				if got := p.HTTPGet; got.Host != "127.0.0.1" || !strings.HasSuffix(address, ":"+got.Port.String()) || got.Path != path {
+					t.Errorf("%s at %s: the probe of %s is for %s:%s%s", part, address, path, got.Host, got.Port.String(), got.Path)
 				}
 			}
 		}
