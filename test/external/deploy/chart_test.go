@@ -12,15 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/cilium/cilium/pkg/ipam/option"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // The kubelet starts init containers in order; it continues, finally with the agent, when the
 // startup probe of a restartable one has succeeded.
 func TestChartStartOrder(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the agent is in another pod")
-		}
+	eachInChart(t, func(t *testing.T, d deployed) {
 		names := func(all []corev1.Container) (names []string) {
 			for _, c := range all {
 				names = append(names, c.Name)
@@ -44,39 +43,49 @@ func TestChartStartOrder(t *testing.T) {
 	})
 }
 
-func TestChartIPAMMode(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the chart is not touched")
-		}
+func TestChartSettings(t *testing.T) {
+	eachInChart(t, func(t *testing.T, d deployed) {
 		config, _ := d.configMap("cilium-config")
-		want := map[string]string{"ipam": option.IPAMDelegatedPlugin, "enable-endpoint-health-checking": "false", "local-router-ipv4": "169.254.23.0"}
+		want := map[string]string{
+			"ipam": option.IPAMDelegatedPlugin, "enable-endpoint-health-checking": "false", "local-router-ipv4": "169.254.23.0",
+			"enable-endpoint-routes": "true",
+			"enable-envoy-config":    "", // a stock agent refuses it in delegated-plugin mode
+			socketOption:             "",
+		}
 		if d.bridge {
-			want = map[string]string{"ipam": option.IPAMCRD, "enable-endpoint-health-checking": "true", "local-router-ipv4": ""}
+			want["ipam"] = option.IPAMCRD
 		}
 		if d.patched {
+			want[socketOption] = client.DefaultSocket
+			if got := d.files(t, "/etc/delegated-ipam/options")["owners"]; got != "router,health,ingress" {
+				t.Errorf("owners is %q; want those of the agent", got)
+			}
+		}
+		if d.bridge || d.patched {
 			want["enable-endpoint-health-checking"], want["local-router-ipv4"] = "true", ""
 		}
-		want["enable-endpoint-routes"] = "true"
-		want["enable-envoy-config"] = "" // a stock agent refuses it in delegated-plugin mode
 		for key := range want {
 			if config[key] != want[key] {
 				t.Errorf("%s is %q, want %q", key, config[key], want[key])
 			}
 		}
-	})
-}
-
-// In a mode without a range for each node the agent panics if iptables masquerading needs that
-// range (newManager in its pkg/datapath/iptables).
-func TestChartMasquerade(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the chart is not touched")
-		}
-		config, _ := d.configMap("cilium-config")
+		// In a mode without a range for each node the agent panics if iptables masquerading needs that
+		// range (newManager in its pkg/datapath/iptables).
 		if config["enable-ipv4-masquerade"] == "true" && config["egress-masquerade-interfaces"] == "" {
 			t.Errorf("mode %s lacks egress-masquerade-interfaces", config["ipam"])
+		}
+		// A misspelt setting would be ignored silently.
+		mounted := slices.Concat(d.volume(t, "delegated-ipam-options").ConfigMap.Items, d.volume(t, "delegated-ipam-conflist").ConfigMap.Items)
+		for key := range config {
+			if strings.HasPrefix(key, "delegated-ipam-") && !(d.patched && key == socketOption) &&
+				!slices.ContainsFunc(mounted, func(item corev1.KeyToPath) bool { return item.Key == key }) {
+				t.Errorf("%s is not mounted", key)
+			}
+		}
+		// The agent and the sidecar must have the same directory for sockets.
+		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
+		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
+			t.Errorf("the agent has %s", got)
 		}
 	})
 }

@@ -28,6 +28,20 @@ func once(make rendering) rendering {
 	}
 }
 
+func ofChart(kubernetes string, files ...string) rendering {
+	return once(func(t *testing.T) []runtime.Object {
+		return chart(t, kubernetes, append([]string{sidecarYAML}, files...)...)
+	})
+}
+
+func ofKustomization(name string) rendering {
+	return once(func(t *testing.T) []runtime.Object { return kustomized(t, name) })
+}
+
+func ofOurChart(set ...string) rendering {
+	return once(func(t *testing.T) []runtime.Object { return daemonSets(t, set...) })
+}
+
 // installation is a way of deploying the sidecar.
 type installation struct {
 	name    string
@@ -45,21 +59,17 @@ type installation struct {
 
 // installations has every installation.
 var installations = []installation{
-	{"the chart, on the oldest Kubernetes", once(func(t *testing.T) []runtime.Object { return chart(t, oldest, sidecarYAML) }), "cilium", false, "", false},
-	{"the chart", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML) }), "cilium", false, "", false},
-	{"the chart with the bridge", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, overlayYAML) }), "cilium", true, "network", false},
-	{"the chart with whereabouts", once(func(t *testing.T) []runtime.Object {
-		return chart(t, newest, sidecarYAML, overlayYAML, sharedYAML)
-	}), "cilium", true, "conflist", false},
-	{"the chart with a patched agent", once(func(t *testing.T) []runtime.Object { return chart(t, newest, sidecarYAML, patchedYAML) }), "cilium", false, "", true},
-	{"the DaemonSet", once(func(t *testing.T) []runtime.Object { return kustomized(t, "sidecar") }), "delegated-ipam", false, "", false},
-	{"the DaemonSet for pods", once(func(t *testing.T) []runtime.Object { return kustomized(t, "pods") }), "delegated-ipam", false, "", false},
-	{"the DaemonSet with the bridge", once(func(t *testing.T) []runtime.Object { return kustomized(t, "with-bridge") }), "delegated-ipam", true, "network", false},
-	{"the DaemonSet with whereabouts", once(func(t *testing.T) []runtime.Object { return kustomized(t, "whereabouts") }), "delegated-ipam", true, "conflist", false},
-	{"our chart", once(func(t *testing.T) []runtime.Object { return daemonSets(t) }), "delegated-ipam", true, "network", false},
-	{"our chart without the bridge", once(func(t *testing.T) []runtime.Object {
-		return daemonSets(t, "bridge.enabled=false", "network.enabled=false")
-	}), "delegated-ipam", false, "", false},
+	{"the chart, on the oldest Kubernetes", ofChart(oldest), "cilium", false, "", false},
+	{"the chart", ofChart(newest), "cilium", false, "", false},
+	{"the chart with the bridge", ofChart(newest, overlayYAML), "cilium", true, "network", false},
+	{"the chart with whereabouts", ofChart(newest, overlayYAML, sharedYAML), "cilium", true, "conflist", false},
+	{"the chart with a patched agent", ofChart(newest, patchedYAML), "cilium", false, "", true},
+	{"the DaemonSet", ofKustomization("sidecar"), "delegated-ipam", false, "", false},
+	{"the DaemonSet for pods", ofKustomization("pods"), "delegated-ipam", false, "", false},
+	{"the DaemonSet with the bridge", ofKustomization("with-bridge"), "delegated-ipam", true, "network", false},
+	{"the DaemonSet with whereabouts", ofKustomization("whereabouts"), "delegated-ipam", true, "conflist", false},
+	{"our chart", ofOurChart(), "delegated-ipam", true, "network", false},
+	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
 }
 
 // deployed is a rendered installation.
@@ -80,6 +90,16 @@ func each(t *testing.T, test func(*testing.T, deployed)) {
 			test(t, render(t, i))
 		})
 	}
+}
+
+// eachInChart runs a test for every installation with the sidecar in the pod of cilium-agent.
+func eachInChart(t *testing.T, test func(*testing.T, deployed)) {
+	t.Helper()
+	each(t, func(t *testing.T, d deployed) {
+		if d.inChart() {
+			test(t, d)
+		}
+	})
 }
 
 func render(t *testing.T, i installation) deployed {
@@ -124,23 +144,19 @@ func (d deployed) files(t *testing.T, dir string) map[string]string {
 	if source == nil {
 		t.Fatalf("%s is not a ConfigMap", dir)
 	}
-	optional := source.Optional != nil && *source.Optional
 	data, found := d.configMap(source.Name)
-	if !found && !optional {
-		t.Fatalf("the ConfigMap %s is missing", source.Name)
-	}
-	if source.Items == nil {
-		return data
-	}
 	files := map[string]string{}
+	if source.Items == nil {
+		files = data
+	}
 	for _, item := range source.Items {
 		text, there := data[item.Key]
-		if !there && !optional {
-			t.Errorf("the ConfigMap %s lacks the key %s", source.Name, item.Key)
-		}
-		if there {
+		if found = found && there; there {
 			files[item.Path] = text
 		}
+	}
+	if optional := source.Optional != nil && *source.Optional; !found && !optional {
+		t.Errorf("the ConfigMap %s, or a key of it, is missing", source.Name)
 	}
 	return files
 }

@@ -38,14 +38,11 @@ func serveOptions(t *testing.T) []string {
 	return names
 }
 
-// With the chart an option that is missing in the volume cannot be set.
+// With the chart an option that is missing in the volume cannot be set; otherwise every key of the ConfigMap is one.
 func TestChartOptions(t *testing.T) {
 	want := slices.DeleteFunc(serveOptions(t), func(o string) bool { return slices.Contains(fixed, o) })
 	shared := []string{"enable-ipv4", "enable-ipv6", "ipam-default-ip-pool", "local-router-ipv4", "local-router-ipv6"}
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("every key of the ConfigMap is an option")
-		}
+	eachInChart(t, func(t *testing.T, d deployed) {
 		var got []string
 		for _, item := range d.volume(t, "delegated-ipam-options").ConfigMap.Items {
 			got = append(got, item.Path)
@@ -63,43 +60,18 @@ func TestChartOptions(t *testing.T) {
 	})
 }
 
-// A misspelt setting would be ignored silently.
-func TestChartSettingsMounted(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the sidecar refuses unknown options")
-		}
-		config, _ := d.configMap("cilium-config")
-		mounted := slices.Concat(d.volume(t, "delegated-ipam-options").ConfigMap.Items, d.volume(t, "delegated-ipam-conflist").ConfigMap.Items)
-		for key := range config {
-			if !strings.HasPrefix(key, "delegated-ipam-") || d.patched && key == socketOption {
-				continue
-			}
-			reached := false
-			for _, item := range mounted {
-				reached = reached || item.Key == key
-			}
-			if !reached {
-				t.Errorf("%s is not mounted", key)
-			}
-		}
-	})
-}
-
 // Options are read at the start, so a change must replace the pods: by the chart's checksum of the
 // configuration, or by a new name of the ConfigMap.
 func TestChangedOptionReplacesPods(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
-		if d.inChart() {
-			template := named[*appsv1.DaemonSet](t, d.all, d.daemonSet).Spec.Template
-			if template.Annotations[configChecksum] == "" {
-				t.Errorf("the annotations %v lack %s", template.Annotations, configChecksum)
+		annotations := named[*appsv1.DaemonSet](t, d.all, d.daemonSet).Spec.Template.Annotations
+		switch {
+		case d.inChart():
+			if annotations[configChecksum] == "" {
+				t.Errorf("the annotations %v lack %s", annotations, configChecksum)
 			}
-			return
-		}
-		template := named[*appsv1.DaemonSet](t, d.all, d.daemonSet).Spec.Template
-		if name := d.volume(t, "options").ConfigMap.Name; !suffix.MatchString(name) && template.Annotations["checksum/config"] == "" {
-			t.Errorf("the name of the ConfigMap %s has no hash, and the pod no checksum of it", name)
+		case annotations["checksum/config"] == "" && !suffix.MatchString(d.volume(t, "options").ConfigMap.Name):
+			t.Error("the name of the ConfigMap has no hash, and the pod no checksum of it")
 		}
 	})
 }

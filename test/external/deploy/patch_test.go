@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -21,24 +20,6 @@ const (
 	// models is the file in which patch.sh looks for the names of the generated fields.
 	models = "api/v1/models/address_pair.go"
 )
-
-func TestPatchedAgentSocket(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the chart is not touched")
-		}
-		want := ""
-		if d.patched {
-			want = client.DefaultSocket
-		}
-		if config, _ := d.configMap("cilium-config"); config[socketOption] != want {
-			t.Errorf("%s is %q; want %q", socketOption, config[socketOption], want)
-		}
-		if got := d.files(t, "/etc/delegated-ipam/options")["owners"]; d.patched && got != "router,health,ingress" {
-			t.Errorf("owners is %q; want those of the agent", got)
-		}
-	})
-}
 
 // A patch must apply without fuzz to each release that a module of the tests has. "make agent-test"
 // compiles it and runs its tests.

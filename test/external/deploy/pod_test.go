@@ -60,19 +60,6 @@ func TestMounts(t *testing.T) {
 	})
 }
 
-// The agent and the sidecar must have the same directory for sockets.
-func TestAgentSocketDir(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) {
-		if !d.inChart() {
-			t.Skip("the agent is in another pod and has the host's dir")
-		}
-		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
-		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
-			t.Errorf("the agent has %s", got)
-		}
-	})
-}
-
 // The container of the first installation, to which TestSameContainer compares the others.
 func TestContainer(t *testing.T) {
 	c := render(t, installations[0]).sidecar

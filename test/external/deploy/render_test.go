@@ -153,11 +153,7 @@ func kustomization(t *testing.T, name string) string {
 // kustomized returns the objects of a kustomization in deploy/kubernetes, as "kubectl kustomize" does.
 func kustomized(t *testing.T, name string) []runtime.Object {
 	t.Helper()
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), kustomization(t, name))
-	harness.Must(t, err)
-	text, err := made.AsYaml()
-	harness.Must(t, err)
-	return decode(t, name, text)
+	return build(t, kustomization(t, name))
 }
 
 // overlay returns the objects of a kustomization over one in deploy/kubernetes.
@@ -170,11 +166,16 @@ func overlay(t *testing.T, name, lines string) []runtime.Object {
 	harness.Must(t, err)
 	text := "resources: [" + relative + "]\n" + lines + "\n"
 	harness.Must(t, os.WriteFile(filepath.Join(over, "kustomization.yaml"), []byte(text), 0o644))
-	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), over)
+	return build(t, over)
+}
+
+func build(t *testing.T, dir string) []runtime.Object {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	harness.Must(t, err)
-	yaml, err := made.AsYaml()
+	text, err := made.AsYaml()
 	harness.Must(t, err)
-	return decode(t, lines, yaml)
+	return decode(t, dir, text)
 }
 
 // decode parses the objects of a YAML text strictly: only built-in kinds, and no unknown or
