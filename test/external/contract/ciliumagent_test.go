@@ -31,11 +31,9 @@ import (
 type ciliumAgent struct {
 	socket string
 
-	mu sync.Mutex
-	// ranges are the ranges of the enabled families.
-	ranges map[string]*ipallocator.Range
-	// endpoints are the addresses that endpoints use.
-	endpoints map[string]bool
+	mu        sync.Mutex
+	ranges    map[string]*ipallocator.Range // of the enabled families
+	endpoints map[string]bool               // the addresses that endpoints use
 }
 
 var (
@@ -122,11 +120,10 @@ func (a *ciliumAgent) allocate(p ipam.PostIpamParams) middleware.Responder {
 		if p.Expiration != nil && *p.Expiration {
 			details.ExpirationUUID = uuid.NewString()
 		}
-		pool := "default"
 		if f == ipv4 {
-			response.IPv4, response.Address.IPv4, response.Address.IPv4PoolName = details, details.IP, pool
+			response.IPv4, response.Address.IPv4, response.Address.IPv4PoolName = details, details.IP, "default"
 		} else {
-			response.IPv6, response.Address.IPv6, response.Address.IPv6PoolName = details, details.IP, pool
+			response.IPv6, response.Address.IPv6, response.Address.IPv6PoolName = details, details.IP, "default"
 		}
 	}
 	return ipam.NewPostIpamCreated().WithPayload(response)

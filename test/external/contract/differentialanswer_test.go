@@ -23,14 +23,6 @@ type answer struct {
 	raw map[string]string
 }
 
-// The kinds of bodies.
-const (
-	noBody    = ""
-	textBody  = " with a text"
-	errorBody = " with code and message"
-	otherBody = " with a body"
-)
-
 // exchange sends the bytes of a request and returns the response. held are addresses that clients
 // had before.
 func exchange(conn net.Conn, raw, method string, held map[string]string) (answer, error) {
@@ -69,27 +61,25 @@ func newAnswer(resp *http.Response, body []byte, held map[string]string) answer 
 func (a answer) addBody(body []byte, held map[string]string) string {
 	var document any
 	if len(body) == 0 {
-		return noBody
+		return ""
 	}
 	if json.Unmarshal(body, &document) != nil {
 		a.parts["text"] = string(body)
-		return otherBody
+		return " with a body"
 	}
 	switch d := document.(type) {
 	case string:
 		a.parts["text"] = d
-		return textBody
+		return " with a text"
 	case map[string]any:
 		if d["code"] != nil && d["message"] != nil && len(d) == 2 {
-			message := fmt.Sprint(d["message"])
 			// go-openapi lists the allowed methods in any order.
-			message, _, _ = strings.Cut(message, ", but [")
-			a.parts["message"] = message
-			return errorBody
+			a.parts["message"], _, _ = strings.Cut(fmt.Sprint(d["message"]), ", but [")
+			return " with code and message"
 		}
 		a.addKeys("", d, held, map[string]string{})
 	}
-	return otherBody
+	return " with a body"
 }
 
 // addKeys adds the keys of an object. Values that differ from run to run are replaced by what they
@@ -110,20 +100,16 @@ func (a answer) addKeys(prefix string, object map[string]any, held, uuids map[st
 				}
 				text = uuids[text]
 			case strings.HasSuffix(prefix+key, ".ip") && !strings.HasPrefix(prefix, "host-addressing.") || prefix == "address." && (key == ipv4 || key == ipv6):
-				text = heldOrNew(text, held)
+				text = "new"
+				for name, ip := range held {
+					if ip == a.raw[prefix+key] {
+						text = name
+					}
+				}
 			}
 			a.parts[prefix+key] = text
 		}
 	}
-}
-
-func heldOrNew(ip string, held map[string]string) string {
-	for name, h := range held {
-		if ip == h {
-			return name
-		}
-	}
-	return "new"
 }
 
 // difference is one between two responses to a request.
@@ -133,16 +119,13 @@ type difference struct {
 	cilium, ours string
 }
 
-// bodyDifference is the part of a difference between bodies that differ as a whole.
-const bodyDifference = "body"
-
 // differences returns what differs. Where the codes do, the parts are not compared.
 func differences(r request, cilium, ours answer) []difference {
 	if cilium.code != ours.code {
 		return []difference{{"code", cilium.code, ours.code}}
 	}
 	if op := r.labels[operation]; cilium.code == "200 with a body" && (op == "healthz" || op == "config") {
-		return []difference{{bodyDifference, fmt.Sprint(cilium.parts), fmt.Sprint(ours.parts)}}
+		return []difference{{"body", fmt.Sprint(cilium.parts), fmt.Sprint(ours.parts)}}
 	}
 	var all []difference
 	for _, part := range sortedKeys(cilium.parts) {
