@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -14,17 +13,12 @@ type bench struct {
 }
 
 // measure measures every row and the growth.
-func (b *bench) measure() error {
-	wanted, err := regexp.Compile(b.only)
-	if err == nil {
-		err = os.RemoveAll(b.dir)
-	}
-	if err != nil {
-		return err
-	}
+func (b *bench) measure() {
+	wanted := must(regexp.Compile(b.only))
+	check(os.RemoveAll(b.dir))
 	for _, part := range []struct {
 		name string
-		do   func() error
+		do   func()
 	}{
 		{"allocate and release", b.lifecycle},
 		{"held, verified by a lookup", b.heldLookedUp},
@@ -40,31 +34,41 @@ func (b *bench) measure() error {
 		{"binary", b.size},
 		{"growth", b.growth},
 	} {
-		if !wanted.MatchString(part.name) {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "bench: %s\n", part.name)
-		if err := part.do(); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+		if wanted.MatchString(part.name) {
+			fmt.Fprintf(os.Stderr, "bench: %s\n", part.name)
+			part.do()
 		}
 	}
-	return os.RemoveAll(b.dir)
+	check(os.RemoveAll(b.dir))
 }
 
-// withBaseline runs work with a sidecar on a new node and a bare plugin with a separate store on
-// the same file system.
-func (b *bench) withBaseline(name string, flags []string, work func(*server, *bare) error) error {
-	n, err := b.newNode(name)
+// failure is an error that ends the benchmark, after all deferred calls.
+type failure struct{ error }
+
+// check ends the benchmark if there is an error.
+func check(err error) {
 	if err != nil {
-		return err
+		panic(failure{err})
 	}
-	plugin, err := newBare(b.plugins, n.store()+"-bare")
-	if err != nil {
-		return err
-	}
-	s, err := n.sidecar(flags...)
-	if err != nil {
-		return err
-	}
-	return errors.Join(work(s, plugin), s.stop())
+}
+
+// must returns a value, or ends the benchmark with the error.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+// catch returns the error with which work would end the benchmark.
+func catch(work func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	work()
+	return nil
 }

@@ -23,66 +23,53 @@ func newClient(socket string) *client {
 }
 
 // do sends a request and returns the body of the response, which must have the code.
-func (c *client) do(method, path string, code int) ([]byte, error) {
-	req, err := http.NewRequest(method, "http://localhost"+path, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
+func (c *client) do(method, path string, code int) []byte {
+	resp := must(c.http.Do(must(http.NewRequest(method, "http://localhost"+path, http.NoBody))))
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != code {
-		err = fmt.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, body, code)
+	body := must(io.ReadAll(resp.Body))
+	if resp.StatusCode != code {
+		check(fmt.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, body, code))
 	}
-	return body, err
+	return body
 }
 
 // allocate requests the IPv4 address of an owner and measures the time.
-func (c *client) allocate(owner string) (ip string, took time.Duration, err error) {
+func (c *client) allocate(owner string) (ip string, took time.Duration) {
 	var response struct {
 		Address struct {
 			IPv4 string `json:"ipv4"`
 		} `json:"address"`
 	}
 	var body []byte
-	took, err = timed(func() (err error) {
-		body, err = c.do(http.MethodPost, "/v1/ipam?family=ipv4&owner="+url.QueryEscape(owner), http.StatusCreated)
-		return err
+	took = timed(func() {
+		body = c.do(http.MethodPost, "/v1/ipam?family=ipv4&owner="+url.QueryEscape(owner), http.StatusCreated)
 	})
-	if err == nil {
-		err = json.Unmarshal(body, &response)
-	}
-	return response.Address.IPv4, took, err
+	check(json.Unmarshal(body, &response))
+	return response.Address.IPv4, took
 }
 
 // release releases an address and measures the time.
-func (c *client) release(ip string) (time.Duration, error) {
-	return timed(func() error {
-		_, err := c.do(http.MethodDelete, "/v1/ipam/"+ip+"?pool=default", http.StatusOK)
-		return err
-	})
+func (c *client) release(ip string) time.Duration {
+	return timed(func() { c.do(http.MethodDelete, "/v1/ipam/"+ip+"?pool=default", http.StatusOK) })
 }
 
-// ready returns an error unless the sidecar is ready.
-func (c *client) ready() error {
-	body, err := c.do(http.MethodGet, "/v1/healthz", http.StatusOK)
-	if err != nil {
-		return err
-	}
+// ready ends with an error unless the sidecar is ready.
+func (c *client) ready() {
 	var status struct {
 		DelegatedIPAM struct {
 			Ready   bool     `json:"ready"`
 			Reasons []string `json:"reasons"`
 		} `json:"delegated-ipam"`
 	}
-	if err := json.Unmarshal(body, &status); err != nil {
-		return err
-	}
+	check(json.Unmarshal(c.do(http.MethodGet, "/v1/healthz", http.StatusOK), &status))
 	if !status.DelegatedIPAM.Ready {
-		return fmt.Errorf("not ready: %q", status.DelegatedIPAM.Reasons)
+		check(fmt.Errorf("not ready: %q", status.DelegatedIPAM.Reasons))
 	}
-	return nil
+}
+
+// timed runs work and returns its time.
+func timed(work func()) time.Duration {
+	begin := time.Now()
+	work()
+	return time.Since(begin)
 }

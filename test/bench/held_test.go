@@ -82,8 +82,10 @@ func heldRequest(others int) (func() error, error) {
 	}, nil
 }
 
-// fakeBackend is a journal and a plugin that fail once they are closed.
+// fakeBackend is a journal and a plugin. Both fail once they are closed, as by a method that it lacks.
 type fakeBackend struct {
+	engine.Journal
+	engine.Plugin
 	closed bool
 	next   netip.Addr
 }
@@ -98,24 +100,14 @@ func (o *fakeBackend) err() error {
 }
 
 func (o *fakeBackend) Write(record.Record) error { return o.err() }
-func (o *fakeBackend) Remove(string) error       { return o.err() }
-func (o *fakeBackend) RemoveSoon(string) error   { return o.err() }
+
+func (o *fakeBackend) Available() error { return o.err() }
 
 func (o *fakeBackend) Network(string) (call.Network, error) { return call.Network{Name: network}, nil }
-
-func (o *fakeBackend) Configured(string) error { return nil }
-
-func (o *fakeBackend) Range(string, []netip.Addr) call.Range { return "" }
 
 func (o *fakeBackend) NewInvocation(_ context.Context, n call.Network, containerID, _ string) (call.Invocation, error) {
 	return call.Invocation{ContainerID: containerID, Network: n.Name, Plugin: "host-local"}, o.err()
 }
-
-func (o *fakeBackend) ContainerInvocation(ctx context.Context, n call.Network, c call.Container) (call.Invocation, error) {
-	return o.NewInvocation(ctx, n, c.ContainerID, "")
-}
-
-func (o *fakeBackend) GC(context.Context, call.Invocation, []call.Attachment) error { return o.err() }
 
 func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 	ip := o.next
@@ -123,22 +115,23 @@ func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 	return call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}}, o.err()
 }
 
-func (o *fakeBackend) Del(context.Context, call.Call) error   { return o.err() }
-func (o *fakeBackend) Check(context.Context, call.Call) error { return o.err() }
-func (o *fakeBackend) CommandLine(string, call.Call) string   { return "" }
-func (o *fakeBackend) Prestart(...call.Upcoming) func()       { return func() {} }
+func (o *fakeBackend) Del(context.Context, call.Call) error { return o.err() }
+
+func (o *fakeBackend) Prestart(...call.Upcoming) func() { return func() {} }
+
+func (o *fakeBackend) Range(string, []netip.Addr) call.Range { return "" }
+
+func (o *fakeBackend) Configured(string) error { return nil }
+
+func (o *fakeBackend) Lookup(context.Context, call.Invocation) (call.Result, error) {
+	return call.Result{}, errClosed
+}
+
+func (o *fakeBackend) Holds(call.Invocation, []netip.Addr) (bool, error) { return false, errClosed }
 
 // noReport has an empty report.
 type noReport struct{}
 
 func (noReport) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{}
-}
-
-func (o *fakeBackend) Available() error { return o.err() }
-
-func (o *fakeBackend) Holds(call.Invocation, []netip.Addr) (bool, error) { return false, errClosed }
-
-func (o *fakeBackend) Lookup(context.Context, call.Invocation) (call.Result, error) {
-	return call.Result{}, errClosed
 }

@@ -29,7 +29,7 @@ func main() {
 	flag.IntVar(&o.pairs, "pairs", 300, "pairs of runs of each case")
 	flag.StringVar(&o.only, "only", "", "measure only the parts whose printed names match this regular expression")
 	flag.Parse()
-	exit(run(o))
+	exit(catch(func() { run(o) }))
 }
 
 func exit(err error) {
@@ -48,25 +48,14 @@ type options struct {
 }
 
 // run measures everything, prints it and writes the page.
-func run(o options) error {
+func run(o options) {
 	for _, path := range []*string{&o.binary, &o.cni, &o.plugins, &o.cilium, &o.dir} {
-		abs, err := filepath.Abs(*path)
-		if err != nil {
-			return err
-		}
-		*path = abs
+		*path = must(filepath.Abs(*path))
 	}
-	machine, err := benchpage.Machine(filepath.Dir(o.dir))
-	if err != nil {
-		return err
-	}
-	b := &bench{options: o, report: report{Machine: machine, Pairs: o.pairs}}
-	if err := b.measure(); err != nil {
-		return err
-	}
+	b := &bench{options: o, report: report{Machine: must(benchpage.Machine(filepath.Dir(o.dir))), Pairs: o.pairs}}
+	b.measure()
 	fmt.Print(b.report.markdown())
-	if o.page == "" {
-		return nil
+	if o.page != "" {
+		check(benchpage.Replace(o.page, "make bench", b.report.markdown()))
 	}
-	return b.report.write(o.page)
 }

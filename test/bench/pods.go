@@ -3,14 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
 const (
@@ -22,263 +22,207 @@ const (
 	floorName = "the bare plugin after a process that does nothing: "
 )
 
+// runPlugin runs one verb of a CNI plugin as a minimal program would, and returns its output.
+func runPlugin(path, verb, container, args string, config map[string]any) []byte {
+	cmd := exec.Command(path)
+	cmd.Env = []string{
+		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + container, "CNI_IFNAME=eth0", "CNI_NETNS=/var/run/netns/none",
+		"CNI_ARGS=IgnoreUnknown=1" + args, "CNI_PATH=" + filepath.Dir(path),
+	}
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(must(json.Marshal(config))), &out, &out
+	if err := cmd.Run(); err != nil {
+		check(fmt.Errorf("%s %s: %w: %s", path, verb, err, out.Bytes()))
+	}
+	return out.Bytes()
+}
+
+func pluginConfig(version string, ipam map[string]any) map[string]any {
+	return map[string]any{"cniVersion": version, "name": network, "type": "cilium-cni", "ipam": ipam}
+}
+
+// bare runs host-local: the same verbs with the same input as the sidecar, without durable writes
+// and checks.
+type bare struct {
+	path   string
+	config map[string]any
+}
+
+// newBare returns the plugin over a separate store.
+func newBare(plugins, store string) bare {
+	return bare{filepath.Join(plugins, "host-local"), pluginConfig("1.1.0", ipamSection(store))}
+}
+
+func (b bare) run(verb, owner string, config map[string]any) []byte {
+	return runPlugin(b.path, verb, containerid.For(owner, nodeName, network), "", config)
+}
+
+// acquire runs DEL and ADD and returns the result and their time.
+func (b bare) acquire(owner string) (result []byte, took time.Duration) {
+	took = timed(func() {
+		b.run("DEL", owner, b.config)
+		result = b.run("ADD", owner, b.config)
+	})
+	return result, took
+}
+
+// with runs a verb with the result of the ADD, as the sidecar does.
+func (b bare) with(verb, owner string, result []byte) time.Duration {
+	config := maps.Clone(b.config)
+	config["prevResult"] = json.RawMessage(result)
+	return timed(func() { b.run(verb, owner, config) })
+}
+
 // pod calls a CNI plugin for pods, as cilium-cni does.
 type pod struct {
 	plugin string
-	config []byte
+	config map[string]any
 	// before is a program whose VERSION runs before each call; empty for none.
 	before string
 }
 
-func newPod(plugin string, ipam map[string]any) (pod, error) {
-	config, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": network, "type": "cilium-cni", "ipam": ipam})
-	return pod{plugin: plugin, config: config}, err
-}
-
 // call runs a verb for a container and measures the time.
-func (p pod) call(verb, container string) (time.Duration, error) {
-	return timed(func() error {
+func (p pod) call(verb, container string) time.Duration {
+	args := ";K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + container
+	return timed(func() {
 		if p.before != "" {
-			if err := p.run(p.before, "VERSION", container); err != nil {
-				return err
-			}
+			runPlugin(p.before, "VERSION", container, args, p.config)
 		}
-		return p.run(p.plugin, verb, container)
+		runPlugin(p.plugin, verb, container, args, p.config)
 	})
-}
-
-func (p pod) run(plugin, verb, container string) error {
-	cmd := exec.Command(plugin)
-	cmd.Env = []string{
-		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + container, "CNI_IFNAME=eth0", "CNI_NETNS=/var/run/netns/none",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + container, "CNI_PATH=" + filepath.Dir(plugin),
-	}
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(p.config), &out, &out
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", plugin, verb, err, out.Bytes())
-	}
-	return nil
 }
 
 // withPods runs work with pods through the sidecar of a new node, and with pods of the bare plugin over
 // a separate store; plugins is the directory of host-local. Each has heldPods leases.
-func (b *bench) withPods(name, plugins string, work func(ours, reference pod) error) error {
+func (b *bench) withPods(name, plugins string, work func(ours, reference pod)) {
 	o := b.options
 	o.plugins = plugins
-	n, s, ours, err := o.podNode(name)
-	if err != nil {
-		return err
-	}
-	reference, err := barePod(plugins, n.store()+"-bare")
-	if err == nil {
-		err = withHeld(work, ours, reference)
-	}
-	return errors.Join(err, s.stop())
+	n, s, ours := o.podNode(name)
+	defer s.stop()
+	withHeld(work, ours, barePod(plugins, n.store()+"-bare"))
 }
 
 // withFloor runs work with pods of the bare plugin, before each call of which the CNI plugin starts and does
 // nothing, and with pods of the bare plugin: no sidecar that the CNI plugin calls can cost less.
-func (b *bench) withFloor(name string, work func(ours, reference pod) error) error {
+func (b *bench) withFloor(name string, work func(ours, reference pod)) {
 	store := filepath.Join(b.dir, name)
-	floor, err := barePod(b.plugins, store)
-	if err != nil {
-		return err
-	}
+	floor := barePod(b.plugins, store)
 	floor.before = b.cni
-	reference, err := barePod(b.plugins, store+"-bare")
-	if err != nil {
-		return err
-	}
-	return withHeld(work, floor, reference)
+	withHeld(work, floor, barePod(b.plugins, store+"-bare"))
 }
 
-func barePod(plugins, store string) (pod, error) {
-	return newPod(filepath.Join(plugins, "host-local"), ipamSection(store))
+func barePod(plugins, store string) pod {
+	return pod{plugin: filepath.Join(plugins, "host-local"), config: pluginConfig("1.0.0", ipamSection(store))}
 }
 
 // withHeld adds heldPods leases to both, and runs work.
-func withHeld(work func(ours, reference pod) error, ours, reference pod) error {
+func withHeld(work func(ours, reference pod), ours, reference pod) {
 	for i := range heldPods {
 		for _, p := range []pod{ours, reference} {
-			if _, err := p.call("ADD", fmt.Sprintf("held-%d", i)); err != nil {
-				return err
-			}
+			p.call("ADD", fmt.Sprintf("held-%d", i))
 		}
 	}
-	return work(ours, reference)
+	work(ours, reference)
 }
 
 // podNode starts a sidecar on a new node whose pods get their addresses through it.
-func (o options) podNode(name string) (*node, *server, pod, error) {
-	n, err := o.newNode(name)
-	if err != nil {
-		return nil, nil, pod{}, err
-	}
-	socket, err := newSocket()
-	if err != nil {
-		return nil, nil, pod{}, err
-	}
+func (o options) podNode(name string) (*node, *server, pod) {
+	n, socket := o.newNode(name), newSocket()
 	through := map[string]any{"type": filepath.Base(o.cni), "socket": socket, "delegate": ipamSection(n.store())}
-	ours, err := newPod(o.cni, through)
-	if err = errors.Join(err, n.writeNetwork(through)); err != nil {
-		return nil, nil, pod{}, err
-	}
-	s, err := n.launchAt(socket)
-	if err != nil {
-		return nil, nil, pod{}, err
-	}
-	return n, s, ours, s.await(s.ready)
+	n.writeNetwork(through)
+	return n, n.sidecarAt(socket), pod{plugin: o.cni, config: pluginConfig("1.0.0", through)}
 }
 
 // eachPod returns work that measures the ADD and the DEL of one pod after the other.
-func eachPod(pairs int, add, del *comparison) func(ours, reference pod) error {
-	return func(ours, reference pod) error {
-		turn := func(p pod, added, deleted *sample) func(bool) error {
-			i := 0
-			return func(counts bool) error {
-				i++ // a container ID is never used again
-				container := fmt.Sprintf("pod-%d", i)
-				there, err := p.call("ADD", container)
-				if err != nil {
-					return err
-				}
-				back, err := p.call("DEL", container)
-				if counts {
-					added.add(there)
-					deleted.add(back)
-				}
-				return err
-			}
+func eachPod(pairs int, add, del *comparison) func(ours, reference pod) {
+	turn := func(p pod) func() []float64 {
+		i := 0
+		return func() []float64 {
+			i++ // a container ID is never used again
+			container := fmt.Sprintf("pod-%d", i)
+			return []float64{ms(p.call("ADD", container)), ms(p.call("DEL", container))}
 		}
-		return alternate(pairs, turn(ours, &add.ours, &del.ours), turn(reference, &add.reference, &del.reference))
 	}
+	return func(ours, reference pod) { alternate(pairs, turn(ours), turn(reference), add, del) }
 }
 
 // pods measures pods through the sidecar beside the bare plugin.
-func (b *bench) pods() error {
+func (b *bench) pods() {
 	var add, del, floorADD, floorDEL comparison
-	err := b.withPods("pods", b.plugins, eachPod(b.pairs, &add, &del))
-	if err == nil {
-		err = b.withFloor("pods-floor", eachPod(b.pairs, &floorADD, &floorDEL))
-	}
+	b.withPods("pods", b.plugins, eachPod(b.pairs, &add, &del))
+	b.withFloor("pods-floor", eachPod(b.pairs, &floorADD, &floorDEL))
 	b.report.add(
 		compared("pod through the sidecar: ADD, 10 leases", "bare ADD", add, atMost(2)),
 		compared(floorName+"ADD, 10 leases", "bare ADD", floorADD, reportOnly()),
 		compared("pod through the sidecar: DEL, 10 leases", "bare DEL", del, atMost(1.5)),
 		compared(floorName+"DEL, 10 leases", "bare DEL", floorDEL, reportOnly()),
 	)
-	return err
 }
 
 // slowPods is pods with a plugin whose ADD and DEL take 200 ms longer.
-func (b *bench) slowPods() error {
+func (b *bench) slowPods() {
 	dir := filepath.Join(b.dir, "slow-plugins")
 	script := fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND = VERSION ] || sleep %g\nexec %s/host-local\n", slowADD.Seconds(), b.plugins)
-	err := os.MkdirAll(dir, 0o755)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755)
-	}
-	if err != nil {
-		return err
-	}
+	check(os.MkdirAll(dir, 0o755))
+	check(os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755))
 	var add comparison
-	err = b.withPods("slow-pods", dir, eachPod(max(b.pairs/10, 5), &add, &comparison{}))
+	b.withPods("slow-pods", dir, eachPod(max(b.pairs/10, 5), &add, &comparison{}))
 	b.report.add(compared("pod through the sidecar: ADD, plugin of 200 ms", "bare ADD", add, atMost(1.05)))
-	return err
 }
 
 // manyPods measures the ADDs per second of concurrent pods. Their DELs are not in the time.
-func (b *bench) manyPods() error {
+func (b *bench) manyPods() {
 	var adds, floor comparison
-	err := b.withPods("many-pods", b.plugins, podsAtOnce(max(b.pairs/10, 5), &adds))
-	if err == nil {
-		err = b.withFloor("many-pods-floor", podsAtOnce(max(b.pairs/10, 5), &floor))
-	}
+	b.withPods("many-pods", b.plugins, podsAtOnce(max(b.pairs/10, 5), &adds))
+	b.withFloor("many-pods-floor", podsAtOnce(max(b.pairs/10, 5), &floor))
 	ours := compared("pods through the sidecar: ADD, 8 at a time", "bare ADD, 8 workers", adds, atLeast(0.60))
 	least := compared(floorName+"ADD, 8 at a time", "bare ADD, 8 workers", floor, reportOnly())
 	ours.Unit, least.Unit = "ADDs/s", "ADDs/s"
 	b.report.add(ours, least)
-	return err
 }
 
 // podsAtOnce returns work that measures the ADDs per second of concurrent pods.
-func podsAtOnce(pairs int, adds *comparison) func(ours, reference pod) error {
-	return func(ours, reference pod) error {
-		turn := func(p pod, into *sample) func(bool) error {
-			run := 0
-			return func(counts bool) error {
-				run++
-				all := func(verb string) func() error {
-					return func() error {
-						var group errgroup.Group
-						for i := range clients {
-							group.Go(func() error {
-								for j := range pairsPerClient {
-									if _, err := p.call(verb, fmt.Sprintf("pod-%d-%d-%d", run, i, j)); err != nil {
-										return err
-									}
-								}
-								return nil
-							})
-						}
-						return group.Wait()
-					}
-				}
-				took, err := timed(all("ADD"))
-				if counts {
-					*into = append(*into, clients*pairsPerClient/took.Seconds())
-				}
-				return errors.Join(err, all("DEL")())
+func podsAtOnce(pairs int, adds *comparison) func(ours, reference pod) {
+	turn := func(p pod) func() []float64 {
+		run := 0
+		return func() []float64 {
+			run++
+			all := func(verb string) func(i, j int) {
+				return func(i, j int) { p.call(verb, fmt.Sprintf("pod-%d-%d-%d", run, i, j)) }
 			}
+			rate := perSecond(all("ADD"))()
+			atOnce(all("DEL"))
+			return rate
 		}
-		return alternate(pairs, turn(ours, &adds.ours), turn(reference, &adds.reference))
 	}
+	return func(ours, reference pod) { alternate(pairs, turn(ours), turn(reference), adds) }
 }
 
 // startCNI measures the start of the CNI plugin: VERSION does nothing else.
-func (b *bench) startCNI() error {
+func (b *bench) startCNI() {
 	var c comparison
-	turn := func(plugin string, into *sample) func(bool) error {
-		return func(counts bool) error {
-			took, err := pod{plugin: plugin}.call("VERSION", "none")
-			if counts {
-				into.add(took)
-			}
-			return err
-		}
+	turn := func(plugin string) func() []float64 {
+		return func() []float64 { return []float64{ms(pod{plugin: plugin}.call("VERSION", "none"))} }
 	}
-	err := alternate(b.pairs, turn(b.cni, &c.ours), turn(filepath.Join(b.plugins, "host-local"), &c.reference))
+	alternate(b.pairs, turn(b.cni), turn(filepath.Join(b.plugins, "host-local")), &c)
 	b.report.add(compared("start of delegated-ipam-cni (VERSION)", "host-local VERSION", c, atMost(1.3)))
-	return err
 }
 
 // podMemory measures how much a lease of a pod adds to the resident memory of an idle sidecar that was
 // started with it.
-func (b *bench) podMemory() error {
+func (b *bench) podMemory() {
 	var sizes [2]float64
 	for i, count := range []int{fewRecords, manyRecords} {
-		n, s, p, err := b.podNode(fmt.Sprintf("pod-memory-%d", count))
-		if err != nil {
-			return err
-		}
-		for c := range count {
-			if err == nil {
-				_, err = p.call("ADD", fmt.Sprintf("pod-%d", c))
+		n, s, p := b.podNode(fmt.Sprintf("pod-memory-%d", count))
+		err := catch(func() {
+			for c := range count {
+				p.call("ADD", fmt.Sprintf("pod-%d", c))
 			}
-		}
-		if err = errors.Join(err, s.stop()); err != nil {
-			return err
-		}
-		if s, err = n.sidecar(); err != nil {
-			return err
-		}
-		sizes[i], err = residentWhenIdle(s.cmd.Process.Pid)
-		if err = errors.Join(err, s.stop()); err != nil {
-			return err
-		}
+		})
+		s.stop()
+		check(err)
+		sizes[i] = n.residentWhenIdle()
 	}
 	each := (sizes[1] - sizes[0]) * 1024 / (manyRecords - fewRecords)
 	b.report.add(single("resident memory of each lease of a pod, of 1,000", "KiB", each, below(4)))
-	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,102 +22,58 @@ const (
 
 // start measures the time from the start of the process until it is ready, with and without
 // records.
-func (b *bench) start() error {
+func (b *bench) start() {
 	var beginning comparison
-	begin := func(n *node, into *sample) func(bool) error {
-		return func(counts bool) error {
+	begin := func(n *node) func() []float64 {
+		return func() []float64 {
 			var s *server
-			took, err := timed(func() (err error) {
-				s, err = n.sidecar()
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if counts {
-				into.add(took)
-			}
-			return s.stop()
+			took := timed(func() { s = n.sidecar() })
+			s.stop()
+			return []float64{ms(took)}
 		}
 	}
-	many, err := b.newNode("many")
-	if err == nil {
-		err = many.seed(manyRecords)
-	}
-	if err != nil {
-		return err
-	}
-	none, err := b.newNode("none")
-	if err == nil {
-		err = alternate(max(b.pairs/10, 5), begin(many, &beginning.ours), begin(none, &beginning.reference))
-	}
+	many := b.newNode("many")
+	many.seed(manyRecords)
+	alternate(max(b.pairs/10, 5), begin(many), begin(b.newNode("none")), &beginning)
 	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, atMostMore(150)))
-	return err
 }
 
 // memory measures the resident memory of an idle sidecar.
-func (b *bench) memory() error {
+func (b *bench) memory() {
 	for count, limit := range map[int]float64{fewRecords: 25, manyRecords: 30} {
-		size, err := b.idleWith(count)
-		if err != nil {
-			return err
-		}
+		n := b.newNode("idle-" + strconv.Itoa(count))
+		n.seed(count)
+		size := n.residentWhenIdle()
 		b.report.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(count)), "MiB", size, below(limit)))
 	}
-	return nil
-}
-
-// idleWith returns the resident memory, in MiB, of a sidecar that has verified its attachments
-// after the start and is idle.
-func (b *bench) idleWith(count int) (float64, error) {
-	n, err := b.newNode("idle-" + strconv.Itoa(count))
-	if err == nil {
-		err = n.seed(count)
-	}
-	if err != nil {
-		return 0, err
-	}
-	s, err := n.sidecar()
-	if err != nil {
-		return 0, err
-	}
-	size, err := residentWhenIdle(s.cmd.Process.Pid)
-	return size, errors.Join(err, s.stop())
 }
 
 var resident = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// residentWhenIdle waits until a process and its reaped children are idle, and returns its resident
-// memory in MiB.
-func residentWhenIdle(pid int) (float64, error) {
-	before, err := cpuTicks(pid)
-	for since := time.Now(); err == nil && time.Since(since) < idleTime; time.Sleep(idleTime / 20) {
-		var now []string
-		if now, err = cpuTicks(pid); !slices.Equal(now, before) {
+// residentWhenIdle starts a sidecar, waits until it has verified its attachments and is idle, as are its
+// reaped children, and returns its resident memory in MiB.
+func (n *node) residentWhenIdle() float64 {
+	s := n.sidecar()
+	defer s.stop()
+	pid := s.cmd.Process.Pid
+	before := cpuTicks(pid)
+	for since := time.Now(); time.Since(since) < idleTime; time.Sleep(idleTime / 20) {
+		if now := cpuTicks(pid); !slices.Equal(now, before) {
 			before, since = now, time.Now()
 		}
 	}
-	if err != nil {
-		return 0, err
+	m := resident.FindSubmatch(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))))
+	if m == nil {
+		check(fmt.Errorf("resident memory of process %d: no VmRSS", pid))
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	m := resident.FindSubmatch(status)
-	if err != nil || m == nil {
-		return 0, fmt.Errorf("resident memory of process %d: %w", pid, errors.Join(err, errors.New("no VmRSS")))
-	}
-	kib, err := strconv.Atoi(string(m[1]))
-	return float64(kib) / 1024, err
+	return float64(must(strconv.Atoi(string(m[1])))) / 1024
 }
 
 // cpuTicks returns the CPU time of a process and of its children, in ticks (proc(5), stat,
 // fields 14 to 17).
-func cpuTicks(pid int) ([]string, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil, err
-	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	return strings.Fields(after)[11:15], nil
+func cpuTicks(pid int) []string {
+	_, after, _ := strings.Cut(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))), ") ")
+	return strings.Fields(after)[11:15]
 }
 
 // cpu is CPU time in ms: of a process, and of its reaped children.
@@ -128,30 +83,18 @@ type cpu struct{ own, children float64 }
 const msPerTick = 10
 
 // cpuTime returns the CPU time of a process so far.
-func cpuTime(pid int) (cpu, error) {
-	fields, err := cpuTicks(pid)
-	if err != nil {
-		return cpu{}, err
+func cpuTime(pid int) cpu {
+	var all [4]float64
+	for i, text := range cpuTicks(pid) {
+		all[i] = float64(must(strconv.Atoi(text))) * msPerTick
 	}
-	var ms [4]float64
-	for i, text := range fields {
-		ticks, err := strconv.Atoi(text)
-		if err != nil {
-			return cpu{}, fmt.Errorf("CPU time of process %d: %w", pid, err)
-		}
-		ms[i] = float64(ticks) * msPerTick
-	}
-	return cpu{own: ms[0] + ms[1], children: ms[2] + ms[3]}, nil
+	return cpu{own: all[0] + all[1], children: all[2] + all[3]}
 }
 
 // size measures the binary.
-func (b *bench) size() error {
-	info, err := os.Stat(b.binary)
-	if err != nil {
-		return err
-	}
-	b.report.add(single("binary, stripped, static ("+filepath.Base(b.binary)+")", "MiB", float64(info.Size())/mib, below(18)))
-	return nil
+func (b *bench) size() {
+	size := float64(must(os.Stat(b.binary)).Size()) / mib
+	b.report.add(single("binary, stripped, static ("+filepath.Base(b.binary)+")", "MiB", size, below(18)))
 }
 
 // thousands formats a count with a comma.

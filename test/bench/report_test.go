@@ -57,23 +57,23 @@ func TestQuantile(t *testing.T) {
 
 func TestAlternate(t *testing.T) {
 	var order []string
-	note := func(name string) func(bool) error {
-		return func(counts bool) error {
-			if counts {
-				order = append(order, name)
-			}
-			return nil
+	var c comparison
+	note := func(name string, figure float64) func() []float64 {
+		return func() []float64 {
+			order = append(order, name)
+			return []float64{figure}
 		}
 	}
-	if err := alternate(4, note("a"), note("b")); err != nil {
-		t.Fatal(err)
-	}
+	alternate(4, note("a", 1), note("b", 2), &c)
 	// warmUp is odd, so the first that counts is the other one's.
-	if want := strings.Split("b a a b b a a b", " "); !slices.Equal(order, want) {
+	if want := strings.Split("b a a b b a a b", " "); !slices.Equal(order[2*warmUp:], want) {
 		t.Errorf("the order is %q; want %q", order, want)
 	}
+	if want := (comparison{sample{1, 1, 1, 1}, sample{2, 2, 2, 2}}); !slices.Equal(c.ours, want.ours) || !slices.Equal(c.reference, want.reference) {
+		t.Errorf("the figures are %v; want %v", c, want)
+	}
 	broken := errors.New("broken")
-	if err := alternate(1, note("a"), func(bool) error { return broken }); !errors.Is(err, broken) {
+	if err := catch(func() { alternate(1, note("a", 1), func() []float64 { panic(failure{broken}) }, &c) }); !errors.Is(err, broken) {
 		t.Errorf("got %v; want the error of a run", err)
 	}
 }

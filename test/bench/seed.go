@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,54 +18,38 @@ const firstSeeded = "10.15.128.0"
 
 // seed writes the files of host-local and the journal for count attachments: copies of a real one
 // under other names. 10,000 real ADDs would take a quarter of an hour.
-func (n *node) seed(count int) error {
-	template, lease, err := n.example()
-	if err != nil {
-		return err
-	}
-	j, err := journal.Open(n.state(), journal.Options{})
-	if err != nil {
-		return err
-	}
+func (n *node) seed(count int) {
+	template, lease := n.example()
+	j := must(journal.Open(n.state(), journal.Options{}))
+	defer func() { check(j.Close()) }()
 	ip := netip.MustParseAddr(firstSeeded)
 	for i := range count {
 		r := copyOf(template, fmt.Sprintf("default/seeded-%d", i), ip)
 		text := strings.Replace(lease, template.ContainerID, r.ContainerID, 1)
-		err := os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600)
-		if err = errors.Join(err, j.Write(r)); err != nil {
-			return errors.Join(err, j.Close())
-		}
+		check(os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600))
+		check(j.Write(r))
 		ip = ip.Next()
 	}
-	return j.Close()
 }
 
 // example allocates one real attachment, returns its record and the content of host-local's file,
 // and removes both.
-func (n *node) example() (record.Record, string, error) {
-	s, err := n.sidecar()
-	if err != nil {
-		return record.Record{}, "", err
-	}
-	_, _, err = s.allocate(owner)
-	if err = errors.Join(err, s.stop()); err != nil {
-		return record.Record{}, "", err
-	}
-	j, err := journal.Open(n.state(), journal.Options{})
-	if err != nil {
-		return record.Record{}, "", err
-	}
-	loaded, err := j.Load()
-	if err == nil && len(loaded.Records) != 1 {
-		err = fmt.Errorf("the journal has %d records; want 1", len(loaded.Records))
-	}
-	if err != nil {
-		return record.Record{}, "", errors.Join(err, j.Close())
+func (n *node) example() (record.Record, string) {
+	s := n.sidecar()
+	s.allocate(owner)
+	s.stop()
+	j := must(journal.Open(n.state(), journal.Options{}))
+	defer func() { check(j.Close()) }()
+	loaded := must(j.Load())
+	if len(loaded.Records) != 1 {
+		check(fmt.Errorf("the journal has %d records; want 1", len(loaded.Records)))
 	}
 	r := loaded.Records[0]
 	file := filepath.Join(n.store(), network, r.Addrs()[0].String())
-	lease, err := os.ReadFile(file)
-	return r, string(lease), errors.Join(err, os.Remove(file), j.Remove(r.ContainerID), j.Close())
+	lease := must(os.ReadFile(file))
+	check(os.Remove(file))
+	check(j.Remove(r.ContainerID))
+	return r, string(lease)
 }
 
 // copyOf returns the record for another owner and address.
