@@ -17,23 +17,11 @@ func Replace(page, target, text string) error {
 	if err != nil {
 		return err
 	}
-	after, err := between(before, target, text)
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return os.WriteFile(page, after, 0o644)
-}
-
-func between(page []byte, target, text string) ([]byte, error) {
-	begin, end := mark(target, "begin"), mark(target, "end")
-	head, rest, begins := bytes.Cut(page, begin)
-	_, tail, ends := bytes.Cut(rest, end)
+	mark := func(which string) []byte { return fmt.Appendf(nil, "<!-- written by %s: %s -->\n", target, which) }
+	head, rest, begins := bytes.Cut(before, mark("begin"))
+	_, tail, ends := bytes.Cut(rest, mark("end"))
 	if !begins || !ends {
-		return nil, fmt.Errorf("marks %q and %q not found; expected the tables between them", begin, end)
+		return fmt.Errorf("%s: marks %q and %q not found; expected the tables between them", page, mark("begin"), mark("end"))
 	}
-	return bytes.Join([][]byte{head, begin, []byte(text), end, tail}, nil), nil
-}
-
-func mark(target, which string) []byte {
-	return fmt.Appendf(nil, "<!-- written by %s: %s -->\n", target, which)
+	return os.WriteFile(page, bytes.Join([][]byte{head, mark("begin"), []byte(text), mark("end"), tail}, nil), 0o644)
 }

@@ -71,27 +71,6 @@ func TestFactReaders(t *testing.T) {
 	}
 }
 
-// A reader can also be in the value of a variable.
-func TestFactReadAtPackageLevel(t *testing.T) {
-	dir := t.TempDir()
-	code := `package hidden
-
-import "github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-
-var hidden = func(p profile.Profile) bool { return p.Unique }
-
-func open(p *profile.Profile) bool { return p.Unique }
-`
-	if err := os.WriteFile(filepath.Join(dir, "hidden.go"), []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := source{Dir: dir, ImportPath: "hidden", Name: "hidden", GoFiles: []string{"hidden.go"}, exports: loadPackages(t)[0].exports}
-	want := []string{"hidden.package level", "hidden.open"}
-	if got := s.factsRead(t)["Unique"]; !slices.Equal(got, want) {
-		t.Errorf("found %q; want %q", got, want)
-	}
-}
-
 // source is a package of the product, as "go list -export" describes it.
 type source struct {
 	Dir, ImportPath, Name, Export string
