@@ -49,7 +49,7 @@ func (k Kube) Resource(group, version, resource string) dynamic.NamespaceableRes
 	return k.Interface.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
-// Nodes, CiliumNodes and Pods return the clients of their resources.
+// Nodes returns the client of Nodes; the next two methods do so for their resources.
 func (k Kube) Nodes() dynamic.ResourceInterface { return k.Resource("", "v1", "nodes") }
 
 func (k Kube) CiliumNodes() dynamic.ResourceInterface {

@@ -425,10 +425,3 @@ func (m *monitor) check(err error) {
 		m.violations[err.Error()] = true
 	}
 }
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}

@@ -72,8 +72,11 @@ func TestReleaseAllResults(t *testing.T) {
 		words  []string
 	}{
 		"some remain": {
-			lists(heldBoth + "," + releasing), read, []string{"-o=json", "--timeout=0s"}, cmdline.ExitFailed,
-			"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n", []string{
+			lists(heldBoth + "," + releasing), read,
+			[]string{"-o=json", "--timeout=0s"},
+			cmdline.ExitFailed,
+			"[\n  {\n    \"ip\": \"10.0.0.1\",\n    \"pool\": \"default\"\n  }\n]\n",
+			[]string{
 				"release fd00::1 of pool default: DEL failed\n", "release 10.0.0.3 of pool default: DEL failed, too\n",
 				"2 attachments remain:\n  router of pool default (held, container ID r)\n" +
 					"  ingress of pool default (releasing, container ID i): the plugin failed\n", "release --discard OWNER --yes",
@@ -85,11 +88,15 @@ func TestReleaseAllResults(t *testing.T) {
 		// A record of a newer version is not in the list, and keeps its addresses.
 		"newer record": {lists(""), jsonResponse(200, newer), nil, cmdline.ExitFailed, "", []string{"Error: release --all: " + line}},
 		"newer record beside an attachment": {
-			lists(adding), jsonResponse(200, newer), []string{"--timeout=0s"}, cmdline.ExitFailed, "",
+			lists(adding), jsonResponse(200, newer),
+			[]string{"--timeout=0s"},
+			cmdline.ExitFailed, "",
 			[]string{"release --all: 1 attachments remain:\n  new of pool default (adding, container ID n)\n" + line},
 		},
 		"no status": {
-			lists(""), response{code: 500}, nil, cmdline.ExitFailed, "",
+			lists(""),
+			response{code: 500},
+			nil, cmdline.ExitFailed, "",
 			[]string{"it is unknown whether records of a newer version remain: "},
 		},
 	} {

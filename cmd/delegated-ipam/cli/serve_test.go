@@ -124,12 +124,16 @@ func TestServeLog(t *testing.T) {
 	}{
 		"unknown variable": {
 			map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": ""},
-			nil, []string{"level=warning", "DELEGATED_IPAM_SERVICE_HOST"}, 1,
+			nil,
+			[]string{"level=warning", "DELEGATED_IPAM_SERVICE_HOST"},
+			1,
 		},
 		"skipped file": {nil, []string{"--config-dir=" + dir}, []string{"level=warning", filepath.Join(dir, "owners~")}, 1},
 		"options": {
-			map[string]string{"DELEGATED_IPAM_OWNERS": "router"}, []string{"--log-level=debug", "--log-format=json"},
-			[]string{`"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`}, 0,
+			map[string]string{"DELEGATED_IPAM_OWNERS": "router"},
+			[]string{"--log-level=debug", "--log-format=json"},
+			[]string{`"owners":"router (environment)"`, `"log-level":"debug (flag)"`, `"state-dir":"/var/lib/delegated-ipam (default)"`},
+			0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,8 @@
 package check
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"reflect"
 	"strings"
@@ -77,7 +79,7 @@ func Names(t testing.TB, dir string) string {
 // Absent wants nothing at a path.
 func Absent(t testing.TB, path string) {
 	t.Helper()
-	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s exists (%v); want nothing", path, err)
 	}
 }
