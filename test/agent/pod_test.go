@@ -161,8 +161,11 @@ func (tb *testbed) cni(ctx context.Context, verb string, p *pod, uid string) ([]
 	call := &libcni.RuntimeConf{
 		ContainerID: p.sandbox, NetNS: "/run/netns/" + p.netns(), IfName: "eth0",
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", podNamespace}, {"K8S_POD_NAME", p.name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.sandbox}, {"K8S_POD_UID", uid},
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", podNamespace},
+			{"K8S_POD_NAME", p.name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.sandbox},
+			{"K8S_POD_UID", uid},
 		},
 	}
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // cilium-cni's log

@@ -71,15 +71,18 @@ func TestFindings(t *testing.T) {
 		"nothing": {[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "fd00::1"}, []string{"10.0.0.1 default/x"}), newNode("b", []string{"10.0.0.2"}, nil)}, nil, nil},
 		"two pools": {
 			[]*ciliumnode.Node{newNode("b", []string{"10.0.0.9", "10.0.0.1"}, nil), newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.1 default/x"})},
-			nil, []string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, used by default/x), b (ciliumnode-1, not used)"},
+			nil,
+			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, used by default/x), b (ciliumnode-1, not used)"},
 		},
 		"two pools, of another component": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, nil), newNode("b", []string{"10.0.0.1 eni-1 me"}, []string{"10.0.0.1"})},
-			nil, []string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (not an entry of the bridge, resource eni-1, owner me, used)"},
+			nil,
+			[]string{"address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (not an entry of the bridge, resource eni-1, owner me, used)"},
 		},
 		"two pools, spelled differently": {
 			[]*ciliumnode.Node{newNode("a", []string{"fd00::1"}, nil), newNode("b", []string{"FD00:0::1"}, nil), newNode("c", []string{"::ffff:10.0.0.1"}, nil), newNode("d", []string{"10.0.0.1"}, nil)},
-			nil, []string{
+			nil,
+			[]string{
 				"address-in-two-pools  10.0.0.1: in 2 pools: c (ciliumnode-0, not used), d (ciliumnode-0, not used)",
 				"address-in-two-pools  fd00::1: in 2 pools: a (ciliumnode-0, not used), b (ciliumnode-0, not used)",
 				`malformed-address b FD00:0::1: spec.ipam.pool has the key "FD00:0::1", which is not an address as the agent spells it`,
@@ -88,11 +91,13 @@ func TestFindings(t *testing.T) {
 		},
 		"two spellings in one pool": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "::ffff:10.0.0.1 x"}, nil)},
-			nil, []string{`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`},
+			nil,
+			[]string{`malformed-address a ::ffff:10.0.0.1: spec.ipam.pool has the key "::ffff:10.0.0.1", which is not an address as the agent spells it`},
 		},
 		"not an address": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1", "x", "10.0.0.0/24", "fe80::1%eth0"}, nil)},
-			nil, []string{
+			nil,
+			[]string{
 				`malformed-address a 10.0.0.0/24: spec.ipam.pool has the key "10.0.0.0/24", which is not an address as the agent spells it`,
 				`malformed-address a fe80::1%eth0: spec.ipam.pool has the key "fe80::1%eth0", which is not an address as the agent spells it`,
 				`malformed-address a x: spec.ipam.pool has the key "x", which is not an address as the agent spells it`,
@@ -100,14 +105,16 @@ func TestFindings(t *testing.T) {
 		},
 		"used, not held": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2 default/x"}), newNode("b", []string{"10.0.0.2"}, []string{"10.0.0.3"})},
-			nil, []string{
+			nil,
+			[]string{
 				"address-not-in-pool a 10.0.0.2: used by default/x, and not in the pool of this node; also b (ciliumnode-0, not used)",
 				"address-not-in-pool b 10.0.0.3: used, and not in the pool of this node",
 			},
 		},
 		"used, malformed": {
 			[]*ciliumnode.Node{newNode("a", []string{"10.0.0.1"}, []string{"FD00::1 default/x", "x"})},
-			nil, []string{
+			nil,
+			[]string{
 				"address-not-in-pool a fd00::1: used by default/x, and not in the pool of this node",
 				`malformed-address a FD00::1: status.ipam.used has the key "FD00::1", which is not an address as the agent spells it`,
 				`malformed-address a x: status.ipam.used has the key "x", which is not an address as the agent spells it`,
@@ -115,7 +122,8 @@ func TestFindings(t *testing.T) {
 		},
 		"used beside the pool of another mode": {
 			[]*ciliumnode.Node{otherMode(newNode("a", []string{"10.0.0.1"}, []string{"10.0.0.2"}))},
-			nil, []string{"address-not-in-pool a 10.0.0.2: used, and not in the pool of this node"},
+			nil,
+			[]string{"address-not-in-pool a 10.0.0.2: used, and not in the pool of this node"},
 		},
 		"used in another mode": {[]*ciliumnode.Node{otherMode(newNode("a", nil, []string{"10.0.0.2"}))}, nil, nil},
 		"deleted nodes": {

@@ -67,7 +67,8 @@ func TestProcesses(t *testing.T) {
 				f.allocate("router")
 				f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
 			},
-			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") }, []int{0, 1},
+			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") },
+			[]int{0, 1},
 		},
 		"failed write": {
 			nil, nil, func(f *fixture) {

@@ -79,23 +79,28 @@ func TestLimit(t *testing.T) {
 		steps  []step
 	}{
 		"one user": {
-			limits{9, 9, 2, 9, 9}, "2 of one user",
+			limits{9, 9, 2, 9, 9},
+			"2 of one user",
 			[]step{{first, true}, {first, true}, {first, false}, {second, true}, {0, true}},
 		},
 		"ordinary users": {
-			limits{9, 3, 2, 9, 9}, "3 of users other than root",
+			limits{9, 3, 2, 9, 9},
+			"3 of users other than root",
 			[]step{{first, true}, {first, true}, {second, true}, {third, false}, {0, true}},
 		},
 		"total": {
-			limits{3, 9, 9, 9, 9}, "3 in total",
+			limits{3, 9, 9, 9, 9},
+			"3 in total",
 			[]step{{0, true}, {first, true}, {second, true}, {0, false}, {third, false}},
 		},
 		"refused user": {
-			limits{9, 9, 9, 9, 1}, "1 of a user who may not call",
+			limits{9, 9, 9, 9, 1},
+			"1 of a user who may not call",
 			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
 		},
 		"refused users": {
-			limits{9, 9, 9, 2, 1}, "2 of users who may not call",
+			limits{9, 9, 9, 2, 1},
+			"2 of users who may not call",
 			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
 		},
 	} {
