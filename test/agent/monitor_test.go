@@ -288,9 +288,9 @@ func TestMonitorDetectsLoss(t *testing.T) {
 	if len(m.violations) != 1 {
 		t.Errorf("the agent lost one pod; the monitor found %q", m.violations)
 	}
-	if err := m.checkPods(t.Context(), []running{{kept.name, kept.ips}}); err != nil {
-		t.Errorf("the other pod: %v", err)
-	}
+	cluster.MustEventually(t, "the other pod to be ready", time.Minute, func() error {
+		return m.checkPods(t.Context(), []running{{kept.name, kept.ips}})
+	})
 	m.added(&pod{name: "other", ips: kept.ips})
 	if len(m.violations) != 2 {
 		t.Errorf("two pods have an address; the monitor found %q", m.violations)
