@@ -39,9 +39,7 @@ func TestRealStaticVerbs(t *testing.T) {
 }
 
 func TestRealStaticRequest(t *testing.T) {
-	f := newReal(t, staticIPAM)
-	f.configure(staticIPAM, `{"ips":true}`)
-	all := f.profiles["static"].Requests
+	all := newReal(t, staticIPAM).profiles["static"].Requests
 	for name, c := range map[string]struct {
 		honoured []profile.Request
 		ips      []string
@@ -53,6 +51,8 @@ func TestRealStaticRequest(t *testing.T) {
 		"all": {all, []string{"10.1.0.77/24"}, "10.1.0.77/24"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			f := newReal(t, staticIPAM)
+			f.configure(staticIPAM, `{"ips":true}`)
 			target := f.call("id")
 			target.Invocation.Profile.Requests = c.honoured
 			for _, text := range c.ips {

@@ -277,16 +277,33 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// loseHealth makes the plugin lose the address of "health", which is found when it returns it to another owner.
+func (f *fixture) loseHealth() {
+	f.t.Helper()
+	f.setStored(f.get("health").IDInUse())
+	f.wantError(f.tryAllocate("finder"), protocol.Failed, "health")
+	synctest.Wait()
+	if !f.get("health").Lost {
+		f.t.Fatal("health is not lost")
+	}
+}
+
 func TestDuplicateOfLost(t *testing.T) {
+	run(t, "its attachment is busy", with(checkedPlugin), func(f *fixture) {
+		f.allocate("health")
+		f.loseHealth()
+		op := f.lock("health")
+		f.wantError(f.tryAllocate("ingress"), protocol.Failed, "has already")
+		op.unlock()
+		synctest.Wait() // its verification
+		f.allocate("ingress")
+		f.wantAddrs("health", "10.0.0.1")
+		f.wantAddrs("ingress", "10.0.0.2")
+	})
 	run(t, "cannot be requested", with(checkedPlugin), func(f *fixture) {
 		f.allocate("health")
 		f.allocate("router")
-		f.setStored(f.get("health").IDInUse())                          // the plugin loses it
-		f.wantError(f.tryAllocate("finder"), protocol.Failed, "health") // and returns the first free address
-		synctest.Wait()
-		if !f.get("health").Lost {
-			f.t.Fatal("health is not lost")
-		}
+		f.loseHealth()
 		f.allocate("ingress")
 		f.wantAddrs("health", "10.0.0.1")
 		f.wantAddrs("ingress", "10.0.0.3")

@@ -90,6 +90,13 @@ func TestExclude(t *testing.T) {
 		f.wantAddrs(aside, "10.0.0.1", "fd00::1")
 		f.wantAddrs("health", "10.0.0.3", "fd00::3")
 	})
+	run(t, "cannot be set aside", with(exclude("10.0.0.1")), func(f *fixture) {
+		f.inject(nth(2, "ADD", refused)) // that for the excluded address
+		f.allocate("router")
+		f.wantAddrs("router", "10.0.0.2", "fd00::2")
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
 	run(t, "its attachment is busy", with(exclude("10.0.0.1")), func(f *fixture) {
 		op := f.lock(aside)
 		f.wantError(f.tryAllocate("router"), protocol.Failed, "is excluded")

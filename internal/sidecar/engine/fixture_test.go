@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -172,6 +173,8 @@ func (f *fixture) request(ctx context.Context, request any) (a Attachment, err e
 		a, err = f.Restore(ctx, r)
 	case ReleaseRequest:
 		a, err = f.Release(ctx, r)
+	default:
+		panic(fmt.Sprintf("no request: %T", r))
 	}
 	return a, err
 }
@@ -203,8 +206,8 @@ func (f *fixture) tryLeft(request any) error {
 // restoring is the request of an address by an owner that may know the one of the other family, too.
 func restoring(owner, ip string, also ...string) RestoreRequest {
 	r := RestoreRequest{Owner: owner, IP: addr(ip)}
-	for _, other := range also {
-		r.Also = addr(other)
+	if len(also) > 0 {
+		r.Also = addr(also[0])
 	}
 	return r
 }

@@ -152,6 +152,31 @@ func TestListConcurrent(t *testing.T) {
 	changing.Wait()
 }
 
+// The memory of a list does not grow with the number of attachments.
+func TestListAllocations(t *testing.T) {
+	allocations := func(attachments int) float64 {
+		n := newFakeNode()
+		e := New(defaultOptions(), n, n)
+		for i := range attachments {
+			owner := fmt.Sprintf("owner-%d", i)
+			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
+		}
+		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
+		return testing.AllocsPerRun(1, func() {
+			seen := 0
+			for range e.All() {
+				seen++
+			}
+			if seen != attachments {
+				t.Errorf("%d of %d are listed", seen, attachments)
+			}
+		})
+	}
+	if few, many := allocations(1000), allocations(20_000); many > few {
+		t.Errorf("a list of 20,000 allocates %.0f times; want at most %.0f, as one of 1,000", many, few)
+	}
+}
+
 func TestSummaries(t *testing.T) {
 	run(t, "by pool", nil, func(f *fixture) {
 		f.allocate("router")

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -105,6 +106,44 @@ func TestLossUnconfirmed(t *testing.T) {
 			})
 		}
 	}
+	run(t, "killed, and the DEL acts late", with(checkedPlugin), func(f *fixture) {
+		f.allocate("health")
+		writes := nth(2, "write held", killBefore)
+		f.inject(func(step string) fault {
+			return cmp.Or(map[string]fault{"CHECK": saysLost, "DEL": timeoutLate}[step], writes(step))
+		})
+		_ = f.tryAllocate("health")
+		f.sleep(lateCall / 2)
+		f.restart(checkedPlugin)
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act") // CHECK would succeed
+		f.sleep(time.Hour)
+		f.allocate("health")
+		f.wantStoreAgrees()
+		f.wantStored(1)
+	})
+	run(t, "in the background", with(ipv4Only), func(f *fixture) {
+		f.allocate("health")
+		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage}))
+		f.node.kill(f.t, f.Engine)
+		f.start()
+		f.sleep(time.Minute)
+		f.wantHeld("health", "10.0.0.1")
+		f.inject(nil)
+		f.sleep(time.Hour)
+		if a := f.get("health"); a.Lost || a.LastError != "" {
+			f.t.Errorf("health is %+v", a)
+		}
+		f.wantStoreAgrees()
+	})
+	run(t, "during the release delay", with(ipv4Only, releaseDelay(time.Minute)), func(f *fixture) {
+		f.allocate("health")
+		f.release("10.0.0.1")
+		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage}))
+		f.wantError(f.tryAllocate("health"), protocol.Failed, "kept")
+		f.inject(nil)
+		f.sleep(2 * time.Minute)
+		f.wantNone()
+	})
 	run(t, "failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}))

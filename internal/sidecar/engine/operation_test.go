@@ -53,6 +53,17 @@ func TestClientLeaves(t *testing.T) {
 		f.openGate()
 		f.wantNone()
 	})
+	run(t, "in the queue", with(gatedAdd, maxProcesses(2)), func(f *fixture) {
+		f.startAllocate(AllocateRequest{Owner: "a"})
+		f.startAllocate(AllocateRequest{Owner: "b"})
+		result, leave := f.startAllocate(AllocateRequest{Owner: "late"})
+		leave()
+		f.wantError(<-result, protocol.Busy, "disconnected")
+		f.openGate()
+		f.openGate()
+		f.wantOwners("a", "b")
+		f.wantStored(2)
+	})
 }
 
 func TestBudget(t *testing.T) {

@@ -92,8 +92,7 @@ func TestOutOfRange(t *testing.T) {
 	})
 	run(t, "lost journal", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
-		clear(f.node.records)
-		f.restart(storeReadable, outside(v4, v6))
+		f.loseJournal(storeReadable, outside(v4, v6))
 		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "outside of its configuration")
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")

@@ -276,6 +276,19 @@ func TestDiscard(t *testing.T) {
 		f.discard()
 		f.wantGone()
 	})
+	run(t, "a DEL may act late", with(unknownPlugin), func(f *fixture) {
+		f.allocate("router")
+		f.inject(always(timeoutLate, "DEL"))
+		if _, left, err := f.Discard(context.Background(), "", "router"); err != nil || len(left) != 1 {
+			f.t.Fatalf("got %+v, %v; want one leftover", left, err)
+		}
+		f.wantNoAttachment()
+		f.inject(nil)
+		f.allocate("router")
+		f.wantGeneration("router", 1)
+		f.sleep(time.Hour)
+		f.wantStoreAgrees()
+	})
 	run(t, "the record cannot be removed", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(each(map[string]fault{"DEL": refused, "remove": writeFailed}))

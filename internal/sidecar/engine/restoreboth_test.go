@@ -72,6 +72,13 @@ func TestRestoreBoth(t *testing.T) {
 		f.wantError(f.tryRestore("router", v6, v4), protocol.Failed, "holds [10.0.0.1 fd00::2]")
 		f.wantHeld("router", v4)
 	})
+	run(t, "the first is not available", nil, func(f *fixture) {
+		f.setStored("a-pod", v4)
+		f.wantError(f.tryRestore("router", v4, v6), protocol.Failed, "not available")
+		f.wantNoAttachment()
+		f.restore("router", v6, v4)
+		f.wantHeld("router", v6)
+	})
 	for name, c := range map[string]struct {
 		setups    []setup
 		also, add string
