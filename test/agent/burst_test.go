@@ -50,9 +50,9 @@ func TestBurstOwnRange(t *testing.T) {
 func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 	t.Helper()
 	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
-	m := newMonitor(tb)
+	m := startMonitor(t, tb)
 	m.mustAdd(t, "first") // for which the agent compiles the programs of endpoints
-	tb.waitConsistent(t, 1)
+	tb.waitConsistent(t, 1, 2*time.Minute)
 	// backOffPeriod and workerBackOffPeriodJitterFactor of k8s.io/kubernetes/pkg/kubelet.
 	m.retryPause = func() time.Duration { return wait.Jitter(10*time.Second, 0.5) }
 	pods := make([]*pod, burstPods)
@@ -73,8 +73,7 @@ func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 	}
 	all.Wait()
 	m.waitPods(t, m.grace)
-	tb.waitConsistent(t, 1+burstPods)
-	m.report(t)
+	tb.waitConsistent(t, 1+burstPods, 5*time.Minute)
 	tb.record(t, "from the binding of a pod to the end of its ADD, with its endpoint", cluster.MedianAndMax(m.took))
 	tb.record(t, "failed ADDs; for want of an address", fmt.Sprintf("%d; %d", m.failed["ADD"], m.refused))
 	if after := bridgeWrites(t); after != before {

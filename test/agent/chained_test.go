@@ -99,7 +99,7 @@ func (tb *testbed) startChained(t *testing.T, install func(*testing.T)) (*monito
 		_, err := os.Stat(tb.chain + "/05-cilium.conflist")
 		return err
 	})
-	m := newMonitor(tb)
+	m := startMonitor(t, tb)
 	return m, m.mustChained(t)
 }
 
@@ -133,7 +133,6 @@ func (m *monitor) checkFullRange(t *testing.T, own []netip.Addr, exhausted strin
 	if now := m.mustChained(t); !slices.Equal(now, own) {
 		t.Errorf("at the end the agent has %v; want %v as at the begin", now, own)
 	}
-	m.report(t)
 }
 
 // mustChained waits until all records agree, and returns the addresses of the agent: they are the
@@ -208,7 +207,9 @@ func TestChainedFlannel(t *testing.T) {
 			"ipam":     map[string]any{"dataDir": tb.hostLocal()["dataDir"]},
 		})
 	})
-	m.fill(t, "f", chainedSize-len(own))
+	for n := range chainedSize - len(own) {
+		m.mustAdd(t, fmt.Sprint("f", n))
+	}
 	m.checkFullRange(t, own, exhausted)
 }
 
@@ -250,7 +251,9 @@ func TestChainedCalico(t *testing.T) {
 			"kubernetes":    map[string]any{"kubeconfig": tb.path("admin.kubeconfig")},
 		})
 	})
-	m.fill(t, "f", 64-len(own))
+	for n := range 64 - len(own) {
+		m.mustAdd(t, fmt.Sprint("f", n))
+	}
 	m.checkFullRange(t, own, "addresses")
 }
 
@@ -315,7 +318,7 @@ func TestChainedMigration(t *testing.T) {
 	stock := tb.newChainedStock(t, "10.42.1.0/26")
 	tb.installPrimary(t)
 	tb.start(t, stock)
-	m := newMonitor(tb)
+	m := startMonitor(t, tb)
 	start := func(name string) {
 		m.mustAdd(t, name)
 		m.waitPods(t, 5*time.Minute)
@@ -343,5 +346,4 @@ func TestChainedMigration(t *testing.T) {
 	if want := len(m.runningPods()); len(leased) != want {
 		t.Errorf("after the release host-local has %v; want the addresses of %d pods", leased, want)
 	}
-	m.report(t)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -31,7 +33,7 @@ func testLifecycle(t *testing.T, nw network) {
 	begin := time.Now()
 	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
 	tb.record(t, "from the first start to a healthy agent", time.Since(begin))
-	tb.waitConsistent(t, 0)
+	tb.waitConsistent(t, 0, time.Minute)
 	b, err := tb.nodeState(t.Context())
 	harness.Must(t, err)
 	for _, owner := range agentOwners() {
@@ -39,22 +41,23 @@ func testLifecycle(t *testing.T, nw network) {
 			t.Errorf("the agent's %s has %v; want %d", owner, ips, tb.families())
 		}
 	}
+	tb.checkStatus(t, b)
 
-	m := newMonitor(tb)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
+	m := startMonitor(t, tb)
 	var started []*pod
 	for n := range manyPods {
 		p := &pod{name: fmt.Sprintf("p%d", n)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if !m.add(ctx, p) { // the pool may be temporarily exhausted
 			t.Fatalf("pod %s does not start", p.name)
 		}
+		cancel()
 		started = append(started, p)
 	}
 	tb.record(t, fmt.Sprintf("start of one of %d pods", manyPods), cluster.MedianAndMax(m.took))
 	m.waitPods(t, time.Minute)
 	checkConnectivity(t, b.UsedBy("health"), started)
-	tb.waitConsistent(t, manyPods)
+	tb.waitConsistent(t, manyPods, 2*time.Minute)
 
 	// The addresses of deleted pods are released down to the watermark while the others stay reachable.
 	before, err := tb.nodeState(t.Context())
@@ -63,7 +66,7 @@ func testLifecycle(t *testing.T, nw network) {
 	for _, p := range started[:deletedPods] {
 		m.drop(p)
 	}
-	tb.waitConsistent(t, manyPods-deletedPods)
+	tb.waitConsistent(t, manyPods-deletedPods, 30*time.Minute)
 	tb.record(t, fmt.Sprintf("%d pods deleted, with --excess-ip-release-delay=%s", deletedPods, shortDelays().release), time.Since(begin))
 	after, err := tb.nodeState(t.Context())
 	harness.Must(t, err)
@@ -71,8 +74,23 @@ func testLifecycle(t *testing.T, nw network) {
 		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before.Store), len(after.Store), deletedPods)
 	}
 	m.waitPods(t, time.Minute)
-	m.report(t)
 	checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
+}
+
+// checkStatus wants "cilium-dbg status" to show the addresses of the agent and their owners.
+func (tb *testbed) checkStatus(t *testing.T, b ciliumagent.NodeState) {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(tb.binDir(), "cilium-dbg"), "status", "--verbose").CombinedOutput()
+	if err != nil {
+		t.Fatalf("cilium-dbg status: %v: %s", err, out)
+	}
+	for _, owner := range agentOwners() {
+		for _, ip := range b.UsedBy(owner) {
+			if want := fmt.Sprintf("%s (%s)", ip, owner); !strings.Contains(string(out), want) {
+				t.Errorf("cilium-dbg status does not show %q:\n%s", want, out)
+			}
+		}
+	}
 }
 
 func checkEndsOnSIGTERM(t *testing.T, programs ...*cluster.Program) {

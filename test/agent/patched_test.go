@@ -189,7 +189,7 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 	tb := newPatchedTestbed(t, nw)
 	now := tb.agent.MustStart(t)
 	// Without a sidecar the agent waits, without its API socket.
-	tb.waitForLog(t, tb.agent, "level=warn.*"+sidecarSocket)
+	tb.waitForLog(t, tb.agent, 2*time.Minute, "level=warn.*"+sidecarSocket)
 	if _, err := os.Stat(agentSocket); !now.Running() || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an agent without addresses runs: %v, with a socket: %v; want that it waits without one", now.Running(), err)
 	}
@@ -256,9 +256,12 @@ func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
 	return string(log)
 }
 
-func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, pattern string) {
+func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, limit time.Duration, pattern string) {
 	t.Helper()
-	cluster.MustEventually(t, p.Name()+" to log "+pattern, 2*time.Minute, func() error {
+	cluster.MustEventually(t, p.Name()+" to log "+pattern, limit, func() error {
+		if !p.Current().Running() {
+			t.Fatalf("%s ended; see its log in %s", p.Name(), tb.dir)
+		}
 		if !regexp.MustCompile(pattern).MatchString(tb.logOf(t, p)) {
 			return errors.New("the log does not have it")
 		}
@@ -555,7 +558,7 @@ func TestPatchedAgentRestart(t *testing.T) {
 	tb.start(t, tb.agent)
 	tb.mustAgentAddresses(t, agentOwners(), pods...)
 	// The agent is healthy before it has changed the programs of the pods to its new router address.
-	tb.waitForLog(t, tb.agent, "Finished regenerating restored endpoints")
+	tb.waitForLog(t, tb.agent, time.Minute, "Finished regenerating restored endpoints")
 	checkPodsReachable(t, pods...)
 	if failed := tb.failedDuringRestart(t, tb.agent, pods); failed > 0 && stockFailed == 0 {
 		t.Errorf("%d connections failed during the restart of the patched agent; want none, as with the stock agent", failed)
@@ -607,7 +610,7 @@ func TestPatchedAgentUpgrades(t *testing.T) {
 
 	next := tb.newSidecar(t, "next-sidecar", ownersFlag)
 	waiting := next.MustStart(t)
-	tb.waitForLog(t, next, "PID")
+	tb.waitForLog(t, next, time.Minute, "PID")
 	checkEndsOnSIGTERM(t, tb.sidecar)
 	if !waiting.Running() {
 		t.Fatalf("the next sidecar ended; see its log in %s", tb.dir)

@@ -316,7 +316,7 @@ func (tb *testbed) checkConsistent(t *testing.T, pods int) error {
 	return b.CheckConsistent(used)
 }
 
-func (tb *testbed) waitConsistent(t *testing.T, pods int) {
+func (tb *testbed) waitConsistent(t *testing.T, pods int, limit time.Duration) {
 	t.Helper()
-	cluster.MustEventually(t, "the records to agree", 30*time.Minute, func() error { return tb.checkConsistent(t, pods) })
+	cluster.MustEventually(t, "the records to agree", limit, func() error { return tb.checkConsistent(t, pods) })
 }

@@ -74,18 +74,43 @@ func (tb *testbed) testRounds(t *testing.T) {
 	tb.record(t, "comparisons without a duplicate", m.stop(t))
 }
 
+// rebootWithPods reboots a node, and measures in which order the sidecar and the pods start.
 func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
-	begin := tb.reboot(t, n)
+	failed, begin := tb.failedSandboxes(t), tb.reboot(t, n)
 	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
 	tb.record(t, "from the end of all processes of a node until it and its pods are ready", time.Since(begin))
-	tb.collect(t)
+	pods, err := tb.running(t.Context())
+	harness.Must(t, err)
+	var started []time.Duration
+	after := func(when time.Time) time.Duration { return when.Sub(begin).Round(time.Second) }
+	for _, p := range pods {
+		if p.Spec.NodeName == n.name {
+			started = append(started, after(p.Status.ContainerStatuses[0].State.Running.StartedAt.Time))
+		}
+	}
+	tb.record(t, "of this: until the sidecar is ready; the first pod runs; the last", fmt.Sprintf("%s; %s; %s",
+		after(readySince(tb.sidecarPod(t, n))), slices.Min(started), slices.Max(started)))
+	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
+	tb.record(t, "addresses of the previous boot that neither sidecar nor runtime released", len(tb.collect(t)))
 	tb.waitRecords(t, "after the reboot")
+}
+
+// failedSandboxes returns how often the kubelets could not create a pod's sandbox, so far.
+func (tb *testbed) failedSandboxes(t *testing.T) int {
+	t.Helper()
+	events, err := listOf[corev1.Event](t.Context(), tb.Resource("", "v1", "events"), metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
+	harness.Must(t, err)
+	count := 0
+	for _, e := range events {
+		count += max(1, int(e.Count))
+	}
+	return count
 }
 
 // testPodsUpgrade replaces the pods of the sidecar while pods are created.
 func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	m := tb.startMonitor(t)
-	before := map[*node]int{}
+	before, failed := map[*node]int{}, tb.failedSandboxes(t)
 	for _, n := range tb.nodes {
 		pid, err := n.find(sidecarProgram())
 		harness.Must(t, err)
@@ -105,9 +130,13 @@ func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	tb.createPods(t, "timed", upgradePods)
 	tb.waitReady(t, "the pods to be ready", upgradePods, anyPod)
 	tb.record(t, fmt.Sprintf("%d pods ready, created while the sidecars of both nodes are replaced", upgradePods), time.Since(begin))
+	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
 	tb.deletePods(t)
 	tb.waitLeft(t, "the pods to be deleted", 0)
 	tb.waitHealthy(t, "the sidecars to be replaced")
+	for _, n := range tb.nodes {
+		tb.record(t, "from the end of the old sidecars until that of "+n.name+" is ready", readySince(tb.sidecarPod(t, n)).Sub(begin).Round(time.Second))
+	}
 	tb.waitRecords(t, "after the upgrade")
 	m.stop(t)
 }

@@ -432,12 +432,19 @@ func (tb *testbed) waitRestarted(t *testing.T, n *node, boot time.Time) {
 func (tb *testbed) checkRenderedFirst(t *testing.T, n *node) {
 	file, err := os.Stat(n.path(renderedFile))
 	harness.Must(t, err)
-	for _, c := range tb.sidecarPod(t, n).Status.Conditions {
-		// The condition's time has whole seconds.
-		if c.Type == corev1.PodReady && c.LastTransitionTime.Time.Before(file.ModTime().Truncate(time.Second)) {
-			t.Errorf("the sidecar was ready at %s, and %s was rendered at %s", c.LastTransitionTime, renderedFile, file.ModTime())
+	if ready := readySince(tb.sidecarPod(t, n)); ready.Before(file.ModTime().Truncate(time.Second)) {
+		t.Errorf("the sidecar was ready at %s, and %s was rendered at %s", ready, renderedFile, file.ModTime())
+	}
+}
+
+// readySince returns since when a pod is ready; the time has whole seconds.
+func readySince(p corev1.Pod) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
 		}
 	}
+	return time.Time{}
 }
 
 func (tb *testbed) sidecarPod(t *testing.T, n *node) corev1.Pod {
