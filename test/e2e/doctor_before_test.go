@@ -18,16 +18,15 @@ func TestDoctorBeforeStart(t *testing.T) {
 		mount string
 		make  func(t *testing.T, n *harness.Node)
 		flags []string
+		// scripted is the type of the scripted plugin; empty for host-local.
+		scripted string
 		// want are the states and checks of the problems besides "error sidecar", and contains texts of
 		// their messages and remedies.
 		want, contains []string
 	}{
 		"unsafe plugin": {
-			make: func(t *testing.T, n *harness.Node) {
-				n.InstallScripted(t, "whereabouts")
-				n.WriteNetwork(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ranges()})
-			},
-			want: []string{"error plugin", "error plugin-files"}, contains: []string{"whereabouts", "(2) its DEL reports success", "--accept-unsafe-plugin", "ipam.configuration_path"},
+			scripted: "whereabouts",
+			want:     []string{"error plugin", "error plugin-files"}, contains: []string{"whereabouts", "(2) its DEL reports success", "--accept-unsafe-plugin", "ipam.configuration_path"},
 		},
 		"plugin directory in the container": {
 			make: func(t *testing.T, n *harness.Node) {
@@ -84,9 +83,12 @@ func TestDoctorBeforeStart(t *testing.T) {
 			if c.make != nil {
 				c.make(t, n)
 			}
-			if name != "unsafe plugin" {
-				n.WriteNetwork(t, "05-cilium", harness.DualStack())
+			nw := harness.DualStack()
+			if c.scripted != "" {
+				n.InstallScripted(t, c.scripted)
+				nw.Plugin, nw.IPAM = c.scripted, ranges()
 			}
+			n.WriteNetwork(t, "05-cilium", nw)
 			doctorWithOptions(t, n, under, c.flags...).wantProblems(t, append([]string{"error sidecar"}, c.want...), c.contains...)
 		})
 	}

@@ -18,7 +18,7 @@ func TestHolderIsPod(t *testing.T) {
 		t.Error("the log of the start does not name the pod")
 	}
 	t.Run("startup", func(t *testing.T) {
-		waitForLog(t, n.Launch(t), "another process holds: "+pod)
+		n.Launch(t).WaitLog(t, "another process holds: "+pod)
 	})
 	t.Run("doctor", func(t *testing.T) {
 		doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,6 +101,53 @@ func TestLogRequestID(t *testing.T) {
 	if id := s.Do(t, http.MethodGet, "/metrics").Header.Get("X-Request-Id"); id == "" {
 		t.Error("the response to GET /metrics has no request ID")
 	}
+}
+
+func TestLogClientDisconnected(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", nil)
+	s := n.Start(t, "--log-level=info", "--log-format=json", "--plugin-timeout=10m")
+	plugin.SetScript(t, "ADD", `{"gate":"open"}`)
+	ctx, disconnect := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)
+	harness.Must(t, err)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Send(req)
+		failed <- err
+	}()
+	plugin.WaitCall(t, "ADD", 0)
+	disconnect()
+	if err := <-failed; err == nil {
+		t.Fatal("the disconnected client got a response")
+	}
+	waitForLogLine(t, s, map[string]any{"msg": "Request failed", "owner": "router"})
+	plugin.Open(t, "open")
+	line := waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Completed after the client had left", "action": "allocate"})
+	wantAttachmentFields(t, line, "10.15.0.2")
+}
+
+func TestLogPluginFailure(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedNode(t, "scripted", nil)
+	s := n.Start(t, "--log-level=info", "--log-format=json")
+	ip := s.AllocateFor(t, "router")[0]
+	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"the store is locked"},"stderr":"lock held by 4711"}`)
+	s.TryRelease(t, ip).WantStatus(t, http.StatusInternalServerError)
+	for _, want := range []map[string]any{
+		{"level": "warning", "msg": "Request failed"},
+		{"level": "warning", "msg": "Background work failed; it is retried", "action": "cleanup"},
+	} {
+		line := waitForLogLine(t, s, want)
+		wantAttachmentFields(t, line, ip)
+		for _, part := range []string{"code 11", "the store is locked", "lock held by 4711"} {
+			if text, _ := line["error"].(string); !strings.Contains(text, part) {
+				t.Errorf("the error is %q; want it to contain %q", text, part)
+			}
+		}
+	}
+	plugin.ClearScript(t, "DEL")
+	waitForLogLine(t, s, map[string]any{"level": "info", "msg": "Background work done", "action": "cleanup"})
 }
 
 func TestLogNoSecrets(t *testing.T) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -38,6 +39,12 @@ func TestLostStoreWhileStopped(t *testing.T) {
 		n.WipeStore(t)
 
 		s = n.Start(t)
+		a := s.TryAllocate(t, harness.Request{Owner: "new"}) // before the store has the held addresses again
+		for _, ips := range held {
+			if a.Status == http.StatusCreated {
+				wantDisjoint(t, a.Allocation(t).Addresses(), ips)
+			}
+		}
 		s.WaitConsistent(t)
 		for _, ips := range held {
 			wantDisjoint(t, s.AllocateFor(t, "new"), ips)

@@ -94,18 +94,33 @@ func TestRealDHCPProfileTry(t *testing.T) {
 	})
 }
 
-// killingHostLocal kills its parent during the ADD of the second container ID.
-const killingHostLocal = `#!/bin/sh
-case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -KILL $PPID ;; esac
+// interruptingHostLocal sends a signal to its parent during the ADD of the second container ID.
+const interruptingHostLocal = `#!/bin/sh
+case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD "*-2) kill -%s $PPID ;; esac
 exec "$0.real"
 `
+
+func TestProfileTryInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []string{"INT", "TERM", "HUP"} {
+		t.Run(signal, func(t *testing.T) {
+			n := nodeWith(t, harness.DualStack())
+			n.WrapPlugin(t, "host-local", fmt.Sprintf(interruptingHostLocal, signal))
+			r, out := try(t, n, "host-local")
+			if out.ExitCode != 1 || r.Proposal != nil || !strings.Contains(out.Stderr, "interrupted") {
+				t.Errorf("exit code %d, proposal %v: %s; want 1, none, and that it was interrupted", out.ExitCode, r.Proposal, out.Stderr)
+			}
+			wantLeaseCount(t, n, 0)
+		})
+	}
+}
 
 // A killed run leaves what it held. Doctor recognizes it, and the next run prints the
 // commands that release it.
 func TestProfileTryKilled(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	plugin := n.WrapPlugin(t, "host-local", killingHostLocal)
+	plugin := n.WrapPlugin(t, "host-local", fmt.Sprintf(interruptingHostLocal, "KILL"))
 	try(t, n, "host-local")
 	harness.Eventually(t, "the orphaned ADD to end", func() error {
 		leases, err := n.Store() // host-local creates a file before it writes it

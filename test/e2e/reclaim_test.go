@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -157,12 +158,15 @@ func TestReclaimGenerations(t *testing.T) {
 	wantHolders(t, server)
 }
 
+// lockedStore is the script of a DEL that fails.
+const lockedStore = `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`
+
 // A node of the list that cannot be reclaimed fails alone, whichever comes first.
 func TestReclaimBadNode(t *testing.T) {
 	t.Parallel()
 	a, b, server := centralNodes(t, nil)
 	lose(t, a, "router", "ciliumnode-1")
-	server.SetOwnerScript(t, "DEL", "locked", `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`)
+	server.SetOwnerScript(t, "DEL", "locked", lockedStore)
 	bad := map[string]string{"overflow": "FIRST..LAST", "without-owners": "at least one owner", b.Name: "is this node", "locked": "the store is locked"}
 	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
 	harness.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
@@ -187,6 +191,22 @@ func TestReclaimBadNode(t *testing.T) {
 			t.Errorf("node %s failed with %q; want %q", name, got.Failed[name], want)
 		}
 	}
+	harness.Must(t, os.Remove(report))
+	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 {
+		t.Errorf("without a report: ended with %d; want 1", out.ExitCode)
+	}
+}
+
+func TestReclaimFails(t *testing.T) {
+	t.Parallel()
+	a, b, server := centralNodes(t, nil)
+	lose(t, a, "router", "health")
+	server.SetOwnerScript(t, "DEL", "health", lockedStore)
+	out := runReclaim(t, b, append(gone(a), "--owner=router,health")...)
+	if out.ExitCode != 1 || !strings.Contains(out.Stdout, "the store is locked") || !strings.Contains(out.Stderr, "1 of 2 container IDs were not released") {
+		t.Errorf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	wantHolders(t, server, idsOf(a, "health")...)
 }
 
 func TestReclaimRefused(t *testing.T) {

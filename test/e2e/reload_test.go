@@ -47,10 +47,10 @@ func TestReloadOptions(t *testing.T) {
 		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
 	}
 	s.Signal(t, syscall.SIGHUP)
-	waitForLog(t, s, "level=warning", "restart", `option=owners`, `running=router`, `configured="router,health"`)
-	waitForLog(t, s, "option=log-level", "debug")
+	s.WaitLog(t, "level=warning", "restart", `option=owners`, `running=router`, `configured="router,health"`)
+	s.WaitLog(t, "option=log-level", "debug")
 	s.AllocateFor(t, "router")
-	waitForLog(t, s, "level=debug", "owner=router")
+	s.WaitLog(t, "level=debug", "owner=router")
 	if got := optionOf(t, s, "log-level"); got != "debug (config-dir)" {
 		t.Errorf("the status has log-level %s; want the new value", got)
 	}
@@ -63,17 +63,31 @@ func TestReloadOptions(t *testing.T) {
 	}
 }
 
+func TestReloadProfile(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	const valid = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
+		"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
+	profile := writeProfile(t, n, valid)
+	s := n.Start(t, "--plugin-profile="+profile)
+	writeProfile(t, n, "{")
+	s.Signal(t, syscall.SIGHUP)
+	s.WaitLog(t, "level=error", "--plugin-profile", profile)
+	writeProfile(t, n, valid)
+	s.WaitReady(t)
+}
+
 // A hangup while the sidecar waits for the state directory does not end it either.
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	first := n.Start(t)
 	second := n.Launch(t)
-	waitForLog(t, second, "waiting for the state directory")
+	second.WaitLog(t, "waiting for the state directory")
 	second.Signal(t, syscall.SIGHUP)
 	second.Signal(t, syscall.SIGUSR1)
-	waitForLog(t, second, "goroutine 1 [")
+	second.WaitLog(t, "goroutine 1 [")
 	first.Stop(t)
 	second.WaitReady(t)
-	waitForLog(t, second, "SIGHUP")
+	second.WaitLog(t, "SIGHUP")
 }

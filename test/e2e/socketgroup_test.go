@@ -22,7 +22,7 @@ func TestSocketGroupWithoutCapabilities(t *testing.T) {
 	n.Wrapper = []string{setpriv, "--bounding-set=-all", "--inh-caps=-all", "--groups=60914", "--"}
 
 	refused := n.Launch(t, "--socket-group=60915")
-	wantStartFailure(t, refused, "60915", "not a member", "CAP_CHOWN", "supplementalGroups", "runAsGroup", "SupplementaryGroups=")
+	refused.WantStartFailure(t, "60915", "not a member", "CAP_CHOWN", "supplementalGroups", "runAsGroup", "SupplementaryGroups=")
 
 	s := n.Start(t, "--socket-group=60914")
 	var stat unix.Stat_t

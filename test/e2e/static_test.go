@@ -42,7 +42,7 @@ func TestStaticSecondOwner(t *testing.T) {
 func TestStaticConcurrentOwners(t *testing.T) {
 	t.Parallel()
 	s := staticNode(t).Start(t)
-	for round := range 5 {
+	for round := range 20 {
 		requests := []harness.Request{{Owner: fmt.Sprintf("a-%d", round)}, {Owner: fmt.Sprintf("b-%d", round)}}
 		served := 0
 		for _, a := range s.AllocateConcurrently(t, requests) {

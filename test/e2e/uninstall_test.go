@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"bufio"
+	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -86,4 +90,55 @@ func TestUninstallRefused(t *testing.T) {
 	wantUninstall(t, n, 0, "removed "+n.Socket)
 	wantNothing(t, n)
 	wantLeaseCount(t, n, 0)
+}
+
+func TestUninstallForeignFile(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	n.Start(t).Stop(t)
+	foreign := filepath.Join(n.StateDir, "notes")
+	harness.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
+	wantUninstall(t, n, 1, "1 files do not belong to delegated-ipam", foreign)
+	wantUninstall(t, n, 1, "not a state directory", "notes")
+	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
+		t.Errorf("the foreign file has %q, %v", content, err)
+	}
+	harness.Must(t, os.Remove(foreign))
+	wantUninstall(t, n, 0)
+	wantNothing(t, n)
+}
+
+func TestUninstallQuarantined(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	s.AllocateFor(t, "router")
+	id := s.Attachment(t, "router").ContainerID
+	s.Stop(t)
+	n.DamageRecord(t, id)
+	wantUninstall(t, n, 1, "quarantine/ has 1 files", id, "--discard-quarantine")
+	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
+		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
+	}
+	wantNothing(t, n)
+}
+
+func TestUninstallWaits(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	cmd := exec.Command(harness.Binary(t), uninstall(n)...)
+	stderr, err := cmd.StderrPipe()
+	harness.Must(t, errors.Join(err, cmd.Start()))
+	output := bufio.NewReader(stderr)
+	line, err := output.ReadString('\n')
+	if err != nil || !strings.Contains(line, "waiting for the end of the sidecar") || !strings.Contains(line, "PID ") {
+		t.Errorf("the command prints %q, %v; want the holder", line, err)
+	}
+	s.Stop(t)
+	rest, err := io.ReadAll(output)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		t.Errorf("%v\n%s", err, rest)
+	}
+	wantNothing(t, n)
 }

@@ -96,7 +96,7 @@ func TestSocketDirWarning(t *testing.T) {
 	oneCase(t, accessControl)
 	n := nodeWith(t)
 	harness.Must(t, os.Chmod(n.Dir, 0o777))
-	waitLog(t, n.Start(t), "directory "+n.Dir+" is world-writable")
+	n.Start(t).WaitLog(t, "directory "+n.Dir+" is world-writable")
 }
 
 func TestNoNetworkSockets(t *testing.T) {

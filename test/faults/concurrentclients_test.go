@@ -33,7 +33,7 @@ func TestConcurrentClientsAndKills(t *testing.T) {
 func TestConcurrentClientsAndHandover(t *testing.T) {
 	runClients(t, sized(t, 300, 20_000)/2, 4, func(_ *stats, n *harness.Node, s *harness.Sidecar) *harness.Sidecar {
 		next := n.Launch(t)
-		waitLog(t, next, "waiting for the state directory")
+		next.WaitLog(t, "waiting for the state directory")
 		s.Stop(t)
 		return next
 	})
@@ -66,7 +66,9 @@ func runClients(t *testing.T, operations, events int, event func(*stats, *harnes
 	if events == 0 {
 		waitClosed(t, s, before)
 	}
+	last := s.List(t)
 	s.Stop(t)
+	n.WantJournal(t, last)
 }
 
 // fastNode returns a node with the scripted plugin, which is fast, and does not verify held addresses.

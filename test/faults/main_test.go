@@ -4,7 +4,6 @@ package faults
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,17 +59,6 @@ func nodeWith(t testing.TB) *harness.Node {
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "05-cilium", harness.DualStack())
 	return n
-}
-
-// waitLog waits until a sidecar has logged a text.
-func waitLog(t *testing.T, s *harness.Sidecar, text string) {
-	t.Helper()
-	harness.Eventually(t, "the log to have "+text, func() error {
-		if !strings.Contains(s.Log(), text) {
-			return errors.New(s.Log())
-		}
-		return nil
-	})
 }
 
 // wantHeld wants an allocate of an owner to return the addresses that it holds.

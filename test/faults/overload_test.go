@@ -214,7 +214,7 @@ func TestFewDescriptors(t *testing.T) {
 	held := s.AllocateFor(t, "router")
 	open := connect(t, n.Socket, 1, getList)[0]
 	many := connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil })
-	waitLog(t, s, "too many connections are open")
+	s.WaitLog(t, "too many connections are open")
 	// There are descriptors for the plugin.
 	for owner, want := range map[string]string{"ingress": "", "router": held[0]} {
 		a, err := requestOn(open, "POST /v1/ipam?owner="+owner)

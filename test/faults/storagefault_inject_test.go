@@ -99,7 +99,12 @@ func replace(directory func(*harness.Node) string, put func(path, moved string) 
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		path, moved := directory(n), filepath.Join(n.Dir, "moved")
 		harness.Must(t, errors.Join(os.Rename(path, moved), put(path, moved)))
-		return func() { harness.Must(t, errors.Join(os.RemoveAll(path), os.Rename(moved, path))) }
+		return func() {
+			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+				harness.Must(t, err)
+			}
+			harness.Must(t, os.Rename(moved, path))
+		}
 	}
 }
 

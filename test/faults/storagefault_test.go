@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -197,7 +196,7 @@ func TestStartWithoutStateDir(t *testing.T) {
 		}
 		undo := f.inject(t, n, nil)
 		s := n.Launch(t)
-		wantStartFailure(t, s, f.err)
+		s.WantStartFailure(t, f.err)
 
 		undo()
 		s = n.Start(t)
@@ -234,7 +233,7 @@ func TestStartWithUnreadableRecord(t *testing.T) {
 
 		undo := f.spoil(t, n, record)
 		s = n.Launch(t)
-		wantStartFailure(t, s, filepath.Base(record), f.err, "start again")
+		s.WantStartFailure(t, filepath.Base(record), f.err, "start again")
 		wantLeases(t, n, before)
 
 		undo()
@@ -244,17 +243,6 @@ func TestStartWithUnreadableRecord(t *testing.T) {
 		wantHeld(t, s, "router", router)
 		wantHeld(t, s, "health", health)
 	})
-}
-
-// wantStartFailure waits until the sidecar ends with a failure and has logged each text.
-func wantStartFailure(t *testing.T, s *harness.Sidecar, texts ...string) {
-	t.Helper()
-	code := s.Wait(t)
-	for _, text := range texts {
-		if code == 0 || !strings.Contains(s.Log(), text) {
-			t.Errorf("the sidecar ended with status %d; want a failure with %q; its output:\n%s", code, text, s.Log())
-		}
-	}
 }
 
 func TestStartOnFullDisk(t *testing.T) {

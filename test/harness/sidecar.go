@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -154,6 +155,19 @@ func (s *Sidecar) Wait(t testing.TB) int {
 	return s.p.wait(t)
 }
 
+// WantStartFailure waits until the sidecar ends with a failure and has logged each text.
+func (s *Sidecar) WantStartFailure(t testing.TB, texts ...string) {
+	t.Helper()
+	if code := s.Wait(t); code == 0 {
+		t.Errorf("the sidecar ended with status 0; want a failure:\n%s", s.Log())
+	}
+	for _, text := range texts {
+		if !strings.Contains(s.Log(), text) {
+			t.Errorf("the log lacks %q:\n%s", text, s.Log())
+		}
+	}
+}
+
 // Running reports whether the process has not ended yet.
 func (s *Sidecar) Running() bool { return s.p.running() }
 
@@ -162,6 +176,20 @@ func (s *Sidecar) PID() int { return s.p.cmd.Process.Pid }
 
 // Log returns the output of the process so far.
 func (s *Sidecar) Log() string { return s.p.out.String() }
+
+// WaitLog waits until one line of the log has every text.
+func (s *Sidecar) WaitLog(t testing.TB, texts ...string) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("a log line with %q", texts), func() error {
+		for line := range strings.Lines(s.Log()) {
+			lacks := func(text string) bool { return !strings.Contains(line, text) }
+			if !slices.ContainsFunc(texts, lacks) {
+				return nil
+			}
+		}
+		return errors.New(s.Log())
+	})
+}
 
 // cleanUp stops the process and logs its output if the test failed.
 func (s *Sidecar) cleanUp(t testing.TB) {

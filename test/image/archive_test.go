@@ -138,4 +138,9 @@ func TestConfined(t *testing.T) {
 	if out, err := confined("touch", dir+"/file").CombinedOutput(); err == nil || !strings.Contains(string(out), "Read-only") {
 		t.Errorf("writing to /etc: %v\n%s; want a read-only file system", err, out)
 	}
+	cmd := newStore(t).command("from", "--quiet", "scratch")
+	cmd.Env = append(cmd.Env, "CONTAINERS_CONF=/dev/null")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "read-only") {
+		t.Errorf("buildah with its own configuration: %v\n%s; want a read-only file system", err, out)
+	}
 }

@@ -68,11 +68,13 @@ func TestCheck(t *testing.T) {
 		"lost: not listed":                         {setup: got, want: oracle.NothingLost, text: ip},
 		"lost: in cooldown":                        {setup: got, final: oracle.Snapshot{Stored: ours, Listed: []oracle.Listed{cooldown("router", ip, routerID)}}, want: oracle.NothingLost, text: ip},
 		"lost: of another owner":                   {setup: got, final: oracle.Snapshot{Stored: ours, Listed: []oracle.Listed{claimed("health", ip, routerID)}}, want: oracle.NothingLost, text: `"router"`},
+		"lost: another address":                    {setup: got, final: oracle.Snapshot{Stored: another, Listed: anotherListed}, want: oracle.NothingLost, text: ip},
 		"lost: not in the store":                   {setup: got, final: oracle.Snapshot{Listed: listed}, want: oracle.NothingLost, text: "store"},
 		"claimed after its release":                {setup: released, final: oracle.Snapshot{Stored: ours, Listed: listed}, want: oracle.StaysReleased, text: ip},
 		"lost after a destroyed record":            {setup: func(h *oracle.History) { h.ForgetRecord("router", routerID); h.Allocated("router", addr("10.0.0.3")) }, final: oracle.Snapshot{Stored: []oracle.Lease{lease(ip, routerID), lease("10.0.0.3", routerID)}, Listed: []oracle.Listed{claimed("router", "10.0.0.3", routerID)}}, want: oracle.NoLeak, text: ip},
 		"leak beside a destroyed record":           {setup: func(h *oracle.History) { h.ForgetRecord("health", healthID) }, final: oracle.Snapshot{Stored: ours}, want: oracle.NoLeak, text: ip},
 		"leak under another interface":             {final: oracle.Snapshot{Stored: []oracle.Lease{{Network: "pods", IP: addr(ip), ContainerID: routerID, Interface: "eth1"}}, Listed: listed}, want: oracle.NoLeak, text: "eth1"},
+		"lost after release and request":           {setup: func(h *oracle.History) { released(h); got(h) }, want: oracle.NothingLost, text: ip},
 		"second family lost":                       {setup: func(h *oracle.History) { got(h); h.Allocated("router", addr("fd00::2")) }, final: oracle.Snapshot{Stored: ours, Listed: listed}, want: oracle.NothingLost, text: "fd00::2"},
 	}
 	for name, tt := range tests {

@@ -15,9 +15,9 @@ type quirks struct {
 	FailedAdd string `json:"failedAdd"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
-	// Del is "frees" (default), "needs-pod": DEL without a pod fails, "drops-errors": while
-	// the file daemon-down exists, DEL succeeds and frees nothing, or "queued": DEL then is written to
-	// the directory queue, which must exist, and is executed after the next ADD without that file.
+	// Del is "frees" (default), "needs-pod": DEL without a pod fails, or "queued": while the file
+	// daemon-down exists, DEL is written to the directory queue, which must exist, and is executed
+	// after the next ADD without that file.
 	Del string `json:"del"`
 	// GC is "frees" (default), or "nothing": GC succeeds and frees nothing.
 	GC string `json:"gc"`
@@ -43,7 +43,7 @@ func quirksOf(pluginType string) quirks {
 	switch pluginType {
 	case "whereabouts":
 		return quirks{
-			RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", Del: "drops-errors", GC: "nothing", Requests: []string{"CNI_ARGS"}, Requested: "extra",
+			RepeatedAdd: "same", Check: "always-no", KeyedBy: "pod", GC: "nothing", Requests: []string{"CNI_ARGS"}, Requested: "extra",
 		}
 	case "calico-ipam":
 		return quirks{

@@ -168,8 +168,6 @@ func (p plugin) del(args *skel.CmdArgs) error {
 		return errNoPod
 	case !ok:
 		return nil
-	case p.conf.IPAM.Del == "drops-errors" && q.down:
-		return nil
 	case p.conf.IPAM.Del == "queued" && q.down:
 		if err := q.add(h); err != nil {
 			return types.NewError(11, "the release could not be queued", err.Error())
