@@ -164,10 +164,14 @@ func cases() []benchCase {
 	return []benchCase{
 		{"burst 1s", false, all, burstAt(time.Second)},
 		{"burst 15s", true, all, burstAt(defaultUpdateRate)},
+		{"excess", true, excesses, excess},
 		{"pods end", true, excesses, podsEnd},
+		{"slow plugin", true, either, slowPlugin},
+		{"pod again", true, either, podAgain},
 		{"fresh", false, either, freshNodes},
 		{"outage", false, shared, outageOf(0)},
 		{"outage of many", false, shared, outageOf(manyNodes)},
+		{"exhausted", true, shared, exhausted},
 		{"churn", false, all, churnWith(0)},
 		{"churn with the watermark", false, excesses, churnWith(recommendedWatermark)},
 	}
@@ -212,7 +216,7 @@ var prefixes = map[supplier]string{operator: "operator-", ownRange: "own-"}
 // options returns the options of a node that this supplier serves. The operator reads its settings from
 // the CiliumNode.
 func (s supplier) options(o nodeOptions) nodeOptions {
-	o.updateRate = cmp.Or(o.updateRate, time.Second)
+	o.updateRate, o.pluginDelay = cmp.Or(o.updateRate, time.Second), cmp.Or(o.pluginDelay, pluginDelay)
 	if o.ownRange = s == ownRange; s != operator {
 		o.ipam = map[string]any{}
 		return o

@@ -67,6 +67,29 @@ func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
 	}
 }
 
+// excess lets a node have 100 addresses too many.
+func excess(t *testing.T, b *bench, s supplier) []row {
+	const count = 100
+	const first = freeAddresses + count
+	nodes := b.newNodes(t, s, "excess", 1, nodeOptions{
+		releaseDelay: releaseDelay,
+		bridge:       []string{fmt.Sprintf("--pre-allocate=%d", first)},
+		ipam:         map[string]any{"pre-allocate": int64(first)},
+	})
+	n := nodes[0]
+	awaitAll(t, "the excess", nodes, func(n *node, o observation) bool {
+		return o.pool >= agentAddresses+first && (s == operator || n.agent.used() == agentAddresses && n.plugin.count() == o.pool)
+	})
+	return releaseOf(t, b, n, fmt.Sprintf("excess of %d addresses", count), func() {
+		if s == operator {
+			harness.Must(t, cluster.Patch(t.Context(), b.CiliumNodes(), n.name, fmt.Sprintf(`{"spec":{"ipam":{"pre-allocate":%d}}}`, freeAddresses)))
+			return
+		}
+		n.program.End(syscall.SIGKILL)
+		n.startBridge(t, b, fmt.Sprintf("--pre-allocate=%d", freeAddresses))
+	})
+}
+
 // podsEnd lets 100 pods of a node end within a second.
 func podsEnd(t *testing.T, b *bench, s supplier) []row {
 	const count, length = 100, time.Second
@@ -110,6 +133,82 @@ func releaseOf(t *testing.T, b *bench, n *node, name string, begins func()) []ro
 		{name, "release delays until all are released", took, "<= 2", verdict(done && end.Sub(begin) <= 2*releaseDelay)},
 		{name, "writes per address", writes, "<= 0.5", verdict(few)},
 	}
+}
+
+// slowPlugin starts a bridge whose plugin needs 2 s for a call.
+func slowPlugin(t *testing.T, b *bench, s supplier) []row {
+	const preAllocate = 32
+	o := nodeOptions{updateRate: defaultUpdateRate, pluginDelay: 2 * time.Second, releaseDelay: defaultReleaseDelay}
+	if s != ownRange {
+		o.bridge = []string{fmt.Sprintf("--pre-allocate=%d", preAllocate)}
+	}
+	begin := time.Now()
+	n := b.newNodes(t, s, "slow", 1, o)[0]
+	at := n.agent.firstSeen(begin, func(o observation) bool { return o.pool >= agentAddresses })
+	after := at.Sub(n.plugin.acquiredAt(agentAddresses))
+	return []row{{
+		fmt.Sprintf("fresh node, plugin needs %s per call, pre-allocate %d (own range: auto)", o.pluginDelay, preAllocate),
+		"first publication, after the third address was acquired", fmt.Sprintf("%s (%s after the start)", seconds(after), seconds(at.Sub(begin))),
+		"<= 3s", verdict(after > 0 && after <= 3*time.Second),
+	}}
+}
+
+// podAgain ends a pod and starts another one before the release delay has elapsed: 30 s of 3 min, scaled.
+func podAgain(t *testing.T, b *bench, s supplier) []row {
+	const delay, gap, after = time.Minute, 10 * time.Second, 20 * time.Second
+	nodes := b.newNodes(t, s, "again", 1, nodeOptions{releaseDelay: delay})
+	n := nodes[0]
+	pods := b.kubelet.create(t, n, "first", 5)
+	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
+		return n.agent.used() == agentAddresses+len(pods) && o.free >= freeAddresses && o.suspended == 0
+	})
+	harness.Must(t, cluster.Sleep(t.Context(), 5*time.Second))
+
+	begin := time.Now()
+	b.kubelet.remove(t, pods[0])
+	harness.Must(t, cluster.Sleep(t.Context(), gap))
+	b.kubelet.create(t, n, "second", 1)
+	harness.Must(t, cluster.Sleep(t.Context(), after))
+	c := countRequests(b.requests(t, begin, time.Now(), n))
+	return []row{{
+		fmt.Sprintf("a pod ends, another starts after %s of a release delay of %s", gap, delay),
+		"writes + GETs", fmt.Sprintf("%d + %d", c.writes, c.gets), "0 writes", verdict(c.writes == 0),
+	}}
+}
+
+// exhausted lets the plugins of many nodes have no address for two minutes while pods wait.
+func exhausted(t *testing.T, b *bench, s supplier) []row {
+	const length, limit = 2 * time.Minute, 6 * time.Minute
+	const waiting = 4
+	nodes := b.newNodes(t, s, "exhausted", b.nodes, nodeOptions{releaseDelay: defaultReleaseDelay})
+	for _, n := range nodes {
+		n.plugin.exhaust(true)
+	}
+	for _, n := range nodes {
+		b.kubelet.create(t, n, "waiting", n.agent.last().free+waiting)
+	}
+	harness.Must(t, cluster.Sleep(t.Context(), length))
+	free := time.Now()
+	had := map[string]int{}
+	for _, n := range nodes {
+		had[n.name] = n.agent.last().pool
+		n.plugin.exhaust(false)
+	}
+	var after []time.Duration
+	for _, n := range nodes {
+		more := func() time.Time {
+			return n.agent.firstSeen(free, func(o observation) bool { return o.pool > had[n.name] })
+		}
+		took := limit
+		if waitUntil(t, time.Until(free.Add(limit)), func() bool { return !more().IsZero() }) {
+			took = more().Sub(free)
+		}
+		after = append(after, took)
+	}
+	return []row{{
+		fmt.Sprintf("plugins of %d nodes exhausted for %s, then free", b.nodes, length),
+		"first publication", spread(after), "<= 1m0s", verdict(maximum(after) <= time.Minute),
+	}}
 }
 
 // outage kills the API server, and lets pods start on every node meanwhile.
