@@ -150,13 +150,19 @@ var pluginCases = cases{
 		}
 		ns.wantReserved(t, "10.15.0.1 a1 eth0")
 	},
-	"DEL, update forbidden": func(t *testing.T, ns *namespace) {
+	"DEL, update forbidden": delRefused(forbidUpdates),
+	"DEL, update invalid":   delRefused(invalidateUpdates),
+	"DEL, update delayed":   delRefused(delayUpdates),
+}
+
+func delRefused(refuse refusal) func(*testing.T, *namespace) {
+	return func(t *testing.T, ns *namespace) {
 		ns.mustRun(t, add("a1", podA), firstIP)
-		allow := forbidUpdates(ns, t, ipv4Range)
+		allow := refuse(ns, t, ipv4Range)
 		ns.mustRun(t, del("a1", podA)) // reports success
 		ns.wantReserved(t, "10.15.0.1 a1 eth0")
 		allow()
 		ns.mustRun(t, del("a1", podA))
 		ns.wantReserved(t)
-	},
+	}
 }
