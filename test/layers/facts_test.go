@@ -71,6 +71,25 @@ func TestFactReaders(t *testing.T) {
 	}
 }
 
+// A reader can also be in the value of a variable.
+func TestFactReadAtPackageLevel(t *testing.T) {
+	s := source{Dir: t.TempDir(), ImportPath: "hidden", Name: "hidden", GoFiles: []string{"hidden.go"}, exports: loadPackages(t)[0].exports}
+	code := `package hidden
+
+import "` + module + `internal/plugin/profile"
+
+var hidden = func(p profile.Profile) bool { return p.Unique }
+
+func open(p *profile.Profile) bool { return p.Unique }
+`
+	if err := os.WriteFile(filepath.Join(s.Dir, "hidden.go"), []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.factsRead(t)["Unique"], []string{"hidden.package level", "hidden.open"}; !slices.Equal(got, want) {
+		t.Errorf("found %q; want %q", got, want)
+	}
+}
+
 // source is a package of the product, as "go list -export" describes it.
 type source struct {
 	Dir, ImportPath, Name, Export string

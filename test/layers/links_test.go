@@ -72,6 +72,13 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+func TestAnchors(t *testing.T) {
+	want := []string{"a-b-c", "d_e-f-g", "named"}
+	if got := anchors("# A b-c:\n```\n# no\n```\n### `d_E` [F](x.md), g\n<a id=\"named\">H</a>"); !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}
+
 // anchors returns the anchors of a page: those of its headings by GitHub's rule (in lower case, blanks
 // as dashes, without punctuation), and its own.
 func anchors(page string) []string {

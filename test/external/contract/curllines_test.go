@@ -54,6 +54,17 @@ func TestCurlLines(t *testing.T) {
 	}
 }
 
+func TestFindCurlLines(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "README.md")
+	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
+	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
+	want := []line{{file, 4, "curl one \\\n  two"}, {file, 6, "  curl three"}, {file, 8, "curl \"$(\n curl four)\""}}
+	if got := curlLines(t, file); !slices.Equal(got, want) {
+		t.Errorf("found %+v; want %+v", got, want)
+	}
+}
+
 // curlLines returns the commands of a file that start with curl in a sh block, with their
 // continuation lines.
 func curlLines(t *testing.T, file string) []line {
