@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -105,17 +106,25 @@ func (s *server) await(question func()) {
 		case <-s.ended:
 			check(fmt.Errorf("%s: %s; last answer: %w", s.cmd, s.cmd.ProcessState, err))
 		case <-limit:
-			s.stop()
-			check(fmt.Errorf("%s did not answer in %s: %w", s.cmd, processTimeout, err))
+			check(fmt.Errorf("%s did not answer in %s: %w", s.cmd, processTimeout, errors.Join(err, catch(s.stop))))
 		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// stop ends the server and waits for its end.
+// stop ends the server and waits for its end. It fails if the server has ended before. Deferred, it adds its
+// error to the one that ends the benchmark.
 func (s *server) stop() {
 	s.http.CloseIdleConnections()
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	err := s.cmd.Process.Signal(syscall.SIGTERM)
 	<-s.ended
-	check(os.RemoveAll(filepath.Dir(s.socket)))
+	err = errors.Join(err, os.RemoveAll(filepath.Dir(s.socket)))
+	switch r := recover().(type) {
+	case nil:
+		check(err)
+	case failure:
+		check(errors.Join(r.error, err))
+	default:
+		panic(r)
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -219,8 +220,7 @@ func (b *bench) podMemory() {
 				p.call("ADD", fmt.Sprintf("pod-%d", c))
 			}
 		})
-		s.stop()
-		check(err)
+		check(errors.Join(err, catch(s.stop)))
 		sizes[i] = n.residentWhenIdle()
 	}
 	each := (sizes[1] - sizes[0]) * 1024 / (manyRecords - fewRecords)
