@@ -252,7 +252,7 @@ func newTestbed(t *testing.T) *testbed {
 	cluster.SkipUnless(t, "network-test")
 	tb := &testbed{volume: t.TempDir(), output: filepath.Join(t.TempDir(), "pods.conflist"), Cluster: cluster.Start(t, cluster.Config{
 		Dir: t.TempDir(), APIServer: cluster.MustEnv(t, "NETWORK_TEST_APISERVER", "network-test"), Host: cluster.Host,
-		ServiceAccounts: []string{account, without + "get", without + "list", without + "watch"},
+		ServiceAccounts: []string{account, without + "get", without + "watch"},
 	})}
 	tb.Apply(t, manifest(t, "network/rbac.yaml"))
 	tb.setTemplate(t, template)
