@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // A drain is one uninterrupted period.
@@ -43,7 +44,7 @@ func TestDrainInterrupted(t *testing.T) {
 }
 
 // Another attempt does not end the problem of a lost address that a pod has. An
-// unused, published one is withdrawn instead.
+// unused, published one is withdrawn instead. The message covers published and unpublished addresses.
 func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
 	for n := 1; n <= 2; n++ {
@@ -56,7 +57,7 @@ func TestRestoreOfPod(t *testing.T) {
 		},
 		plan: planner.Plan{Restore: []planner.Action{{IPs: []netip.Addr{ip(1)}}, {IPs: []netip.Addr{ip(2)}}}},
 	}
-	if got := s.problems(st)[planner.AddressNotHeld].Subject; got != ip(1).String() {
-		t.Errorf("the problem is about %q; want %s", got, ip(1))
-	}
+	got := s.problems(st)[planner.AddressNotHeld]
+	check.Equal(t, "subject", got.Subject, ip(1).String())
+	check.Contains(t, got.Message, "Those in spec.ipam.pool stay there", "the others are not published")
 }

@@ -37,7 +37,9 @@ func TestOwnRange(t *testing.T) {
 					a.addPod(time.Minute)
 				}
 				advance(time.Hour)
-				between(t, "pods started", len(a.started), 100, 100)
+				if got := len(a.started); got != 100 {
+					t.Fatalf("%d pods have started; want 100", got)
+				}
 				between(t, "failed ADDs", len(a.failures), 0, 0)
 				between(t, "is the longest wait", slices.Max(a.started), 0, time.Second)
 				between(t, "writes", f.count(&f.patches), 2, 2)
@@ -91,6 +93,10 @@ func TestSmallOwnRangeAtStart(t *testing.T) {
 // What auto depends on can be unknown at first, or change.
 func TestAuto(t *testing.T) {
 	const shared, own = 11, 113
+	flags := func(f *fixture) {
+		ipam := &f.node.Spec.IPAM
+		ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
+	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "worker", errors.New("RBAC"))
 	for name, tt := range map[string]struct {
 		before func(*fixture)
@@ -100,13 +106,18 @@ func TestAuto(t *testing.T) {
 		events []string
 	}{
 		"the sidecar waits for its configuration": {func(f *fixture) { f.store = "" }, shared, func(f *fixture) { f.store = storeOnNode }, own, nil},
-		"another plugin":                 {func(*fixture) {}, own, func(f *fixture) { f.store = "remote" }, shared, nil},
-		"store on a server":              {func(f *fixture) { f.store = "remote" }, shared, func(*fixture) {}, shared, nil},
-		"no right to read the Node":      {func(f *fixture) { f.allocatableErr = forbidden }, shared, func(f *fixture) { f.allocatableErr = nil }, own, []string{"NotPermitted"}},
-		"more pods are allowed":          {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 150 }, 153, nil},
-		"fewer pods are allowed":         {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 20 }, 23, nil},
-		"pre-allocate of the CiliumNode": {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 23, func(*fixture) {}, 23, nil},
-		"max-allocate of the CiliumNode": {func(f *fixture) { f.node.Spec.IPAM.MaxAllocate = 40 }, 40, func(*fixture) {}, 40, nil},
+		"another plugin":                  {func(*fixture) {}, own, func(f *fixture) { f.store = "remote" }, shared, nil},
+		"store on a server":               {func(f *fixture) { f.store = "remote" }, shared, func(*fixture) {}, shared, nil},
+		"no right to read the Node":       {func(f *fixture) { f.allocatableErr = forbidden }, shared, func(f *fixture) { f.allocatableErr = nil }, own, []string{"NotPermitted"}},
+		"more pods are allowed":           {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 150 }, 153, nil},
+		"fewer pods are allowed":          {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 20 }, 23, nil},
+		"pre-allocate of the CiliumNode":  {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 23, flags, own, nil},
+		"max-allocate of the CiliumNode":  {func(f *fixture) { f.node.Spec.IPAM.MaxAllocate = 40 }, 40, flags, own, nil},
+		"min-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MinAllocate = "remote", 20 }, 20, flags, shared, nil},
+		"pre-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.PreAllocate = "remote", 16 }, 19, flags, shared, nil},
+		"max-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAllocate = "remote", 7 }, 7, flags, shared, nil},
+		// The watermark also allocates ahead.
+		"max-above-watermark, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAboveWatermark = "remote", 5 }, 16, flags, shared, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newOwnRange()

@@ -23,21 +23,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-// freePort returns a loopback address with an unused port. The address belongs to this process: on
-// 127.0.0.1 another process may get the port first.
-func freePort(t *testing.T) string {
-	t.Helper()
-	pid := os.Getpid()
-	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", netip.AddrPortFrom(own, 0).String())
-	harness.Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // slotServer is a sidecar that allocates and never releases. The bridge allocates in parallel.
 type slotServer struct {
@@ -82,7 +71,7 @@ func get(url string) (int, string) {
 }
 
 func TestRun(t *testing.T) {
-	api, address := apiserver.Start(t), freePort(t)
+	api, address := apiserver.Start(t), check.FreeAddress(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -102,12 +91,13 @@ func TestRun(t *testing.T) {
 	harness.Eventually(t, "/healthz", status("/healthz", http.StatusOK))
 	harness.Eventually(t, "not ready without a CiliumNode", status("/readyz", http.StatusServiceUnavailable))
 	api.Create("other", apiserver.Object{})
-	api.Create("worker", apiserver.Object{})
+	foreign := apiserver.Object{"192.0.2.7": apiserver.Object{"resource": "eni-1"}}
+	api.Create("worker", apiserver.Object{"ipam": apiserver.Object{"pool": foreign}})
 	harness.Eventually(t, "ready", status("/readyz", http.StatusOK))
-	// It is ready from the first publication, of three addresses.
+	// It is ready from the first publication, of three addresses. The foreign entry stays as it was.
 	harness.Eventually(t, "the pool", func() error {
-		if n, _ := api.Node(t, "worker"); len(n.Pool) != 4 {
-			return fmt.Errorf("the pool is %v; want 4 addresses", n.Pool)
+		if n, _ := api.Node(t, "worker"); len(n.Pool) != 5 || n.Pool["192.0.2.7"] != (apiserver.Entry{Resource: "eni-1"}) {
+			return fmt.Errorf("the pool is %v; want 4 addresses beside that of eni-1", n.Pool)
 		}
 		return nil
 	})

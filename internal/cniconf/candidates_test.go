@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // configMap makes a directory as the kubelet does for a ConfigMap volume with one key, which may
@@ -14,9 +16,9 @@ func configMap(t *testing.T, key, content string) (dir string) {
 	dir = t.TempDir()
 	const present = "..2026_11_22_15_04_05.0123456789"
 	put(t, filepath.Join(dir, present), key, content)
-	must(t, os.Symlink(present, filepath.Join(dir, dataLink)))
+	check.Must(t, os.Symlink(present, filepath.Join(dir, dataLink)))
 	first, _, _ := strings.Cut(key, "/")
-	must(t, os.Symlink(filepath.Join(dataLink, first), filepath.Join(dir, first)))
+	check.Must(t, os.Symlink(filepath.Join(dataLink, first), filepath.Join(dir, first)))
 	return dir
 }
 
@@ -26,13 +28,13 @@ func TestInConfigMap(t *testing.T) {
 	put(t, dotted, "..old/a.conflist", list("a"))
 	volume := configMap(t, "a.conflist", list("a"))
 	linked := filepath.Join(t.TempDir(), "z.conflist")
-	must(t, os.Symlink(filepath.Join(volume, "a.conflist"), linked))
+	check.Must(t, os.Symlink(filepath.Join(volume, "a.conflist"), linked))
 	// The kubelet replaces the link after the file was resolved.
 	replaced := configMap(t, "a.conflist", list("a"))
 	previous, err := os.Readlink(filepath.Join(replaced, dataLink))
-	must(t, err)
-	must(t, os.Remove(filepath.Join(replaced, dataLink)))
-	must(t, os.Symlink("..2026_11_22_15_05_05.0123456789", filepath.Join(replaced, dataLink)))
+	check.Must(t, err)
+	check.Must(t, os.Remove(filepath.Join(replaced, dataLink)))
+	check.Must(t, os.Symlink("..2026_11_22_15_05_05.0123456789", filepath.Join(replaced, dataLink)))
 	for name, tt := range map[string]struct {
 		file string
 		want bool

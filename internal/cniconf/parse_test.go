@@ -9,21 +9,15 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func put(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(content), 0o600))
+	check.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	check.Must(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestRead(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // run runs a watcher until the test ends. The returned function waits for its next call of
@@ -40,7 +41,7 @@ func TestNewDir(t *testing.T) {
 	expect(t, w, "default", "a", "10-a.conflist")
 
 	// The directory is replaced.
-	must(t, os.Rename(dir, dir+".old"))
+	check.Must(t, os.Rename(dir, dir+".old"))
 	for w.Status("default").Err == nil {
 		changed()
 	}
@@ -59,7 +60,7 @@ func TestRename(t *testing.T) {
 			put(t, dir, "10-a.conflist", list("a"))
 			w, changed := run(t, o)
 			expect(t, w, "default", "a", "10-a.conflist")
-			must(t, os.Rename(put(t, dir, "new", list("b")), file))
+			check.Must(t, os.Rename(put(t, dir, "new", list("b")), file))
 			for w.Status("default").Network != "b" {
 				changed()
 			}
@@ -75,8 +76,8 @@ func TestConfigMap(t *testing.T) {
 
 	// The kubelet replaces the link to the directory of a version.
 	put(t, dir, "..2/10-a.conflist", list("b"))
-	must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
-	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	check.Must(t, os.Symlink("..2", filepath.Join(dir, "..data_tmp")))
+	check.Must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	for w.Status("default").Network != "b" {
 		changed()
 	}

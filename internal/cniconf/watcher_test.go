@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // list returns a .conflist whose network delegates IPAM.
@@ -19,7 +21,7 @@ const noIPAM = `{"name":"plain","plugins":[{"type":"p"}]}`
 func watcher(t *testing.T, o Options) *Watcher {
 	t.Helper()
 	w, err := New(o)
-	must(t, err)
+	check.Must(t, err)
 	return w
 }
 
@@ -71,10 +73,10 @@ func TestFirstFile(t *testing.T) {
 	put(t, dir, "06-broken.conf", `{`)
 	put(t, dir, "10-b.json", `{"name":"b","type":"p","ipam":{"type":"i"}}`)
 	put(t, dir, "20-a.conflist", list("a"))
-	must(t, os.Mkdir(filepath.Join(dir, "01-directory.conf"), 0o755))
+	check.Must(t, os.Mkdir(filepath.Join(dir, "01-directory.conf"), 0o755))
 	w := watcher(t, Options{Dir: dir})
 	expect(t, w, "default", "b", "10-b.json")
-	must(t, os.Remove(filepath.Join(dir, "10-b.json")))
+	check.Must(t, os.Remove(filepath.Join(dir, "10-b.json")))
 	w.reload()
 	expect(t, w, "default", "a", "20-a.conflist")
 }
@@ -105,7 +107,7 @@ func TestErrorsStateFactsOnce(t *testing.T) {
 	if want := "no CNI configuration in directory " + dir + ": no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("a missing directory: got %v; want %s", err, want)
 	}
-	must(t, os.Mkdir(dir, 0o755))
+	check.Must(t, os.Mkdir(dir, 0o755))
 	put(t, dir, "10-a.conflist", list("a"))
 	w.reload()
 	put(t, dir, "10-a.conflist", "{")
@@ -163,11 +165,11 @@ func TestKeepsLastValid(t *testing.T) {
 			w := watcher(t, Options{Dir: dir})
 			for file, content := range c.files {
 				if path := put(t, dir, file, content); content == "" {
-					must(t, os.Remove(path))
+					check.Must(t, os.Remove(path))
 				}
 			}
 			if c.files == nil {
-				must(t, os.RemoveAll(dir))
+				check.Must(t, os.RemoveAll(dir))
 			}
 			w.reload()
 			expectKept(t, w, "default", "a", c.errText)
@@ -183,14 +185,14 @@ func TestFileWithdrawn(t *testing.T) {
 	dir := t.TempDir()
 	file := put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{File: file})
-	must(t, w.Configured("default"))
+	check.Must(t, w.Configured("default"))
 	put(t, dir, "10-a.conflist", "{")
 	w.reload()
 	expectKept(t, w, "default", "a", "unexpected end")
-	must(t, os.Remove(file))
+	check.Must(t, os.Remove(file))
 	w.reload()
 	expectNone(t, w, "default", file, "no such file")
-	must(t, w.Configured("default")) // it was
+	check.Must(t, w.Configured("default")) // it was
 	if err := watcher(t, Options{File: file}).Configured("default"); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file that was never read: %v; want an error with %s", err, file)
 	}
@@ -200,7 +202,7 @@ func TestFileWithdrawn(t *testing.T) {
 	put(t, dir, "10-a.conflist", list("b"))
 	w.reload()
 	expect(t, w, "default", "b", "10-a.conflist")
-	must(t, os.RemoveAll(dir))
+	check.Must(t, os.RemoveAll(dir))
 	w.reload()
 	expectNone(t, w, "default", file, "no such file")
 }
@@ -240,7 +242,7 @@ func TestNetworkIsCopied(t *testing.T) {
 	put(t, dir, "10-a.conflist", list("a"))
 	w := watcher(t, Options{Dir: dir})
 	n, err := w.Network("default")
-	must(t, err)
+	check.Must(t, err)
 	n.PluginConfig[0] = '!'
 	if again, err := w.Network("default"); err != nil || again.PluginConfig[0] != '{' {
 		t.Errorf("the network is now %s, %v", again.PluginConfig, err)
@@ -297,7 +299,7 @@ func TestChainedFiles(t *testing.T) {
 	} {
 		put(t, dir, step.file, step.content)
 		if step.then != nil {
-			must(t, step.then())
+			check.Must(t, step.then())
 		}
 		w.reload()
 		if step.inUse == "" {
@@ -310,7 +312,7 @@ func TestChainedFiles(t *testing.T) {
 		}
 	}
 	// Only the agent's backup is left: the network is kept.
-	must(t, os.Remove(filepath.Join(dir, "05-cilium.conflist")))
+	check.Must(t, os.Remove(filepath.Join(dir, "05-cilium.conflist")))
 	w.reload()
 	expectKept(t, w, "default", "pods", `found 87-other.conflist (defines network "other")`)
 }

@@ -10,13 +10,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestIn(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, "full", "file"), 0o700))
+	check.Must(t, os.MkdirAll(filepath.Join(dir, "full", "file"), 0o700))
 	root, err := os.OpenRoot(dir)
-	must(t, err)
+	check.Must(t, err)
 	defer root.Close()
 	_, openErr := root.Open("none")
 	_, lstatErr := root.Lstat("none")

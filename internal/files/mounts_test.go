@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"path/filepath"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestMountIDOf(t *testing.T) {
 	dir := t.TempDir()
 	here, err := MountIDOf(dir)
-	must(t, err)
+	check.Must(t, err)
 	if same, err := MountIDOf(filepath.Dir(dir)); err != nil || same != here {
 		t.Errorf("the parent directory has %v, %v; want %v", same, err, here)
 	}

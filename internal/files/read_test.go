@@ -9,24 +9,19 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const limit = 1 << 10
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	largest := strings.Repeat("x", limit)
 	path := filepath.Join(dir, "file")
-	must(t, os.WriteFile(path, []byte(largest), 0o600))
+	check.Must(t, os.WriteFile(path, []byte(largest), 0o600))
 	link := filepath.Join(dir, "link")
-	must(t, os.Symlink(path, link))
+	check.Must(t, os.Symlink(path, link))
 	for _, name := range []string{path, link} {
 		if got, err := Read(name, limit); err != nil || string(got) != largest {
 			t.Errorf("%s: got %d bytes, %v; want %d", name, len(got), err, limit)
@@ -52,7 +47,7 @@ func TestReadRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file")
-			must(t, tt.create(path))
+			check.Must(t, tt.create(path))
 			data, err := Read(path, limit)
 			if err == nil || data != nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %d bytes, error %v; want %q", len(data), err, tt.want)
@@ -68,13 +63,13 @@ func TestReadRefused(t *testing.T) {
 func TestReadIn(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
-	must(t, err)
+	check.Must(t, err)
 	defer root.Close()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	must(t, os.WriteFile(at("file"), []byte("text"), 0o600))
-	must(t, os.Symlink("file", at("link")))
-	must(t, unix.Mkfifo(at("FIFO"), 0o600))
-	must(t, os.WriteFile(at("large"), make([]byte, limit+1), 0o600))
+	check.Must(t, os.WriteFile(at("file"), []byte("text"), 0o600))
+	check.Must(t, os.Symlink("file", at("link")))
+	check.Must(t, unix.Mkfifo(at("FIFO"), 0o600))
+	check.Must(t, os.WriteFile(at("large"), make([]byte, limit+1), 0o600))
 	if got, err := ReadIn(root, "file", limit); err != nil || string(got) != "text" {
 		t.Errorf("got %q, %v", got, err)
 	}

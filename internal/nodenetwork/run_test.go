@@ -14,17 +14,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
 
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
@@ -34,7 +27,7 @@ func TestRun(t *testing.T) {
 		"spec": apiserver.Object{"podCIDRs": []string{"10.244.1.0/24"}},
 	})
 	o := options.Network{
-		NodeName: "worker", Template: filepath.Join(dir, "template"), Output: filepath.Join(dir, "pods.conflist"), MetricsAddress: freePort(t),
+		NodeName: "worker", Template: filepath.Join(dir, "template"), Output: filepath.Join(dir, "pods.conflist"), MetricsAddress: check.FreeAddress(t),
 		Kubeconfig: api.Kubeconfig(t),
 	}
 	harness.Must(t, os.WriteFile(o.Template, []byte(ranges), 0o644))

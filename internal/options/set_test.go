@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -80,9 +80,9 @@ func TestListReplaced(t *testing.T) {
 	dir := writeDir(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
 	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}, nil, "--cni-bin-dir=/z")
 	harness.Must(t, err)
-	equal(t, s.Owners, []string{"c", "d"})
-	equal(t, s.CNIBinDirs, []string{"/z"})
-	equal(t, s.Pools, map[string]string{"blue": "blue-net", "red": "red-net"})
+	check.Equal(t, "owners", s.Owners, []string{"c", "d"})
+	check.Equal(t, "CNI binary directories", s.CNIBinDirs, []string{"/z"})
+	check.Equal(t, "pools", s.Pools, map[string]string{"blue": "blue-net", "red": "red-net"})
 }
 
 func TestSettings(t *testing.T) {
@@ -154,13 +154,6 @@ func TestBadSources(t *testing.T) {
 	}
 }
 
-func equal[T any](t *testing.T, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
-}
-
 func wantWords(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -176,7 +169,7 @@ func wantWords(t *testing.T, err error, words ...string) {
 func TestUnknownVariables(t *testing.T) {
 	env := map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": "", "DELEGATED_IPAM_HOST": "x"}
 	_, sidecar := NewSidecar(nil)
-	equal(t, sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
+	check.Equal(t, "unknown variables", sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
 	_, bridge := NewBridge(nil)
 	if got := bridge.UnknownVariables(env); len(got) > 0 {
 		t.Errorf("bridge, which has no variables: got %q", got)
@@ -185,7 +178,7 @@ func TestUnknownVariables(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	got := Environment([]string{"=weird", "A=first", "A=last=1", "novalue"})
-	equal(t, got, map[string]string{"": "weird", "A": "last=1"})
+	check.Equal(t, "environment", got, map[string]string{"": "weird", "A": "last=1"})
 }
 
 func TestBefore(t *testing.T) {
@@ -286,5 +279,5 @@ func TestSkippedConfigFiles(t *testing.T) {
 		want[i] = filepath.Join(dir, want[i])
 	}
 	slices.Sort(want)
-	equal(t, set.SkippedFiles(), want)
+	check.Equal(t, "skipped files", set.SkippedFiles(), want)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -79,7 +80,7 @@ func TestCompletePaths(t *testing.T) {
 	for path, want := range map[string]string{
 		got.SocketPath: "a.sock", got.StateDir: "b", got.CNIConfDir: "c", got.CNIConfFile: "d", got.CNIBinDirs[0]: "e", got.PluginProfiles[0]: "p.json",
 	} {
-		equal(t, path, filepath.Join(here, want))
+		check.Equal(t, want, path, filepath.Join(here, want))
 	}
 	for _, o := range got.declare(nil) {
 		if text := o.Value.String(); slices.Contains([]string{"path", "paths", "files"}, o.Value.Type()) && text != "" && o.Name != "cni-netns" && !filepath.IsAbs(text) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // Each value that a flag prints must be one that it reads: doctor sets the options of the sidecar
@@ -24,7 +26,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		if known, err := again.Set(s.Name, s.Value); !known || err != nil {
 			t.Errorf("--%s=%s: known %t, %v", s.Name, s.Value, known, err)
 		}
-		equal(t, again.Setting(s.Name).Value, s.Value)
+		check.Equal(t, s.Name, again.Setting(s.Name).Value, s.Value)
 	}
 	for name, want := range map[string]string{
 		"socket-mode": "0600", "allow-uids": "1,2,3", "pool": "a=x,b=y", "enable-ipv4": "false", "retire-owners": "true", "plugin-timeout": "1m30s", "log-level": "warning", "exclude-addresses": "10.0.0.1/32,fd00::/120", "owners": "",

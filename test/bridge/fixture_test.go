@@ -142,7 +142,6 @@ func (f *fixture) wipe(t *testing.T) {
 	f.sidecar.Stop(t)
 	f.node.WipeJournal(t)
 	f.node.WipeStore(t)
-	f.node.ResetHistory()
 	f.sidecar = f.node.Start(t)
 }
 

@@ -3,12 +3,12 @@ package bridge
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -48,7 +48,7 @@ func TestTroubleshooting(t *testing.T) {
 			}
 			f := newFixture(t, false)
 			remedy := arise(t, f)
-			address := freeAddress(t)
+			address := check.FreeAddress(t)
 			startBridge(t, f.server, f.node, append(smallFlags(), "--metrics-address="+address)...)
 			harness.Eventually(t, "the reason in /readyz", func() error {
 				if got, err := get("http://" + address + "/readyz"); err != nil || !strings.Contains(got, reason) {
@@ -79,15 +79,6 @@ func (f *fixture) writeRange(t *testing.T, subnet string) {
 		}
 		return nil
 	})
-}
-
-// freeAddress returns an address on which no process listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	harness.Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func get(url string) (string, error) {

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/agent"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -47,9 +47,9 @@ exec "$0.real"
 
 func newCluster(t *testing.T, bridge string) *cluster {
 	t.Helper()
-	c := &cluster{server: apiserver.Start(t), bridge: freeAddress(t)}
+	c := &cluster{server: apiserver.Start(t), bridge: check.FreeAddress(t)}
 	for i := range 3 {
-		w := &worker{name: fmt.Sprintf("worker-%d", i+1), metrics: freeAddress(t), node: harness.NewNode(t)}
+		w := &worker{name: fmt.Sprintf("worker-%d", i+1), metrics: check.FreeAddress(t), node: harness.NewNode(t)}
 		w.node.WriteNetwork(t, "05-cilium", harness.DualStack())
 		w.node.WrapPlugin(t, "host-local", spoiltPlugin)
 		w.start(t)
@@ -72,15 +72,6 @@ func newCluster(t *testing.T, bridge string) *cluster {
 func (w *worker) start(t *testing.T) {
 	t.Helper()
 	w.sidecar = w.node.Start(t, "--metrics-address="+w.metrics, "--verify-interval=2s", "--log-level=warning")
-}
-
-// freeAddress returns a TCP address of loopback at which no process listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // targets returns the addresses of metrics by job and instance.

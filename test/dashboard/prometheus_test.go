@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -47,7 +48,7 @@ func startPrometheus(t *testing.T, targets map[string]map[string]string) prometh
 	})
 	harness.Must(t, err)
 	dir := t.TempDir()
-	file, address := filepath.Join(dir, "prometheus.yml"), freeAddress(t)
+	file, address := filepath.Join(dir, "prometheus.yml"), check.FreeAddress(t)
 	harness.Must(t, os.WriteFile(file, config, 0o600))
 	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=error")

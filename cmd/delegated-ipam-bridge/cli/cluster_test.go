@@ -103,8 +103,11 @@ func TestAudit(t *testing.T) {
 // wantKeys compares the keys of all objects in JSON text.
 func wantKeys(t *testing.T, text string, want ...string) {
 	t.Helper()
+	if !json.Valid([]byte(text)) {
+		t.Fatalf("not JSON: %s", text)
+	}
 	var keys []string
-	for _, m := range regexp.MustCompile(`"(\w+)":`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`"([^"\\]+)":`).FindAllStringSubmatch(text, -1) {
 		keys = append(keys, m[1])
 	}
 	slices.Sort(keys)

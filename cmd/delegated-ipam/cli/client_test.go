@@ -183,14 +183,19 @@ func TestInvalidJSON(t *testing.T) {
 func TestForeignServer(t *testing.T) {
 	agent := jsonResponse(200, `{"cilium":{"state":"Ok"}}`)
 	list, status := "GET /v1/ipam", "GET /v1/healthz"
+	lists := []string{"list", "gc", "id router", "release --all --yes"}
 	for name, tt := range map[string]struct {
 		responses map[string][]response
 		commands  []string
 	}{
-		"cilium-agent":        {map[string][]response{list: {jsonResponse(405, `{"code":405,"message":"method GET is not allowed, but [POST] are"}`)}, status: {agent}}, []string{"list", "gc", "id router", "status", "release --all --yes"}},
-		"unknown path":        {map[string][]response{list: {jsonResponse(404, `{"code":404,"message":"path was not found"}`)}}, []string{"list", "gc", "id router", "release --all --yes"}},
-		"null for an address": {map[string][]response{list: {jsonResponse(200, `[{"addresses":[null]}]`)}}, []string{"list", "gc", "id router", "release --all --yes"}},
-		"null for an option":  {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"options":[null]}}`)}}, []string{"status"}},
+		"cilium-agent":           {map[string][]response{list: {jsonResponse(405, `{"code":405,"message":"method GET is not allowed, but [POST] are"}`)}, status: {agent}}, []string{"list", "gc", "id router", "status", "release --all --yes"}},
+		"unknown path":           {map[string][]response{list: {jsonResponse(404, `{"code":404,"message":"path was not found"}`)}}, lists},
+		"null for a list":        {map[string][]response{list: {jsonResponse(200, "null")}}, lists},
+		"null for an attachment": {map[string][]response{list: {jsonResponse(200, "[null]")}}, lists},
+		"null for an address":    {map[string][]response{list: {jsonResponse(200, `[{"addresses":[null]}]`)}}, lists},
+		"null for a pool":        {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"pools":[null]}}`)}}, []string{"status"}},
+		"null for a record":      {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"quarantined":[null]}}`)}}, []string{"status"}},
+		"null for an option":     {map[string][]response{status: {jsonResponse(200, `{"delegated-ipam":{"options":[null]}}`)}}, []string{"status"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, line := range tt.commands {

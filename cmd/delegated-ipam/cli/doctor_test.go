@@ -187,6 +187,29 @@ func TestDoctorNoSidecar(t *testing.T) {
 	}
 }
 
+// doctor reports a server that is not a sidecar.
+func TestDoctorForeignServer(t *testing.T) {
+	for body, path := range map[string]string{
+		`{"cilium":{"state":"Ok"}}`:                 "/v1/healthz",
+		`{"delegated-ipam":{"pools":[null]}}`:       "/v1/healthz",
+		`{"delegated-ipam":{"options":[null]}}`:     "/v1/healthz",
+		`{"delegated-ipam":{"quarantined":[null]}}`: "/v1/healthz",
+		`[null]`: "/v1/ipam",
+		`[{"owner":"router","addresses":[null]}]`: "/v1/ipam",
+	} {
+		t.Run(body, func(t *testing.T) {
+			s, _ := startWithStore(t)
+			s.responses["GET "+path] = []response{jsonResponse(200, body)}
+			o := s.dependencies().exec(t, "doctor", "-o", "json")
+			if got := bad(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(got, func(line string) bool {
+				return strings.HasPrefix(line, "error sidecar ") && strings.Contains(line, s.socket+" is not a socket of delegated-ipam")
+			}) {
+				t.Errorf("ended with status %d and found %q; want an error of the sidecar", o.code, got)
+			}
+		})
+	}
+}
+
 func TestDoctorListRefused(t *testing.T) {
 	s, _ := startWithStore(t)
 	s.responses["GET /v1/ipam"] = []response{{code: 403}}

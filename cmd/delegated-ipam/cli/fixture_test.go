@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -165,13 +164,6 @@ func (s *testSidecar) wantRequests(t *testing.T, want ...string) {
 // dependencies returns dependencies whose environment names the sidecar.
 func (s *testSidecar) dependencies() dependencies {
 	return testDependencies(map[string]string{options.SocketEnv: s.socket})
-}
-
-func equal[T any](t *testing.T, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
 }
 
 func put(t *testing.T, path, text string) {

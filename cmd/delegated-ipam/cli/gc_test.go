@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // Attachments for `gc`; the time of the tests is noon.
@@ -39,7 +40,7 @@ func TestGCList(t *testing.T) {
 			if strings.Contains(c.want, "router") && !strings.Contains(o.stdout, "unknown") {
 				t.Errorf("it printed no unknown last use\n%s", o.stdout)
 			}
-			equal(t, strings.Join(owners, " "), c.want)
+			check.Equal(t, "owners", strings.Join(owners, " "), c.want)
 			s.wantRequests(t, "GET /v1/ipam")
 		})
 	}

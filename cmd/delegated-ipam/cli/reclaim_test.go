@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // A list that is too old, or of the future, is not evidence that a node was removed.
@@ -55,5 +56,5 @@ func TestReclaimReport(t *testing.T) {
 		result("late", lostnodes.NotTried, ""),
 	})
 	want := lostnodes.Report{Reclaimed: []string{"done"}, Failed: map[string]string{"failed": "first"}}
-	equal(t, got, want)
+	check.Equal(t, "report", got, want)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -52,7 +53,7 @@ func TestServeDefaults(t *testing.T) {
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}}
 	got.Settings, got.Hangups, got.Reread = nil, nil, nil
-	equal(t, got, want)
+	check.Equal(t, "configuration", got, want)
 }
 
 func TestServeAllOptions(t *testing.T) {
@@ -88,7 +89,7 @@ func TestServeAllOptions(t *testing.T) {
 		}
 	}
 	got.Settings, got.Hangups, got.Reread = nil, nil, nil
-	equal(t, got, want)
+	check.Equal(t, "configuration", got, want)
 }
 
 func TestServeFails(t *testing.T) {
@@ -103,7 +104,7 @@ func TestServeRelativePaths(t *testing.T) {
 	harness.Must(t, err)
 	got, o := serve(t, nil, "--state-dir=b")
 	o.wants(t, cmdline.ExitOK, "")
-	equal(t, got.StateDir, filepath.Join(here, "b"))
+	check.Equal(t, "state directory", got.StateDir, filepath.Join(here, "b"))
 	for _, s := range got.Settings {
 		if s.Name == "state-dir" && s.Value != "b" {
 			t.Errorf("the status reports %s; want the value as it was given", s.Value)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 func TestStatusPage(t *testing.T) {
@@ -52,7 +53,9 @@ func TestListTable(t *testing.T) {
 
 func TestListEmpty(t *testing.T) {
 	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
-	s.dependencies().exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
+	for _, socket := range []string{s.socket, "unix://" + s.socket} {
+		testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
+	}
 }
 
 func TestListEscapes(t *testing.T) {

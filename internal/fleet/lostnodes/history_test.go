@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 var (
@@ -52,8 +53,8 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := maps.Clone(c.before)
-			equal(t, c.before.Observe(c.nodes, c.pools, maxGap, later), c.want)
-			equal(t, before, c.before)
+			check.Equal(t, "history", c.before.Observe(c.nodes, c.pools, maxGap, later), c.want)
+			check.Equal(t, "history before", before, c.before)
 		})
 	}
 }
@@ -69,7 +70,7 @@ func TestLost(t *testing.T) {
 		{Name: "old", AbsentSince: h["old"].AbsentSince, Owners: []string{"router", "ciliumnode-0..23"}},
 		{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..18"}},
 	}
-	equal(t, tracker.lost(h, later), want)
+	check.Equal(t, "lost nodes", tracker.lost(h, later), want)
 	tracker.ExtraSlots = 0
 	got := tracker.lost(h, later)
 	if len(got) != 3 || fmt.Sprint(got[0].Owners, got[2]) != fmt.Sprint([]string{"router"}, Node{Name: "other", AbsentSince: h["other"].AbsentSince, Owners: []string{"router", "ciliumnode-0..2"}}) {
@@ -83,10 +84,10 @@ func TestLost(t *testing.T) {
 }
 
 func TestSlotOwner(t *testing.T) {
-	equal(t, planner.OwnerPrefix, slotOwner)
+	check.Equal(t, "prefix of owners", planner.OwnerPrefix, slotOwner)
 }
 
 func TestForget(t *testing.T) {
 	h := History{"gone": entry(8, noon), "back": entry(8), "waits": entry(8, noon)}
-	equal(t, h.Forget([]string{"gone", "back", "unknown"}), (History{"back": entry(8), "waits": entry(8, noon)}))
+	check.Equal(t, "history", h.Forget([]string{"gone", "back", "unknown"}), (History{"back": entry(8), "waits": entry(8, noon)}))
 }

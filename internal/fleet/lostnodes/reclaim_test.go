@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 type fakePlugin struct {
@@ -126,9 +127,9 @@ func TestFailures(t *testing.T) {
 			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
 			results := o.Run(t.Context(), c.nodes)
-			equal(t, states(results), c.want)
+			check.Equal(t, "results", states(results), c.want)
 			for _, r := range results {
-				equal(t, r.State == Failed, strings.Contains(r.Error, "away"))
+				check.Equal(t, fmt.Sprintf("%s has failed, with the error %q", r.Owner, r.Error), r.State == Failed, strings.Contains(r.Error, "away"))
 			}
 		})
 	}
@@ -142,7 +143,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		return nil
 	}}
-	equal(t, states(newReclaim(f).Run(ctx, lost())), "2 released, 4 not-tried")
+	check.Equal(t, "results", states(newReclaim(f).Run(ctx, lost())), "2 released, 4 not-tried")
 }
 
 // A node that was begun in time is finished: half a node would be reported as failed.
@@ -151,7 +152,7 @@ func TestUntil(t *testing.T) {
 	f := &fakePlugin{fail: func(int) error { now = now.Add(time.Minute); return nil }}
 	o := newReclaim(f)
 	o.Now, o.Until = func() time.Time { return now }, noon.Add(3*time.Minute)
-	equal(t, states(o.Run(t.Context(), lost())), "4 released, 2 not-tried")
+	check.Equal(t, "results", states(o.Run(t.Context(), lost())), "4 released, 2 not-tried")
 }
 
 func TestCheck(t *testing.T) {
@@ -188,7 +189,7 @@ func TestCheck(t *testing.T) {
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v; want %q", err, c.want)
 			}
-			equal(t, len(f.dels), 0)
+			check.Equal(t, "plugin calls of a dry run", len(f.dels), 0)
 		})
 	}
 }

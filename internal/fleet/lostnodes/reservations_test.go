@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 type fakeStore struct {
@@ -48,7 +49,7 @@ func lostTracker(t *testing.T, ids ...map[string]bool) (Tracker, *fakeCluster, *
 
 func wantRemembered(t *testing.T, f *fakeCluster, want ...string) {
 	t.Helper()
-	equal(t, slices.Sorted(maps.Keys(f.stored)), want)
+	check.Equal(t, "remembered nodes", slices.Sorted(maps.Keys(f.stored)), want)
 }
 
 // Only reservations in the store are listed, also beyond the last pool and with a suffix, and a node
@@ -61,7 +62,7 @@ func TestLostInStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
-	equal(t, list.Nodes, want)
+	check.Equal(t, "lost nodes", list.Nodes, want)
 	wantRemembered(t, f, "a", "here")
 }
 

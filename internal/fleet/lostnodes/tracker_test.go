@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // fakeCluster has Nodes, the pools of CiliumNodes and a history.
@@ -47,13 +48,6 @@ func newTracker(f *fakeCluster, now time.Time) Tracker {
 	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
 }
 
-func equal[T any](t *testing.T, got, want T) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v; want %+v", got, want)
-	}
-}
-
 // wantLost looks at a time and checks the lost nodes, each with its owners.
 func wantLost(t *testing.T, f *fakeCluster, now time.Time, want ...string) {
 	t.Helper()
@@ -82,11 +76,11 @@ func TestTracker(t *testing.T) {
 	for range 2 {
 		wantLost(t, f, now, "a ciliumnode-0..7")
 	}
-	equal(t, f.writes, writes+1)
+	check.Equal(t, "writes", f.writes, writes+1)
 	if err := newTracker(f, now).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
 		t.Error(err)
 	}
-	equal(t, f.stored, (History{"b": {UID: "uid-b"}}))
+	check.Equal(t, "history", f.stored, (History{"b": {UID: "uid-b"}}))
 }
 
 // A node that returned after it was listed stays in the history.
@@ -159,7 +153,7 @@ func TestTrackerErrors(t *testing.T) {
 					t.Errorf("got %v; want %q", err, c.want)
 				}
 			}
-			equal(t, f.stored, before)
+			check.Equal(t, "history", f.stored, before)
 		})
 	}
 }

@@ -81,7 +81,7 @@ func TestCompareWithHost(t *testing.T) {
 				_ = os.Remove(link) // of the previous case
 				check.Must(t, os.Symlink(target, link))
 			}
-			check.Equal(t, "got", compareWithHost(dir, path), c.want)
+			check.Equal(t, "comparison with the host", compareWithHost(dir, path), c.want)
 		})
 	}
 	t.Run("absolute link of the host", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestCompareWithHost(t *testing.T) {
 			_ = os.Remove(link)
 			check.Must(t, os.Symlink(target, link))
 		}
-		check.Equal(t, "got", compareWithHost(dir, mounted), hostSame)
+		check.Equal(t, "comparison with the host", compareWithHost(dir, mounted), hostSame)
 	})
 	if got := compareWithHost(filepath.Join(dir, "none"), path); got != hostUnknown {
 		t.Errorf("without /proc: %q; want none", got)

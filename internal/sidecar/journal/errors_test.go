@@ -81,6 +81,13 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// changed is sample("a") with another field.
+func changed() record.Record {
+	r := sample("a")
+	r.Node = "changed"
+	return r
+}
+
 func TestReadOnlyJournal(t *testing.T) {
 	const remedy = "; mount its file system writable, or configure another directory (--state-dir)"
 	var j *Journal
@@ -100,7 +107,23 @@ func TestReadOnlyJournal(t *testing.T) {
 			t.Errorf("got\n%v; want\n%s", err, want)
 		}
 	}
-	check.Error(t, j.Write(sample("a")), `"a": open `+attachmentFile(dir, ".new.json")) // and a number
+	check.Error(t, j.Write(changed()), `"a": open `+attachmentFile(dir, ".new.json")) // and a number
+	check.Equal(t, "records", load(t, j).Records, []record.Record{sample("a")})
+}
+
+func TestReadOnlyDir(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	write(t, j, sample("a"))
+	check.Must(t, os.Chmod(attachmentFile(dir, ""), 0o500))
+	t.Cleanup(func() { check.Must(t, os.Chmod(attachmentFile(dir, ""), 0o700)) })
+	errs := map[string]error{}
+	withoutPrivileges(t, func() {
+		errs["Write"], errs["Remove"], errs["Writable"] = j.Write(changed()), j.Remove("a"), j.Writable()
+	})
+	for what, err := range errs {
+		check.True(t, errors.Is(err, syscall.EACCES), "%s: %v; want %v", what, err, syscall.EACCES)
+	}
 	check.Equal(t, "records", load(t, j).Records, []record.Record{sample("a")})
 }
 

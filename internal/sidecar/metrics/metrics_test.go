@@ -152,21 +152,17 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 	}
 }
 
-// observations are made for each request of a client.
-func observations() map[string]func() {
+// The observations are made for each request of a client.
+func TestAllocations(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
 	e := engine.Event{Action: protocol.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
-	return map[string]func(){
+	for name, observe := range map[string]func(){
 		"event":          func() { m.ActionDone(e) },
 		"queue wait":     func() { m.QueueWait(engine.QueueEntry, time.Millisecond) },
 		"plugin call":    func() { m.Called(call.VerbAdd, "host-local", "", time.Millisecond) },
 		"plugin process": func() { m.Running(1) },
 		"journal write":  func() { m.JournalChanged(JournalWrite, time.Now(), nil) },
-	}
-}
-
-func TestAllocations(t *testing.T) {
-	for name, observe := range observations() {
+	} {
 		check.Equal(t, "allocations of "+name, testing.AllocsPerRun(100, observe), 0)
 	}
 }

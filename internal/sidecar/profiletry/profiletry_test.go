@@ -93,7 +93,7 @@ func TestProposal(t *testing.T) {
 			if err != nil || r.Proposal == nil {
 				t.Fatalf("got %v and proposal %v, want a proposal", err, r.Proposal)
 			}
-			check.Equal(t, "got", proposedBy(t, *r.Proposal), c.want)
+			check.Equal(t, "proposal", proposedBy(t, *r.Proposal), c.want)
 			if r.Proposal.Type != "fake" || len(f.store) != 0 || len(r.Leftovers) != 0 {
 				t.Errorf("got a proposal for %q, store %v, leftovers %v; want fake and none", r.Proposal.Type, f.store, r.Leftovers)
 			}
@@ -106,7 +106,7 @@ func TestReport(t *testing.T) {
 	p := used(t, "host-local")
 	r, err := Run(t.Context(), f.options(p))
 	check.Must(t, err)
-	check.Equal(t, "got", len(r.Facts), reflect.TypeFor[profile.Profile]().NumField())
+	check.Equal(t, "number of facts", len(r.Facts), reflect.TypeFor[profile.Profile]().NumField())
 	for _, fact := range r.Facts {
 		if fact.Reason == "" || strings.HasSuffix(fact.Reason, ": ") {
 			t.Errorf("the field %s has the reason %q, want one", fact.Field, fact.Reason)

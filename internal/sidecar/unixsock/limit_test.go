@@ -79,27 +79,27 @@ func TestLimit(t *testing.T) {
 		steps  []step
 	}{
 		"one user": {
-			limits{9, 9, 2, 9, 9},
+			limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9},
 			"2 of one user",
 			[]step{{first, true}, {first, true}, {first, false}, {second, true}, {0, true}},
 		},
 		"ordinary users": {
-			limits{9, 3, 2, 9, 9},
+			limits{total: 9, ordinary: 3, user: 2, refused: 9, refusedUser: 9},
 			"3 of users other than root",
 			[]step{{first, true}, {first, true}, {second, true}, {third, false}, {0, true}},
 		},
 		"total": {
-			limits{3, 9, 9, 9, 9},
+			limits{total: 3, ordinary: 9, user: 9, refused: 9, refusedUser: 9},
 			"3 in total",
 			[]step{{0, true}, {first, true}, {second, true}, {0, false}, {third, false}},
 		},
 		"refused user": {
-			limits{9, 9, 9, 9, 1},
+			limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1},
 			"1 of a user who may not call",
 			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
 		},
 		"refused users": {
-			limits{9, 9, 9, 2, 1},
+			limits{total: 9, ordinary: 9, user: 9, refused: 2, refusedUser: 1},
 			"2 of users who may not call",
 			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
 		},
@@ -117,7 +117,7 @@ func TestLimit(t *testing.T) {
 }
 
 func TestLimitClosedConnection(t *testing.T) {
-	path, accepted, _ := acceptWithin(t, Callers{}, limits{9, 9, 1, 1, 1})
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 1, refusedUser: 1})
 	for _, uid := range []int{0, 70001} {
 		for range 3 {
 			check.True(t, admitted(t, path, uid), "user %d: the first connection was closed", uid)

@@ -4,6 +4,8 @@ package check
 import (
 	"errors"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"reflect"
 	"strings"
@@ -82,6 +84,18 @@ func Absent(t testing.TB, path string) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s exists (%v); want nothing", path, err)
 	}
+}
+
+// FreeAddress returns a TCP address at which no process listens. Its loopback address belongs to this
+// process: on 127.0.0.1 another process may get the port first.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	pid := os.Getpid()
+	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
+	l, err := net.Listen("tcp", netip.AddrPortFrom(own, 0).String())
+	Must(t, err)
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // Root skips a test that needs root, unless it has it.

@@ -113,6 +113,6 @@ func TestAddresses(t *testing.T) {
 	var none *Record
 	check.Equal(t, "addresses of a nil record", len(none.Addrs())+len(none.Addresses()), 0)
 	r.Result.Addresses = slices.Clone(r.Result.Addresses[:1])
-	_, ok := r.Address(IPv6)
-	check.True(t, !ok, "an IPv6 address was found")
+	a, ok := r.Address(IPv6)
+	check.True(t, !ok, "IPv6 address of %v: got %v; want none", r.Result.Addresses, a)
 }
