@@ -119,10 +119,10 @@ func TestRunInvalid(t *testing.T) {
 		NodeName: "worker", Kubeconfig: apiserver.Start(t).Kubeconfig(t), Host: "/none", Pool: "default", PreAllocate: 1, ReleaseDelay: time.Minute,
 	}
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer taken.Close()
 	broken := filepath.Join(t.TempDir(), "broken")
-	harness.Must(t, os.WriteFile(broken, []byte("{"), 0o600))
+	check.Must(t, os.WriteFile(broken, []byte("{"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, tt := range map[string]struct {
 		set   func(c *options.Bridge)
@@ -151,9 +151,9 @@ func TestRunInvalid(t *testing.T) {
 func workerAPI(t *testing.T, api *apiserver.Server) watchedNode {
 	t.Helper()
 	config, err := kube.Config(api.Kubeconfig(t), component)
-	harness.Must(t, err)
+	check.Must(t, err)
 	client, err := dynamic.NewForConfig(config)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return watchedNode{resource: client.Resource(ciliumnode.Resource()), name: "worker", metrics: newMetrics()}
 }
 
@@ -164,7 +164,7 @@ func TestAPIErrors(t *testing.T) {
 	wantReason(t, apiError(err), reasonNodeMissing)
 	api.Create("worker", apiserver.Object{})
 	seen, err := n.get(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	publish := []planner.Action{{Kind: planner.Publish, Slot: 3, IPs: []netip.Addr{ip(1), ip(2)}}}
 	after, err := n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, publish))
 	if err != nil || len(after.Spec.IPAM.Pool) != 2 {
@@ -187,10 +187,10 @@ func TestPublishResumes(t *testing.T) {
 	n := workerAPI(t, api)
 	for _, kind := range []planner.Kind{planner.Publish, planner.Suspend, planner.Publish, planner.Withdraw} {
 		seen, err := n.get(t.Context())
-		harness.Must(t, err)
+		check.Must(t, err)
 		actions := []planner.Action{{Kind: kind, Slot: 3, IPs: []netip.Addr{ip(1)}}}
 		seen, err = n.patch(t.Context(), newPatch(seen.Metadata.ResourceVersion, targetSpec, actions))
-		harness.Must(t, err)
+		check.Must(t, err)
 		v, _ := seen.Observed()
 		entry, published := v.Pool[ip(1)]
 		if slot, _ := entry.Slot(); published != (kind != planner.Withdraw) || entry.Suspended() != (kind == planner.Suspend) || published && slot != 3 {

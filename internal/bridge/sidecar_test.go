@@ -17,8 +17,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // fakeServer has one response to every request, and records the requests.
@@ -43,11 +43,11 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func serveUnix(t *testing.T, h http.Handler) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dip-") // t.TempDir is too long for a socket's path
-	harness.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
 	server.Start()
 	t.Cleanup(server.Close)
@@ -62,7 +62,7 @@ func clientOf(t *testing.T, s *fakeServer) sidecarClient {
 func newSidecarClient(t *testing.T, socket string) sidecarClient {
 	t.Helper()
 	api, err := client.New(socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return sidecarClient{api: api, pool: "blue", node: "worker"}
 }
 
@@ -106,7 +106,7 @@ func TestSlots(t *testing.T) {
 func pluginError(t *testing.T, verb string) string {
 	t.Helper()
 	text, err := json.Marshal((&call.Error{Verb: verb, Plugin: "whereabouts", ContainerID: "id", Outcome: call.Refused, Msg: "etcd is not reachable"}).Error())
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(text)
 }
 

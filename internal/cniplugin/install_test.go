@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // wantRun runs a command of the plugin's program.
@@ -28,7 +28,7 @@ func wantRun(t *testing.T, code int, text string, args ...string) {
 func wantFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	harness.Must(t, err)
+	check.Must(t, err)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -43,7 +43,7 @@ func TestInstall(t *testing.T) {
 	path := filepath.Join(bin, Type)
 	write := func(path, content string, mode os.FileMode) {
 		t.Helper()
-		harness.Must(t, os.WriteFile(path, []byte(content), mode))
+		check.Must(t, os.WriteFile(path, []byte(content), mode))
 	}
 	write(path, "an older version", 0o644)
 	write(filepath.Join(bin, ".delegated-ipam-cni.new"), "an interrupted copy", 0o600)
@@ -62,7 +62,7 @@ func TestInstall(t *testing.T) {
 	write(named, `{"plugins": [{"ipam": {"type": "delegated-ipam-cni"}}]}`, 0o600)
 	wantRun(t, 1, named+" names it", "remove", bin, conf)
 	wantFiles(t, bin, Type)
-	harness.Must(t, os.Rename(named, named+".cilium_bak"))
+	check.Must(t, os.Rename(named, named+".cilium_bak"))
 	write(named, `{"plugins": [{"ipam": {"type": "host-local"}}]}`, 0o600)
 	wantRun(t, 0, path+" is removed", "remove", bin, conf)
 	wantFiles(t, bin)

@@ -34,7 +34,7 @@ func Main(build string) int {
 		build = cmp.Or(build, info.Main.Version)
 	}
 	err := skel.PluginMainFuncsWithError(
-		skel.CNIFuncs{Add: add, Del: del, Check: check, GC: gc, Status: status},
+		skel.CNIFuncs{Add: add, Del: run("del"), Check: run("check"), GC: gc, Status: status},
 		version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0"),
 		"CNI plugin "+Type+" "+build)
 	if err == nil {
@@ -80,17 +80,16 @@ func add(args *skel.CmdArgs) error {
 	return printResult(body, conf.CNIVersion)
 }
 
-func del(args *skel.CmdArgs) error   { return run("del", args) }
-func check(args *skel.CmdArgs) error { return run("check", args) }
-
-// run sends a call whose response has no body.
-func run(verb string, args *skel.CmdArgs) error {
-	conf, err := parseConfig(args.StdinData)
-	if err != nil {
+// run returns a verb whose response has no body.
+func run(verb string) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		conf, err := parseConfig(args.StdinData)
+		if err != nil {
+			return err
+		}
+		_, err = conf.send(verb, conf.request(args))
 		return err
 	}
-	_, err = conf.send(verb, conf.request(args))
-	return err
 }
 
 func gc(args *skel.CmdArgs) error {

@@ -23,8 +23,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // binDir has the plugin.
@@ -121,7 +121,7 @@ func listen(t *testing.T) (l net.Listener, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return l, socket
 }
 
@@ -268,8 +268,8 @@ func TestSidecarStartsLate(t *testing.T) {
 		_, err := sidecar{late, defaultTimeout, sidecarWait}.call("POST /v1/cni/add", "", nil)
 		done <- err
 	}()
-	harness.Must(t, os.Rename(serve(t, responds(200, result)), late))
-	harness.Must(t, <-done)
+	check.Must(t, os.Rename(serve(t, responds(200, result)), late))
+	check.Must(t, <-done)
 }
 
 func TestStatus(t *testing.T) {
@@ -426,17 +426,17 @@ func TestLibCNI(t *testing.T) {
 	})
 	list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":"pods","plugins":[{"type":%q,
 		"ipam":{"type":%q,"socket":%q,"delegate":{"type":"host-local"}}}]}`, Type, Type, socket))
-	harness.Must(t, err)
+	check.Must(t, err)
 	cni := libcni.NewCNIConfigWithCacheDir([]string{binDir}, t.TempDir(), nil)
 	attachment := &libcni.RuntimeConf{ContainerID: "0123abcd", NetNS: "/run/netns/none", IfName: "eth0"}
 	ctx := t.Context()
-	harness.Must(t, cni.GetStatusNetworkList(ctx, list))
+	check.Must(t, cni.GetStatusNetworkList(ctx, list))
 	if got, err := cni.AddNetworkList(ctx, list, attachment); err != nil || got.Version() != "1.1.0" {
 		t.Errorf("ADD returned %v, %v", got, err)
 	}
-	harness.Must(t, cni.CheckNetworkList(ctx, list, attachment))
-	harness.Must(t, cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "0123abcd", IfName: "eth0"}}}))
-	harness.Must(t, cni.DelNetworkList(ctx, list, attachment))
+	check.Must(t, cni.CheckNetworkList(ctx, list, attachment))
+	check.Must(t, cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "0123abcd", IfName: "eth0"}}}))
+	check.Must(t, cni.DelNetworkList(ctx, list, attachment))
 	want := "[GET /v1/healthz POST /v1/cni/add POST /v1/cni/check POST /v1/cni/gc POST /v1/cni/del]"
 	if got := fmt.Sprint(paths); got != want {
 		t.Errorf("sent %s; want %s", got, want)

@@ -10,17 +10,17 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func connect(t *testing.T, s *apiserver.Server) *Cluster {
 	t.Helper()
 	config, err := kube.CommandConfig(s.Kubeconfig(t), "test")
-	harness.Must(t, err)
+	check.Must(t, err)
 	config.QPS = -1
 	c, err := New(config)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return c
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // daemonSets is an API server with DaemonSets and pods of one namespace, which are there until they are deleted.
@@ -78,7 +78,7 @@ func (d *daemonSets) start(t *testing.T) (Uninstall, *strings.Builder) {
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
 	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
-	harness.Must(t, err)
+	check.Must(t, err)
 	var progress strings.Builder
 	return Uninstall{Cluster: c, Namespace: "cni", Name: "ipam", Interval: time.Millisecond, Progress: &progress}, &progress
 }

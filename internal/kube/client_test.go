@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestCommandConfig(t *testing.T) {
 	good := apiserver.Start(t).Kubeconfig(t)
 	broken := filepath.Join(t.TempDir(), "broken")
-	harness.Must(t, os.WriteFile(broken, []byte("{"), 0o600))
+	check.Must(t, os.WriteFile(broken, []byte("{"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, tt := range map[string]struct {
 		flag, env string
@@ -73,14 +73,14 @@ func TestRetryAfter(t *testing.T) {
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a"}}],"current-context":"a"}`, s.URL)
-	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
+	check.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	c, err := Config(file, "test/1")
-	harness.Must(t, err)
+	check.Must(t, err)
 	client, err := rest.HTTPClientFor(c)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for query, want := range map[string]string{"watch=true": "", "limit=1": "1"} {
 		response, err := client.Get(s.URL + "/?" + query)
-		harness.Must(t, err)
+		check.Must(t, err)
 		response.Body.Close()
 		if got := response.Header.Get("Retry-After"); got != want {
 			t.Errorf("%s: Retry-After %q, want %q", query, got, want)

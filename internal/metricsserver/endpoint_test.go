@@ -9,12 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestPortInUse(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer l.Close()
 	_, err = Listen(t.Context(), l.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), "--metrics-address "+l.Addr().String()) {
@@ -24,7 +24,7 @@ func TestPortInUse(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	l, err := Listen(t.Context(), "127.0.0.1:0")
-	harness.Must(t, err)
+	check.Must(t, err)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "a_gauge", Help: "A gauge."}))
 	ctx, end := context.WithCancel(t.Context())
@@ -32,7 +32,7 @@ func TestServe(t *testing.T) {
 	go func() { ended <- Serve(ctx, l, Handler(registry)) }()
 
 	resp, err := http.Get("http://" + l.Addr().String() + Path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil || !strings.Contains(string(body), "a_gauge 0\n") {

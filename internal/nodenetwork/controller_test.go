@@ -14,7 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -51,7 +51,7 @@ func TestEvents(t *testing.T) {
 		"invalid template": {"{", func(t *testing.T, f *fixture) { f.create(t, "1", "10.244.1.0/24") }, reasonTemplateRefused},
 		"no template": {ranges, func(t *testing.T, f *fixture) {
 			f.create(t, "1", "10.244.1.0/24")
-			harness.Must(t, os.Remove(f.template))
+			check.Must(t, os.Remove(f.template))
 		}, reasonTemplateRefused},
 		"shared range":    {fixed, func(t *testing.T, f *fixture) { f.create(t, "1", "10.244.1.0/24") }, reasonSharedRange},
 		"no right to get": {ranges, func(_ *testing.T, f *fixture) { f.failRequests(forbidden(), "get") }, reasonNotPermitted},
@@ -265,7 +265,7 @@ func TestNothingWrittenWithoutChange(t *testing.T) {
 		f.create(t, "1", "10.244.1.0/24")
 		stop := f.start(t)
 		before, err := os.Stat(string(f.output))
-		harness.Must(t, err)
+		check.Must(t, err)
 		f.update(t, func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} })
 		advance(time.Hour)
 		stop()
@@ -278,10 +278,10 @@ func TestNothingWrittenWithoutChange(t *testing.T) {
 			t.Errorf("its mode is %s; want 0644", after.Mode())
 		}
 		// Another process has changed it.
-		harness.Must(t, os.WriteFile(string(f.output), []byte("x"), 0o600))
+		check.Must(t, os.WriteFile(string(f.output), []byte("x"), 0o600))
 		advance(dirwatch.RereadInterval)
 		f.wantFile(t, first)
-		harness.Must(t, os.Remove(string(f.output)))
+		check.Must(t, os.Remove(string(f.output)))
 		advance(dirwatch.RereadInterval)
 		f.wantFile(t, first)
 	})
@@ -290,7 +290,7 @@ func TestNothingWrittenWithoutChange(t *testing.T) {
 func TestTemporaryFiles(t *testing.T) {
 	o := output(filepath.Join(t.TempDir(), "pods.conflist"))
 	left := filepath.Join(filepath.Dir(string(o)), ".pods.conflist.1.tmp")
-	harness.Must(t, errors.Join(os.WriteFile(left, []byte("half"), 0o600), files.Replace(string(o), []byte("all"), fileMode)))
+	check.Must(t, errors.Join(os.WriteFile(left, []byte("half"), 0o600), files.Replace(string(o), []byte("all"), fileMode)))
 	o.removeTemporary()
 	entries, err := os.ReadDir(filepath.Dir(string(o)))
 	if err != nil || len(entries) != 1 || string(o.read()) != "all" {
@@ -298,7 +298,7 @@ func TestTemporaryFiles(t *testing.T) {
 	}
 	// The path is a directory.
 	taken := output(filepath.Join(t.TempDir(), "pods.conflist"))
-	harness.Must(t, os.MkdirAll(filepath.Join(string(taken), "x"), 0o755))
+	check.Must(t, os.MkdirAll(filepath.Join(string(taken), "x"), 0o755))
 	if taken.read() == nil || files.Replace(string(taken), []byte("all"), fileMode) == nil || taken.remove() == nil {
 		t.Error("a directory was read, replaced or removed")
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -82,7 +82,7 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		profiles, err := profile.Load()
-		harness.Must(t, err)
+		check.Must(t, err)
 		f := &fixture{client: fake.NewClientset(), failing: map[string]error{}}
 		f.client.PrependReactor("*", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			err := f.failure(action.GetVerb())
@@ -181,7 +181,7 @@ func forbidden() error {
 
 func (f *fixture) setTemplate(t *testing.T, text string) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(f.template, []byte(text), 0o644))
+	check.Must(t, os.WriteFile(f.template, []byte(text), 0o644))
 }
 
 func (f *fixture) create(t *testing.T, uid string, podCIDRs ...string) {
@@ -197,7 +197,7 @@ func (f *fixture) update(t *testing.T, change func(n *corev1.Node)) {
 	t.Helper()
 	nodes := f.client.CoreV1().Nodes()
 	n, err := nodes.Get(t.Context(), f.name, metav1.GetOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	change(n)
 	if _, err := nodes.Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func (f *fixture) update(t *testing.T, change func(n *corev1.Node)) {
 
 func (f *fixture) delete(t *testing.T) {
 	t.Helper()
-	harness.Must(t, f.client.CoreV1().Nodes().Delete(t.Context(), f.name, metav1.DeleteOptions{}))
+	check.Must(t, f.client.CoreV1().Nodes().Delete(t.Context(), f.name, metav1.DeleteOptions{}))
 	synctest.Wait()
 }
 

@@ -30,7 +30,7 @@ func TestRun(t *testing.T) {
 		NodeName: "worker", Template: filepath.Join(dir, "template"), Output: filepath.Join(dir, "pods.conflist"), MetricsAddress: check.FreeAddress(t),
 		Kubeconfig: api.Kubeconfig(t),
 	}
-	harness.Must(t, os.WriteFile(o.Template, []byte(ranges), 0o644))
+	check.Must(t, os.WriteFile(o.Template, []byte(ranges), 0o644))
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o, logging.Discard()) }()
@@ -66,7 +66,7 @@ func get(t *testing.T, o options.Network, path string) string {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return fmt.Sprintf("%d %s", resp.StatusCode, body)
 }
 
@@ -74,7 +74,7 @@ func TestRunRefused(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	good := options.Network{NodeName: "worker", Template: "/t", Output: "/o.conflist", Kubeconfig: apiserver.Start(t).Kubeconfig(t)}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer taken.Close()
 	for name, c := range map[string]struct {
 		set  func(o *options.Network)

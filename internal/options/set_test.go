@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // resolve returns the options of the sidecar from flags, environment and a directory with these
@@ -24,7 +23,7 @@ func resolve(t *testing.T, env, files map[string]string, args ...string) (*Sidec
 	if files != nil {
 		args = append(args, "--config-dir="+writeDir(t, files))
 	}
-	harness.Must(t, set.Flags().Parse(args))
+	check.Must(t, set.Flags().Parse(args))
 	return s, set, set.Resolve(env)
 }
 
@@ -33,7 +32,7 @@ func writeDir(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
@@ -79,7 +78,7 @@ func TestPrecedence(t *testing.T) {
 func TestListReplaced(t *testing.T) {
 	dir := writeDir(t, map[string]string{"owners": "a,b", "pool": "blue=blue-net\nred=red-net\n", "cni-bin-dir": "/x, /y"})
 	s, _, err := resolve(t, map[string]string{"DELEGATED_IPAM_OWNERS": "c,d", "DELEGATED_IPAM_CONFIG_DIR": dir}, nil, "--cni-bin-dir=/z")
-	harness.Must(t, err)
+	check.Must(t, err)
 	check.Equal(t, "owners", s.Owners, []string{"c", "d"})
 	check.Equal(t, "CNI binary directories", s.CNIBinDirs, []string{"/z"})
 	check.Equal(t, "pools", s.Pools, map[string]string{"blue": "blue-net", "red": "red-net"})
@@ -89,7 +88,7 @@ func TestSettings(t *testing.T) {
 	files := map[string]string{"owners": "a, b", "release-delay": "3m"}
 	_, set, err := resolve(t, map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m", "DELEGATED_IPAM_PLUGIN_ENV": "NO_PROXY"}, files,
 		"--plugin-env=HTTP_PROXY", "--pool=blue=blue-net", "--node-name=n")
-	harness.Must(t, err)
+	check.Must(t, err)
 	all := set.Settings()
 	for _, want := range []Setting{
 		{Name: "owners", Value: "a,b", Source: FromConfigDir},
@@ -207,7 +206,7 @@ func TestBadDefaultPanics(t *testing.T) {
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_03_01_12_00_00.1")
-	harness.Must(t, errors.Join(
+	check.Must(t, errors.Join(
 		os.Mkdir(version, 0o755),
 		os.WriteFile(filepath.Join(version, "owners"), []byte("router\n"), 0o644),
 		os.Symlink(filepath.Base(version), filepath.Join(dir, "..data")),
@@ -241,7 +240,7 @@ func TestUnreadableConfigFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "owners")
-			harness.Must(t, tt.create(path))
+			check.Must(t, tt.create(path))
 			_, _, err := resolve(t, nil, nil, "--config-dir="+filepath.Dir(path))
 			wantWords(t, err, path, tt.want)
 		})
@@ -265,7 +264,7 @@ func TestSkippedConfigFiles(t *testing.T) {
 	}
 	dir := writeDir(t, files)
 	want = append(want, "lost+found", "more")
-	harness.Must(t, errors.Join(
+	check.Must(t, errors.Join(
 		os.Mkdir(filepath.Join(dir, "lost+found"), 0o755),
 		os.Symlink("lost+found", filepath.Join(dir, "more")),
 		os.Mkdir(filepath.Join(dir, "..2026_03_01_12_00_00.1"), 0o755),

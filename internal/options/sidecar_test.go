@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func validSidecar() Sidecar {
@@ -72,11 +71,11 @@ func TestSidecarValidate(t *testing.T) {
 func TestCompletePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	harness.Must(t, err)
+	check.Must(t, err)
 	s, _, err := resolve(t, nil, nil, "--socket-path=a.sock", "--state-dir=b", "--cni-conf-dir=./c", "--cni-conf-file=d", "--cni-bin-dir=e,/f", "--plugin-profile=p.json")
-	harness.Must(t, err)
+	check.Must(t, err)
 	got, err := s.Complete()
-	harness.Must(t, err)
+	check.Must(t, err)
 	for path, want := range map[string]string{
 		got.SocketPath: "a.sock", got.StateDir: "b", got.CNIConfDir: "c", got.CNIConfFile: "d", got.CNIBinDirs[0]: "e", got.PluginProfiles[0]: "p.json",
 	} {
@@ -112,7 +111,7 @@ func TestCompletePools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, err := resolve(t, nil, nil, tt.args...)
-			harness.Must(t, err)
+			check.Must(t, err)
 			got, err := s.Complete()
 			if tt.want == nil {
 				wantWords(t, err, "--pool", `"default=x"`, "--cni-network", `"y"`)
@@ -140,7 +139,7 @@ func TestDefaultPoolName(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	host, err := os.Hostname()
-	harness.Must(t, err)
+	check.Must(t, err)
 	for name, tt := range map[string]struct {
 		env       map[string]string
 		node, pod string

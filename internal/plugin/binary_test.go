@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -16,7 +17,7 @@ func TestMovedPlugin(t *testing.T) {
 	f.add(c)
 	recorded := c.Invocation.Binary
 	elsewhere := filepath.Join(t.TempDir(), "bin")
-	harness.Must(t, os.Rename(f.bin, elsewhere))
+	check.Must(t, os.Rename(f.bin, elsewhere))
 	f.bin, f.dir = elsewhere, filepath.Join(elsewhere, fakeType+".d")
 	f.start(func(o *Options) { o.BinDirs, o.LockFile = []string{elsewhere}, filepath.Join(elsewhere, "calls.lock") })
 	for _, verb := range []string{call.VerbCheck, call.VerbDel} {
@@ -33,7 +34,7 @@ func TestMovedPlugin(t *testing.T) {
 		t.Errorf("the recorded invocation was changed to %s", c.Invocation.Binary)
 	}
 
-	harness.Must(t, os.Remove(moved))
+	check.Must(t, os.Remove(moved))
 	_, err := f.runner.Executable(fakeType, recorded)
 	wantText(t, err, recorded, f.bin, "--cni-bin-dir")
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "--cni-bin-dir")
@@ -54,7 +55,7 @@ func TestExecutable(t *testing.T) {
 	second, file, foreign := t.TempDir(), filepath.Join(t.TempDir(), "file"), t.TempDir()
 	plugin := filepath.Join(f.bin, fakeType)
 	for _, path := range []string{file, filepath.Join(second, fakeType), filepath.Join(second, "other"), filepath.Join(foreign, fakeType)} {
-		harness.Must(t, os.WriteFile(path, nil, 0o700))
+		check.Must(t, os.WriteFile(path, nil, 0o700))
 	}
 	f.start(func(o *Options) { o.BinDirs = append(o.BinDirs, second, file) })
 	for path, want := range map[string]string{
@@ -98,7 +99,7 @@ func TestIsELF(t *testing.T) {
 		t.Error("a missing file is an ELF binary")
 	}
 	for text, want := range map[string]bool{"\x7fELF and so on": true, "#!/bin/sh\n": false, "\x7fEL": false, "\x7fELF": true} {
-		harness.Must(t, os.WriteFile(path, []byte(text), 0o700))
+		check.Must(t, os.WriteFile(path, []byte(text), 0o700))
 		if got := isELF(path); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}

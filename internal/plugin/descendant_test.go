@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // leaveDescendant makes a verb start a descendant in a separate session, and continue with a shell
@@ -25,9 +25,9 @@ func (f *fixture) leaveDescendant(verb, then string) (pid func() int) {
 	return func() int {
 		f.t.Helper()
 		text, err := os.ReadFile(file)
-		harness.Must(f.t, err)
+		check.Must(f.t, err)
 		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		harness.Must(f.t, err)
+		check.Must(f.t, err)
 		f.t.Cleanup(func() { _ = unix.Kill(n, unix.SIGKILL) })
 		return n
 	}

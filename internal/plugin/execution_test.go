@@ -15,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestOutcome(t *testing.T) {
@@ -182,7 +182,7 @@ func TestCallLog(t *testing.T) {
 	f := newFake(t, func(o *Options) { o.Log = logger.WithField("of", "the caller") })
 	target := f.call("id")
 	ctx := logging.WithRequestID(t.Context(), "abc")
-	harness.Must(t, f.runner.Del(ctx, target))
+	check.Must(t, f.runner.Del(ctx, target))
 	// A field without a value is left out, so that a line has no "error=<nil>" and no "owner=".
 	got := slices.Sorted(maps.Keys(lines.LastEntry().Data))
 	if want := []string{"containerID", "duration", "exit", "of", "plugin", "requestID", "verb"}; !slices.Equal(got, want) {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // loggedCall is one line of the fake's log.
@@ -24,11 +24,11 @@ type loggedCall struct {
 func (f *fixture) calls(verb string) []loggedCall {
 	f.t.Helper()
 	data, err := os.ReadFile(filepath.Join(f.dir, "calls.log"))
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	var found []loggedCall
 	for line := range strings.Lines(string(data)) {
 		var c loggedCall
-		harness.Must(f.t, json.Unmarshal([]byte(line), &c))
+		check.Must(f.t, json.Unmarshal([]byte(line), &c))
 		if c.Verb == verb {
 			found = append(found, c)
 		}
@@ -58,7 +58,7 @@ func (f *fixture) wantCalls(verb string, want int) {
 func (f *fixture) stdin(verb, key string) string {
 	f.t.Helper()
 	var object map[string]json.RawMessage
-	harness.Must(f.t, json.Unmarshal(f.lastCall(verb).Stdin, &object))
+	check.Must(f.t, json.Unmarshal(f.lastCall(verb).Stdin, &object))
 	return string(object[key])
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -57,13 +58,13 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 	bin := filepath.Join(t.TempDir(), "bin")
 	f := &fixture{t: t, bin: bin, dir: filepath.Join(bin, pluginType+".d"), profiles: embeddedProfiles(t)}
 	f.configure(`{"type":"`+pluginType+`",`+twoRanges+`}`, `{}`)
-	harness.Must(t, os.MkdirAll(f.dir, 0o755))
-	harness.Must(t, os.Symlink(os.Getenv(harness.EnvScripted), filepath.Join(bin, pluginType)))
+	check.Must(t, os.MkdirAll(f.dir, 0o755))
+	check.Must(t, os.Symlink(os.Getenv(harness.EnvScripted), filepath.Join(bin, pluginType)))
 	var err error
 	f.profiles["scripted"], err = profile.Parse([]byte(`{"type":"scripted","repeatedAdd":"refused","verifyBy":"check","checkProves":"presence",
 		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none",
 		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
-	harness.Must(t, err)
+	check.Must(t, err)
 	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", Timeout: 50 * time.Second, Grace: time.Minute}
 	f.start(change...)
 	return f
@@ -72,7 +73,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 func embeddedProfiles(t testing.TB) profile.Set {
 	t.Helper()
 	set, err := profile.Load()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return set
 }
 
@@ -85,7 +86,7 @@ func (f *fixture) start(change ...func(*Options)) {
 	}
 	var err error
 	f.runner, err = New(f.opts)
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 }
 
 // setProfile changes the profile of the fake.
@@ -116,14 +117,14 @@ func (f *fixture) script(verb, text string) {
 
 func (f *fixture) write(name, text string) {
 	f.t.Helper()
-	harness.Must(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
+	check.Must(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
 // fifo makes a FIFO for the announce of a script, and returns a function that waits for it.
 func (f *fixture) fifo(name string) func() {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
-	harness.Must(f.t, unix.Mkfifo(path, 0o600))
+	check.Must(f.t, unix.Mkfifo(path, 0o600))
 	return func() {
 		if _, err := os.ReadFile(path); err != nil {
 			f.t.Error(err)
@@ -139,7 +140,7 @@ func (f *fixture) newInvocation(id string) (call.Invocation, error) {
 func (f *fixture) invocation(id string) call.Invocation {
 	f.t.Helper()
 	inv, err := f.newInvocation(id)
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	return inv
 }
 
@@ -177,7 +178,7 @@ func (f *fixture) must(c call.Call, verbs ...string) {
 func (f *fixture) add(c call.Call) call.Result {
 	f.t.Helper()
 	got, err := f.runner.Add(f.t.Context(), c)
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	return got
 }
 
@@ -208,5 +209,5 @@ func (f *fixture) byHand(verb string, c call.Call) (stdout []byte, exit int) {
 // gc runs a GC with the given attachments, which must succeed.
 func (f *fixture) gc(c call.Call, valid ...call.Attachment) {
 	f.t.Helper()
-	harness.Must(f.t, f.runner.GC(f.t.Context(), c.Invocation, append([]call.Attachment{}, valid...)))
+	check.Must(f.t, f.runner.GC(f.t.Context(), c.Invocation, append([]call.Attachment{}, valid...)))
 }

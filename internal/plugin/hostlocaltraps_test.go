@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -78,7 +79,7 @@ func TestRealHostLocalOwnNetNS(t *testing.T) {
 			// If it ran anyway, the runner would not take that for a refusal.
 			target.ContainerID = "another"
 			in, err := f.runner.prepare(call.VerbAdd, target.Invocation)
-			harness.Must(t, err)
+			check.Must(t, err)
 			target.NetNS = "" // which is not refused
 			_, err = f.runner.execution(call.VerbAdd, target).exec(t.Context(), in)
 			wantError(t, err, call.Unknown, "exit status 1, and stdout is not a CNI error")
@@ -166,12 +167,12 @@ func TestRealHostLocalLock(t *testing.T) {
 	target := f.call("id")
 	f.writeLease("lock", "")
 	lock, err := os.Open(filepath.Join(f.leaseDir(), "lock"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer lock.Close()
-	harness.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	check.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	f.runner.opts.Timeout = 100 * time.Millisecond
 	wantError(t, f.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
-	harness.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_UN))
+	check.Must(t, unix.Flock(int(lock.Fd()), unix.LOCK_UN))
 	f.runner.opts.Timeout = time.Minute
 	f.must(target, call.VerbDel)
 	f.wantLeases()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -130,7 +131,7 @@ func TestLookupIrregularFile(t *testing.T) {
 	f.addInStore(f.call("id"))
 	f.writeLease("elsewhere", "mine\r\neth0")
 	at := func(name string) string { return filepath.Join(f.leaseDir(), name) }
-	harness.Must(t, errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)))
+	check.Must(t, errors.Join(unix.Mkfifo(at("10.1.0.11"), 0o600), os.Symlink("elsewhere", at("10.1.0.12")), os.Mkdir(at("10.1.0.13"), 0o700)))
 	for _, ip := range addrs("10.1.0.11", "10.1.0.12", "10.1.0.13") {
 		f.wantNoLookup(f.invocation("mine"), []netip.Addr{ip}, "not a lease file")
 	}
@@ -140,7 +141,7 @@ func TestLookupMissingDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	inv := f.invocation("id")
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "no such file or directory")
-	harness.Must(t, os.WriteFile(f.leaseDir(), nil, 0o600))
+	check.Must(t, os.WriteFile(f.leaseDir(), nil, 0o600))
 	f.wantNoLookup(inv, addrs("10.1.0.2"), "not a directory")
 }
 
@@ -148,12 +149,12 @@ func TestLookupForbiddenDir(t *testing.T) {
 	f := newReal(t, dualStack)
 	got := f.addInStore(f.call("id"))
 	inv := f.invocation("id")
-	harness.Must(t, os.Chmod(f.leaseDir(), 0))
+	check.Must(t, os.Chmod(f.leaseDir(), 0))
 	if os.Geteuid() == 0 { // root may read everything, unless its file system user ID is another's
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		own, err := unix.SetfsuidRetUid(65534)
-		harness.Must(t, err)
+		check.Must(t, err)
 		defer unix.Setfsuid(own) //nolint:errcheck // as above
 	}
 	f.wantNoLookup(inv, call.Addrs(got.Addresses), "permission denied")
@@ -212,7 +213,7 @@ func TestLookupWaitsForLock(t *testing.T) {
 	f := newReal(t, dualStack)
 	f.addInStore(f.call("id"))
 	lock, err := f.runner.locks.Lock(t.Context(), "id")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer lock.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,20 +8,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func symlink(t *testing.T, path string) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "link")
-	harness.Must(t, os.Symlink(path, link))
+	check.Must(t, os.Symlink(path, link))
 	return link
 }
 
 func bindOwnNetNS(t *testing.T) string {
 	t.Helper()
 	mounted := filepath.Join(t.TempDir(), "mounted")
-	harness.Must(t, os.WriteFile(mounted, nil, 0o600))
+	check.Must(t, os.WriteFile(mounted, nil, 0o600))
 	if err := unix.Mount("/proc/self/ns/net", mounted, "", unix.MS_BIND, ""); err != nil {
 		harness.LackRight(t, "a bind mount needs CAP_SYS_ADMIN", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // recorder is an observer that keeps what it gets.
@@ -38,7 +38,7 @@ func TestObserver(t *testing.T) {
 	wantError(t, f.run(call.VerbAdd, c), call.Unknown, "no address")
 	f.script("DEL", `{"killSelf":9}`)
 	wantError(t, f.run(call.VerbDel, c), call.Unknown, "killed")
-	harness.Must(t, errors.Join(os.Remove(c.Invocation.Binary), os.WriteFile(c.Invocation.Binary, nil, 0o600)))
+	check.Must(t, errors.Join(os.Remove(c.Invocation.Binary), os.WriteFile(c.Invocation.Binary, nil, 0o600)))
 	wantError(t, f.run(call.VerbDel, c), call.NotStarted, "mode 0755")
 
 	want := []string{

@@ -13,7 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // previousRun, set to a plugin directory, makes the test binary a previous run of the sidecar: it runs
@@ -47,13 +47,13 @@ func orphan(t *testing.T, f *fixture, script string) int {
 	}
 	begun := f.fifo("begun")
 	f.script(call.VerbAdd, script)
-	harness.Must(t, os.WriteFile(filepath.Join(f.bin, "network.json"), f.network.PluginConfig, 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(f.bin, "network.json"), f.network.PluginConfig, 0o600))
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), previousRun+"="+f.bin)
 	parent.Stderr = os.Stderr
-	harness.Must(t, parent.Start())
+	check.Must(t, parent.Start())
 	begun()
-	harness.Must(t, parent.Process.Kill())
+	check.Must(t, parent.Process.Kill())
 	if err := parent.Wait(); err == nil {
 		t.Fatal("the previous run exited, want it killed")
 	}
@@ -65,7 +65,7 @@ func wantSignal(t *testing.T, pid int, want syscall.Signal) {
 	t.Helper()
 	var status syscall.WaitStatus
 	_, err := syscall.Wait4(pid, &status, 0, nil)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if !status.Signaled() || status.Signal() != want {
 		t.Errorf("the plugin of the previous run ended with %v, want signal %v", status, want)
 	}
@@ -121,7 +121,7 @@ func TestConcurrentCallIsNotTerminated(t *testing.T) {
 	go func() { first <- f.run(call.VerbAdd, target) }()
 	begun()
 	second, err := New(f.opts)
-	harness.Must(t, err)
+	check.Must(t, err)
 	second.locks.Timeout = time.Millisecond
 	wantError(t, second.Del(t.Context(), target), call.NotStarted, "another call of this process")
 	f.write("go", "")

@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -62,7 +63,7 @@ func awaitReading(t *testing.T, pid int) {
 	want := fmt.Sprintf("%d 0x0 ", unix.SYS_READ)
 	for ; unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
 		calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
-		harness.Must(t, err)
+		check.Must(t, err)
 		for _, path := range calls {
 			data, err := os.ReadFile(path)
 			if os.IsPermission(err) {
@@ -182,15 +183,15 @@ func TestPrestartedNotUsed(t *testing.T) {
 		"other environment": func(_ *fixture, c *call.Call) { c.Invocation.Args += ";MORE=1" },
 		"other executable": func(f *fixture, c *call.Call) {
 			c.Invocation.Plugin, c.Invocation.Binary = "moved", filepath.Join(f.bin, "moved")
-			harness.Must(f.t, os.Symlink(os.Getenv(harness.EnvScripted), c.Invocation.Binary))
-			harness.Must(f.t, os.Symlink(f.dir, c.Invocation.Binary+".d"))
+			check.Must(f.t, os.Symlink(os.Getenv(harness.EnvScripted), c.Invocation.Binary))
+			check.Must(f.t, os.Symlink(f.dir, c.Invocation.Binary+".d"))
 		},
 		"longer configuration than a pipe takes": func(_ *fixture, c *call.Call) {
 			c.PrevResult = json.RawMessage(`{"cniVersion":"1.1.0","ips":[],"dns":{"domain":"` + strings.Repeat("x", process.MaxConfig) + `"}}`)
 		},
 		"process has ended": func(f *fixture, _ *call.Call) {
 			pid := f.waiting("id")[0]
-			harness.Must(f.t, unix.Kill(pid, unix.SIGKILL))
+			check.Must(f.t, unix.Kill(pid, unix.SIGKILL))
 			for unix.Kill(pid, 0) == nil { // until it is reaped, and the pipe has no reader
 				time.Sleep(time.Millisecond)
 			}
@@ -222,7 +223,7 @@ func TestPrestartNotPossible(t *testing.T) {
 		},
 		"ID is locked": func(f *fixture, _ *call.Call) {
 			lock, err := f.runner.locks.Lock(f.t.Context(), "id")
-			harness.Must(f.t, err)
+			check.Must(f.t, err)
 			f.t.Cleanup(lock.Unlock)
 		},
 		"missing plugin": func(_ *fixture, c *call.Call) {
@@ -289,6 +290,6 @@ func TestPrestartAfterRename(t *testing.T) {
 	renamed := target
 	renamed.IfName, renamed.Network = "eth1", "other"
 	_, unlock, err := f.runner.lockID(t.Context(), renamed.Invocation)
-	harness.Must(t, err)
+	check.Must(t, err)
 	unlock()
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -71,9 +72,9 @@ func TestPrestartedChildKeepsNoLock(t *testing.T) {
 	_, _, discard := f.prestartWrapped("setsid sh -c 'echo $$ >$0; echo >$1; exec sleep 3600' " + pidFile + " $ready >/dev/null 2>&1 &\nwait")
 	discard()
 	text, err := os.ReadFile(pidFile)
-	harness.Must(t, err)
+	check.Must(t, err)
 	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if err := unix.Kill(child, unix.SIGKILL); err != nil { // it was alive until now
 		t.Error(err)
 	}

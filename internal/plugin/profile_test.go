@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // The pod's sandbox is the container ID of the call, also one with a generation.
@@ -25,7 +25,7 @@ func TestPodIdentity(t *testing.T) {
 			f := newFake(t)
 			f.setProfile(func(p *profile.Profile) { p.PodIdentity = identity })
 			inv, err := f.runner.NewInvocation(t.Context(), f.network, "id", "default/web-0")
-			harness.Must(t, err)
+			check.Must(t, err)
 			inv.ContainerID = "id-g1"
 			for _, verb := range []string{call.VerbAdd, call.VerbCheck, call.VerbDel} {
 				f.must(call.Call{Invocation: inv}, verb)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestRange(t *testing.T) {
@@ -15,7 +15,7 @@ func TestRange(t *testing.T) {
 		set, err := profile.Load()
 		return set, errors.Join(err, profilesErr)
 	}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	const both = `{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24","rangeEnd":"10.1.0.9"},{"subnet":"10.2.0.0/24"}],[{"subnet":"fd00::/64"}]]}`
 	for name, tt := range map[string]struct {
 		ipam  string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -45,7 +46,7 @@ func (f *fixture) leaseDir() string { return filepath.Join(f.dir, "net") }
 func (f *fixture) wantLeases(want ...string) {
 	f.t.Helper()
 	entries, err := os.ReadDir(f.leaseDir())
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	var held []string
 	for _, e := range entries {
 		if _, err := netip.ParseAddr(e.Name()); err == nil {
@@ -60,7 +61,7 @@ func (f *fixture) wantLeases(want ...string) {
 // writeLease writes a file into the store of the real host-local.
 func (f *fixture) writeLease(name, text string) {
 	f.t.Helper()
-	harness.Must(f.t, errors.Join(os.MkdirAll(f.leaseDir(), 0o755), os.WriteFile(filepath.Join(f.leaseDir(), name), []byte(text), 0o600)))
+	check.Must(f.t, errors.Join(os.MkdirAll(f.leaseDir(), 0o755), os.WriteFile(filepath.Join(f.leaseDir(), name), []byte(text), 0o600)))
 }
 
 // wrapHostLocal returns a fixture of a shell script in place of host-local. In the script HOST_LOCAL

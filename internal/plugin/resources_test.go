@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // openFiles returns the descriptors of this process.
 func openFiles(t *testing.T) []int {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")
-	harness.Must(t, err)
+	check.Must(t, err)
 	var open []int
 	for _, e := range names {
 		fd, err := strconv.Atoi(e.Name())
-		harness.Must(t, err)
+		check.Must(t, err)
 		// That of the directory itself is closed by now.
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 			open = append(open, fd)
@@ -36,9 +36,9 @@ func TestDescriptorLimit(t *testing.T) {
 	target := f.call("id")
 	f.add(target)
 	var usual unix.Rlimit
-	harness.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &usual))
+	check.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &usual))
 	limit := func(n uint64) {
-		harness.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: usual.Max}))
+		check.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: usual.Max}))
 	}
 	defer limit(usual.Cur)
 	before := openFiles(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // parse reads output as Add does.
@@ -107,7 +107,7 @@ func TestResultVersions(t *testing.T) {
 		"ips":[{"address":"10.1.0.9/24","gateway":"169.254.1.1"},{"address":"fd00::9/64","gateway":"fe80::1"}],
 		"routes":[{"dst":"0.0.0.0/0"},{"dst":"192.168.0.0/16","gw":"10.1.0.254"}],
 		"dns":{"nameservers":["10.1.0.53"],"domain":"example.org","search":["a","b"],"options":["ndots:2"]}}`))
-	harness.Must(t, err)
+	check.Must(t, err)
 	versions := version.All.SupportedVersions()
 	// A new version is noticed.
 	if got, want := strings.Join(versions, " "), "0.1.0 0.2.0 0.3.0 0.3.1 0.4.0 1.0.0 1.1.0"; got != want {
@@ -115,9 +115,9 @@ func TestResultVersions(t *testing.T) {
 	}
 	for _, v := range versions {
 		stdout, err := marshalAs(printed, v)
-		harness.Must(t, err)
+		check.Must(t, err)
 		got, err := parse(stdout, v)
-		harness.Must(t, err)
+		check.Must(t, err)
 		mac := ""
 		if (call.Invocation{CNIVersion: v}).AtLeast("0.3.0") {
 			mac = "02:00:00:00:00:0a"
@@ -127,7 +127,7 @@ func TestResultVersions(t *testing.T) {
 		}
 		for _, to := range versions {
 			converted, err := resultAs(got.Raw, to)
-			harness.Must(t, err)
+			check.Must(t, err)
 			if result, err := create.CreateFromBytes(converted); err != nil || result.Version() != to {
 				t.Errorf("from %s to %s: got %s (%v)", v, to, converted, err)
 			}
@@ -190,7 +190,7 @@ func TestReadInvalidResult(t *testing.T) {
 
 func TestLinkMAC(t *testing.T) {
 	links, err := net.Interfaces()
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, link := range links {
 		if link.HardwareAddr == nil || link.Flags&net.FlagLoopback != 0 {
 			continue

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -60,10 +61,10 @@ func TestVersionOfReplacedBinary(t *testing.T) {
 	f := newFake(t)
 	f.invocation("id")
 	data, err := os.ReadFile(os.Getenv(harness.EnvScripted))
-	harness.Must(t, err)
+	check.Must(t, err)
 	next := filepath.Join(f.bin, "next")
 	harness.WriteProgram(t, next, data)
-	harness.Must(t, os.Rename(next, filepath.Join(f.bin, fakeType)))
+	check.Must(t, os.Rename(next, filepath.Join(f.bin, fakeType)))
 	f.script(call.VerbVersion, `{"versions":["0.4.0"]}`)
 	if got := f.invocation("id").CNIVersion; got != "0.4.0" {
 		t.Errorf("got CNI version %s, want 0.4.0 of the new binary", got)

@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -58,7 +58,7 @@ func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 	pods := make([]*pod, burstPods)
 	for n := range pods {
 		pods[n] = &pod{name: fmt.Sprintf("b%d", n)}
-		harness.Must(t, pods[n].newSandbox())
+		check.Must(t, pods[n].newSandbox())
 	}
 	before := bridgeWrites(t)
 	ctx, cancel := context.WithTimeout(t.Context(), burstLimit)
@@ -85,10 +85,10 @@ func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 func bridgeWrites(t *testing.T) string {
 	t.Helper()
 	response, err := http.Get("http://" + bridgeAddress + "/metrics")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	found := regexp.MustCompile(`(?m)^delegated_ipam_bridge_api_request_duration_seconds_count\{operation="patch"\} (.+)$`).FindSubmatch(text)
 	if found == nil {
 		t.Fatalf("the bridge has no number of PATCH requests: %s", text)

@@ -14,8 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -34,7 +34,7 @@ func newChainedTestbed(t *testing.T) *testbed {
 	nw.subnets = []string{"10.42.0.0/26"}
 	tb := newTestbed(t, nw, chaosDelays())
 	tb.chain = tb.path("chain")
-	harness.Must(t, os.MkdirAll(tb.chain, 0o755))
+	check.Must(t, os.MkdirAll(tb.chain, 0o755))
 	tb.sidecar = tb.newSidecar(t, "chained-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
 	// The options of deploy/chart/chained.yaml.
 	tb.bridge = tb.newBridge(t, "chained-bridge", "--min-allocate=3", "--max-allocate=3", "--pre-allocate=1", "--watch-pods=false")
@@ -58,7 +58,7 @@ func (tb *testbed) newChainedAgent(t *testing.T, name string, flags ...string) *
 func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Program {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, podCIDR, podCIDR)
-	harness.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
+	check.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
 	return tb.newChainedAgent(t, "chained-stock", "--ipam=kubernetes")
 }
 
@@ -128,7 +128,7 @@ func (m *monitor) checkFullRange(t *testing.T, own []netip.Addr, exhausted strin
 	if err := m.addPod(t.Context(), surplus); err == nil || !strings.Contains(err.Error(), exhausted) {
 		t.Errorf("a pod more than the range has addresses: %v; want the error of the plugin", err)
 	}
-	harness.Must(t, m.dropPod(t.Context(), surplus))
+	check.Must(t, m.dropPod(t.Context(), surplus))
 	m.waitPods(t, 5*time.Minute)
 	if now := m.mustChained(t); !slices.Equal(now, own) {
 		t.Errorf("at the end the agent has %v; want %v as at the begin", now, own)
@@ -193,11 +193,11 @@ func TestChainedFlannel(t *testing.T) {
 	}
 	tb := newChainedTestbed(t)
 	plugins := tb.path("plugins")
-	harness.Must(t, os.CopyFS(plugins, os.DirFS(tb.pluginDir)))
+	check.Must(t, os.CopyFS(plugins, os.DirFS(tb.pluginDir)))
 	tb.pluginDir = plugins
 	cluster.RunLines(t, "install "+flannel+" "+plugins+"/flannel")
 	subnets := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
-	harness.Must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
+	check.Must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
 	writeConflist(t, tb.path("rendered.conflist"), map[string]any{"type": "bridge", "ipam": tb.hostLocal()})
 	tb.sidecar = tb.newSidecar(t, "flannel-sidecar", "--cni-conf-file="+tb.path("rendered.conflist"))
 	m, own := tb.startChained(t, func(t *testing.T) {
@@ -231,16 +231,16 @@ func TestChainedCalico(t *testing.T) {
 	} {
 		object := cluster.Object("crd.projectcalico.org/v1", kind, "default")
 		object.Object["spec"] = spec
-		harness.Must(t, tb.Create(t.Context(), object))
+		check.Must(t, tb.Create(t.Context(), object))
 	}
 	tb.pluginDir = tb.path("plugins")
-	harness.Must(t, os.MkdirAll(tb.pluginDir, 0o755))
+	check.Must(t, os.MkdirAll(tb.pluginDir, 0o755))
 	for _, name := range []string{"calico", "calico-ipam"} {
 		cluster.RunLines(t, "install "+calico+"/calico "+tb.pluginDir+"/"+name)
 	}
 	// As its daemon does.
-	harness.Must(t, os.MkdirAll("/var/lib/calico", 0o755))
-	harness.Must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
+	check.Must(t, os.MkdirAll("/var/lib/calico", 0o755))
+	check.Must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
 	tb.sidecar = tb.newSidecar(t, "calico-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
 	m, own := tb.startChained(t, func(t *testing.T) {
 		writeConflist(t, tb.chain+"/10-calico.conflist", map[string]any{
@@ -289,7 +289,7 @@ func TestChainedStock(t *testing.T) {
 	tb.installPrimary(t)
 	tb.start(t, stock)
 	node, err := tb.ciliumNode(t.Context(), nodeName)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for n := range chainedSize + 1 {
 		err := tb.addPod(t.Context(), &pod{name: fmt.Sprintf("p%d", n)})
 		if err != nil && !strings.Contains(err.Error(), exhausted) {
@@ -297,7 +297,7 @@ func TestChainedStock(t *testing.T) {
 		}
 	}
 	leased, err := cluster.HostLocal(tb.path("host-local"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	collisions := 0
 	for owner, ips := range specAddresses(node) {
 		for _, ip := range ips {
@@ -326,7 +326,7 @@ func TestChainedMigration(t *testing.T) {
 	// replace starts an agent with a new CiliumNode: the old one has the range of the previous mode.
 	replace := func(before, after *cluster.Program) {
 		before.End(syscall.SIGTERM)
-		harness.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+		check.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
 		tb.start(t, after)
 	}
 	start("old-1")
@@ -342,7 +342,7 @@ func TestChainedMigration(t *testing.T) {
 	tb.bridge.End(syscall.SIGTERM)
 	cluster.RunLines(t, tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+sidecarSocket)
 	leased, err := cluster.HostLocal(tb.path("host-local"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if want := len(m.runningPods()); len(leased) != want {
 		t.Errorf("after the release host-local has %v; want the addresses of %d pods", leased, want)
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -45,7 +45,7 @@ func testChaos(t *testing.T, nw network) {
 	pods := m.runningPods()
 	tb.waitConsistent(t, len(pods), 20*time.Minute)
 	b, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, subnet := range tb.subnets {
 		in := netip.MustParsePrefix(subnet)
 		used, pool := countIn(in, b.Used), countIn(in, b.Pool)
@@ -91,7 +91,7 @@ func (tb *testbed) restartAgent(t *testing.T) {
 func (m *monitor) runChaos(t *testing.T) (left []*pod) {
 	t.Helper()
 	length, err := time.ParseDuration(cluster.MustEnv(t, "AGENT_TEST_CHAOS", "agent-test"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	seed := chaosSeed(t)
 	m.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
 	targets := []*chaosTarget{
@@ -162,7 +162,7 @@ func chaosSeed(t *testing.T) uint64 {
 		return rand.Uint64N(1 << 32)
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return seed
 }
 

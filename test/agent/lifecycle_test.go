@@ -14,9 +14,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -35,7 +35,7 @@ func testLifecycle(t *testing.T, nw network) {
 	tb.record(t, "from the first start to a healthy agent", time.Since(begin))
 	tb.waitConsistent(t, 0, time.Minute)
 	b, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, owner := range agentOwners() {
 		if ips := b.UsedBy(owner); len(ips) != tb.families() {
 			t.Errorf("the agent's %s has %v; want %d", owner, ips, tb.families())
@@ -61,7 +61,7 @@ func testLifecycle(t *testing.T, nw network) {
 
 	// The addresses of deleted pods are released down to the watermark while the others stay reachable.
 	before, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	begin = time.Now()
 	for _, p := range started[:deletedPods] {
 		m.drop(p)
@@ -69,7 +69,7 @@ func testLifecycle(t *testing.T, nw network) {
 	tb.waitConsistent(t, manyPods-deletedPods, 30*time.Minute)
 	tb.record(t, fmt.Sprintf("%d pods deleted, with --excess-ip-release-delay=%s", deletedPods, shortDelays().release), time.Since(begin))
 	after, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	if tb.families() == 1 && len(before.Store)-len(after.Store) != deletedPods {
 		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before.Store), len(after.Store), deletedPods)
 	}
@@ -136,16 +136,16 @@ func TestMigrationToCRDMode(t *testing.T) {
 
 	ip, left := old.ips[0], careless.ips[0]
 	b, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	if _, published := b.Pool[ip]; published || slices.Contains(fresh.ips, ip) || !b.Store[ip] {
 		t.Errorf("%s of the old pod: in the pool %v, leased by host-local %v, addresses of the new pod %v; want only the lease", ip, published, b.Store[ip], fresh.ips)
 	}
-	harness.Must(t, tb.dropPod(t.Context(), old))
+	check.Must(t, tb.dropPod(t.Context(), old))
 	// As the documents warn: without the plugin's name in the configuration DEL does not call it.
 	tb.netConf = agentsNetConf
-	harness.Must(t, tb.dropPod(t.Context(), careless))
+	check.Must(t, tb.dropPod(t.Context(), careless))
 	b, err = tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	if b.Store[ip] {
 		t.Errorf("%s of the old pod has a lease of host-local after its DEL", ip)
 	}
@@ -174,11 +174,11 @@ func (tb *testbed) waitPools(t *testing.T, what string, holds func(podPools) boo
 			return err
 		}
 		text, err := node.MarshalJSON()
-		harness.Must(t, err)
+		check.Must(t, err)
 		var found struct {
 			Spec struct{ IPAM struct{ Pools podPools } }
 		}
-		harness.Must(t, json.Unmarshal(text, &found))
+		check.Must(t, json.Unmarshal(text, &found))
 		if !holds(found.Spec.IPAM.Pools) {
 			return fmt.Errorf("the pools are %+v", found.Spec.IPAM.Pools)
 		}
@@ -190,7 +190,7 @@ func (tb *testbed) allocatePool(t *testing.T, cidrs ...string) {
 	t.Helper()
 	pools := map[string]any{"allocated": []podPool{{Pool: "default", CIDRs: cidrs}}}
 	patch := map[string]any{"spec": map[string]any{"ipam": map[string]any{"pools": pools}}}
-	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName, patch))
+	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName, patch))
 }
 
 // The interface that the bridge would use if Cilium removed ipam mode crd: the agent takes single
@@ -208,11 +208,11 @@ func TestMultiPool(t *testing.T) {
 	pool := cluster.Object("cilium.io/v2alpha1", "CiliumPodIPPool", "default")
 	pool.Object["spec"] = map[string]any{"ipv4": map[string]any{"cidrs": []any{tb.subnets[0]}, "maskSize": int64(32)}}
 	_, err := tb.Resource("cilium.io", "v2alpha1", "ciliumpodippools").Create(t.Context(), pool, metav1.CreateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	tb.start(t, agent)
 	wantOwn := func(when string) {
 		node, err := tb.ciliumNode(t.Context(), nodeName)
-		harness.Must(t, err)
+		check.Must(t, err)
 		var got []string
 		for _, ips := range specAddresses(node) {
 			for _, ip := range ips {
@@ -229,7 +229,7 @@ func TestMultiPool(t *testing.T) {
 	tryPod := func() error {
 		err := tb.addPod(t.Context(), p)
 		if err != nil {
-			harness.Must(t, tb.dropPod(t.Context(), p))
+			check.Must(t, tb.dropPod(t.Context(), p))
 		}
 		return err
 	}
@@ -238,14 +238,14 @@ func TestMultiPool(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "exhausted") {
 			return nil
 		}
-		harness.Must(t, tb.dropPod(t.Context(), p))
+		check.Must(t, tb.dropPod(t.Context(), p))
 		return fmt.Errorf("ADD: %w", err) // it looks up the Pod
 	})
 	tb.waitPools(t, "the agent to request an address for the pod", func(p podPools) bool { return p.Requested[0].Needed["ipv4-addrs"] > len(own)+1 })
 	tb.allocatePool(t, append(own, "10.42.0.5/32", "10.42.0.6/32", "10.42.0.7/32", "10.42.0.8/32")...)
 	cluster.MustEventually(t, "a pod to start", time.Minute, tryPod)
 	checkPodsReachable(t, p)
-	harness.Must(t, tb.dropPod(t.Context(), p))
+	check.Must(t, tb.dropPod(t.Context(), p))
 	tb.waitPools(t, "the agent to remove unused addresses from the pool", func(p podPools) bool { return len(p.Allocated[0].CIDRs) <= len(own)+1 })
 	agent.End(syscall.SIGKILL)
 	tb.start(t, agent)

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // monitor adds and deletes pods, tracks those that run, and collects violations of the invariants. A pod
@@ -107,7 +107,7 @@ func (m *monitor) stillRunning(some []running) []running {
 func (m *monitor) mustAdd(t *testing.T, name string) *pod {
 	t.Helper()
 	p := &pod{name: name}
-	harness.Must(t, m.addPod(t.Context(), p))
+	check.Must(t, m.addPod(t.Context(), p))
 	m.added(p)
 	return p
 }
@@ -282,9 +282,9 @@ func TestMonitorDetectsLoss(t *testing.T) {
 	tb.waitConsistent(t, 2, time.Minute)
 	tb.bridge.End(syscall.SIGKILL) // it would add the address again
 	// Without a handshake, as the bridge must never do.
-	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName, fmt.Sprintf(`{"spec":{"ipam":{"pool":{%q:null}}}}`, lost.ips[0])))
+	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName, fmt.Sprintf(`{"spec":{"ipam":{"pool":{%q:null}}}}`, lost.ips[0])))
 	b, err := tb.nodeState(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	if b.CheckUsedInPool() == nil {
 		t.Error("a used address was removed from the pool, which was not detected")
 	}

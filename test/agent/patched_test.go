@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -202,12 +203,12 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 	checkConnectivity(t, own["health"], pods)
 	tb.checkIngress(t, own["ingress"])
 
-	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGSTOP))
+	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGSTOP))
 	while := tb.addPods(t, "frozen", 1)
-	harness.Must(t, agentAPI().Healthy(t.Context()))
+	check.Must(t, agentAPI().Healthy(t.Context()))
 	checkPodsReachable(t, while...)
-	harness.Must(t, tb.dropPod(t.Context(), while[0]))
-	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGCONT))
+	check.Must(t, tb.dropPod(t.Context(), while[0]))
+	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGCONT))
 
 	tb.dropPods(t, pods)
 	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
@@ -219,7 +220,7 @@ func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
 	var all []*pod
 	for n := range count {
 		p := &pod{name: fmt.Sprintf("%s%d", prefix, n)}
-		harness.Must(t, tb.addPod(t.Context(), p))
+		check.Must(t, tb.addPod(t.Context(), p))
 		all = append(all, p)
 	}
 	return all
@@ -228,7 +229,7 @@ func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
 func (tb *testbed) dropPods(t *testing.T, pods []*pod) {
 	t.Helper()
 	for _, p := range pods {
-		harness.Must(t, tb.dropPod(t.Context(), p))
+		check.Must(t, tb.dropPod(t.Context(), p))
 	}
 }
 
@@ -252,7 +253,7 @@ func (tb *testbed) checkIngress(t *testing.T, ips []netip.Addr) {
 func (tb *testbed) logOf(t *testing.T, p *cluster.Program) string {
 	t.Helper()
 	log, err := os.ReadFile(tb.path(p.Name() + ".log"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(log)
 }
 
@@ -284,12 +285,12 @@ func TestPatchedAgentFeaturesOff(t *testing.T) {
 
 	without.End(syscall.SIGTERM)
 	maps, err := filepath.Glob("/sys/fs/bpf/tc/globals/cilium_ipcache*")
-	harness.Must(t, err)
+	check.Must(t, err)
 	if len(maps) == 0 {
 		t.Fatal("the map of the ipcache is missing")
 	}
 	for _, m := range maps {
-		harness.Must(t, os.Remove(m))
+		check.Must(t, os.Remove(m))
 	}
 	tb.start(t, without)
 	tb.wantSameAddresses(t, "after the loss of the BPF map", own, []string{"router"})
@@ -322,7 +323,7 @@ func TestPatchedAgentFullRange(t *testing.T) {
 
 	tb.subnets = ipv4Only().subnets
 	tb.writeNetwork(t, "net.d", wide)
-	harness.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGHUP))
+	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGHUP))
 	tb.start(t, tb.agent)
 	tb.mustAgentAddresses(t, agentOwners())
 }
@@ -341,7 +342,7 @@ func TestPatchedAgentExcludedAddress(t *testing.T) {
 	tb.start(t, tb.sidecar, tb.agent)
 	var excluded bool
 	listed, err := listAttachments()
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, a := range listed {
 		own := a.Owner == "excluded:"+node
 		excluded = excluded || own
@@ -384,9 +385,9 @@ func testPatchedPlugin(t *testing.T, pluginType string) {
 // installScripted makes sidecar and cilium-cni use the scripted plugin as one of that type.
 func (tb *testbed) installScripted(t *testing.T, pluginType string) {
 	tb.scriptedDir = tb.path("scripted")
-	harness.Must(t, os.MkdirAll(filepath.Join(tb.scriptedDir, "queue"), 0o755)) // azure-ipam's deleteIDs
-	harness.Must(t, os.MkdirAll(tb.path("plugins"), 0o755))
-	harness.Must(t, os.Symlink(cluster.MustEnv(t, harness.EnvScripted, "agent-test"), tb.path("plugins", pluginType)))
+	check.Must(t, os.MkdirAll(filepath.Join(tb.scriptedDir, "queue"), 0o755)) // azure-ipam's deleteIDs
+	check.Must(t, os.MkdirAll(tb.path("plugins"), 0o755))
+	check.Must(t, os.Symlink(cluster.MustEnv(t, harness.EnvScripted, "agent-test"), tb.path("plugins", pluginType)))
 	ipam := map[string]any{"type": pluginType, "scriptDir": tb.scriptedDir, "subnet": tb.subnets[0]}
 	tb.writeNetwork(t, "net.d", ipam)
 	tb.delegatePods(t, ipam)
@@ -513,7 +514,7 @@ func TestPatchedAgentKills(t *testing.T) {
 	checkConnectivity(t, own["health"], pods)
 
 	tb.sidecar.End(syscall.SIGKILL)
-	harness.Must(t, os.RemoveAll(tb.path("sidecar")))
+	check.Must(t, os.RemoveAll(tb.path("sidecar")))
 	tb.sidecar.MustStart(t)
 	tb.restart(t, tb.agent)
 	tb.waitHealthy(t, tb.agent.Current())
@@ -523,8 +524,8 @@ func TestPatchedAgentKills(t *testing.T) {
 	// Without its state the agent does not know the endpoints of pods.
 	tb.dropPods(t, pods)
 	tb.agent.End(syscall.SIGKILL)
-	harness.Must(t, os.RemoveAll("/run/cilium/state"))
-	harness.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+	check.Must(t, os.RemoveAll("/run/cilium/state"))
+	check.Must(t, tb.CiliumNodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
 	tb.start(t, tb.agent)
 	tb.wantSameAddresses(t, "after the loss of the agent's state", own, agentOwners())
 }
@@ -533,7 +534,7 @@ func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 	t.Helper()
 	for _, p := range programs {
 		if now := p.Current(); now.Running() {
-			harness.Must(t, syscall.Kill(now.PID(), syscall.SIGKILL))
+			check.Must(t, syscall.Kill(now.PID(), syscall.SIGKILL))
 		}
 	}
 	for _, p := range programs {
@@ -638,8 +639,8 @@ func TestPatchedAgentUpgrades(t *testing.T) {
 	tb.dropPods(t, pods)
 	tb.agent.End(syscall.SIGKILL)
 	next.End(syscall.SIGKILL)
-	harness.Must(t, os.RemoveAll(tb.path("sidecar")))
-	harness.Must(t, os.RemoveAll(tb.path("host-local")))
+	check.Must(t, os.RemoveAll(tb.path("sidecar")))
+	check.Must(t, os.RemoveAll(tb.path("host-local")))
 	tb.start(t, next, tb.agent)
 	tb.wantSameAddresses(t, "after the loss of journal and store", own, agentOwners())
 }

@@ -19,9 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -140,8 +140,8 @@ func newTestbed(t *testing.T, nw network, d delays) *testbed {
 	// In crd mode only the sidecar reads the CNI configuration: cilium-cni does not delegate.
 	tb.writeNetwork(t, "net.d", tb.hostLocal())
 	tb.sidecar = tb.newSidecar(t, "sidecar")
-	harness.Must(t, os.MkdirAll(tb.path("path"), 0o755))
-	harness.Must(t, os.Symlink(env("AGENT_TEST_CLANG"), tb.path("path", "clang")))
+	check.Must(t, os.MkdirAll(tb.path("path"), 0o755))
+	check.Must(t, os.Symlink(env("AGENT_TEST_CLANG"), tb.path("path", "clang")))
 	tb.agent = tb.newAgent(t, "cilium-agent", "cilium-agent",
 		append(healthAndIngress(), "--ipam=crd", "--ipam-cilium-node-update-rate="+d.update.String())...)
 	tb.bridge = tb.newBridge(t, "bridge", "--excess-ip-release-delay="+d.release.String())
@@ -247,20 +247,20 @@ func (tb *testbed) hostLocal() map[string]any {
 
 func (tb *testbed) writeNetwork(t *testing.T, dir string, ipam map[string]any) {
 	t.Helper()
-	harness.Must(t, os.MkdirAll(tb.path(dir), 0o755))
+	check.Must(t, os.MkdirAll(tb.path(dir), 0o755))
 	writeConflist(t, tb.path(dir, "05-pods.conflist"), map[string]any{"type": "cilium-cni", "ipam": ipam})
 }
 
 func conflist(t *testing.T, plugin map[string]any) []byte {
 	t.Helper()
 	conf, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{plugin}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	return conf
 }
 
 func writeConflist(t *testing.T, file string, plugin map[string]any) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(file, conflist(t, plugin), 0o644))
+	check.Must(t, os.WriteFile(file, conflist(t, plugin), 0o644))
 }
 
 func (tb *testbed) createNode(t *testing.T, name string, ips []netip.Addr) {
@@ -270,14 +270,14 @@ func (tb *testbed) createNode(t *testing.T, name string, ips []netip.Addr) {
 		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": ip.String()})
 	}
 	created, err := tb.Nodes().Create(t.Context(), cluster.Object("v1", "Node", name), metav1.CreateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	created.Object["status"] = map[string]any{
 		"addresses":   addresses,
 		"conditions":  []any{map[string]any{"type": "Ready", "status": "True"}},
 		"allocatable": map[string]any{"pods": strconv.Itoa(allocatablePods)},
 	}
 	_, err = tb.Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 }
 
 func (tb *testbed) ciliumNode(ctx context.Context, name string) (*unstructured.Unstructured, error) {

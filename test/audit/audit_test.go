@@ -27,8 +27,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 type result struct {
@@ -87,11 +87,11 @@ func TestAudit(t *testing.T) {
 	})
 	t.Run("service account of a pod", func(t *testing.T) {
 		const mount = "/var/run/secrets/kubernetes.io/serviceaccount" // run.sh has mounted /run
-		harness.Must(t, os.MkdirAll(mount, 0o755))
+		check.Must(t, os.MkdirAll(mount, 0o755))
 		certificate, err := os.ReadFile(filepath.Join(tb.dir, "api.crt"))
-		harness.Must(t, err)
-		harness.Must(t, os.WriteFile(filepath.Join(mount, "ca.crt"), certificate, 0o600))
-		harness.Must(t, os.WriteFile(filepath.Join(mount, "token"), []byte(accounts[0]), 0o600))
+		check.Must(t, err)
+		check.Must(t, os.WriteFile(filepath.Join(mount, "ca.crt"), certificate, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(mount, "token"), []byte(accounts[0]), 0o600))
 		if r := run(t, "", "audit"); r.code != 0 {
 			t.Errorf("%+v; want exit code 0", r)
 		}
@@ -129,9 +129,9 @@ func (tb *testbed) testRights(t *testing.T) {
 // testExpired compacts etcd after the first page, so that the next one does not exist any more.
 func (tb *testbed) testExpired(t *testing.T) {
 	config, err := kube.CommandConfig(tb.WriteKubeconfig(t, "expired", accounts[0], "default"), "test")
-	harness.Must(t, err)
+	check.Must(t, err)
 	from, err := fleet.New(config)
-	harness.Must(t, err)
+	check.Must(t, err)
 	begins, names := 0, map[string]bool{}
 	err = from.CiliumNodes(t.Context(), func() func(*ciliumnode.Node) {
 		begins++
@@ -156,7 +156,7 @@ func (tb *testbed) testExpired(t *testing.T) {
 func (tb *testbed) testFindings(t *testing.T, account string) {
 	last := tb.count - 1
 	nodes, pods := tb.CiliumNodes(), tb.Pods("kube-system")
-	harness.Must(t, errors.Join(
+	check.Must(t, errors.Join(
 		cluster.Patch(t.Context(), nodes, nodeName(3), poolOf(map[string]any{"::ffff:" + address(last, 0): entry(200)})),
 		cluster.Patch(t.Context(), nodes, nodeName(last), usedBy(map[string]any{"172.31.0.1": map[string]any{"owner": "default/lost"}}), "status"),
 		tb.Nodes().Delete(t.Context(), nodeName(700), metav1.DeleteOptions{}),
@@ -218,7 +218,7 @@ type testbed struct {
 func newTestbed(t *testing.T) *testbed {
 	cluster.SkipUnless(t, "audit-test")
 	count, err := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_NODES"), "1200"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	built := cluster.MustEnv(t, "AUDIT_TEST_DIR", "audit-test")
 	dir := cluster.EmptyDir(t, built, "run")
 	tb := &testbed{count: count, dir: dir, Cluster: cluster.Start(t, cluster.Config{
@@ -236,10 +236,10 @@ func newTestbed(t *testing.T) *testbed {
 func readRole(t *testing.T) *unstructured.Unstructured {
 	file := cluster.MustEnv(t, "AUDIT_TEST_MANIFEST", "audit-test")
 	text, err := os.ReadFile(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		role := &unstructured.Unstructured{}
-		harness.Must(t, yaml.Unmarshal([]byte(document), &role.Object))
+		check.Must(t, yaml.Unmarshal([]byte(document), &role.Object))
 		if role.GetKind() == "ClusterRole" {
 			return role
 		}
@@ -252,7 +252,7 @@ func without(t *testing.T, role *unstructured.Unstructured, resource string) *un
 	t.Helper()
 	out := role.DeepCopy()
 	rules, _, err := unstructured.NestedSlice(out.Object, "rules")
-	harness.Must(t, err)
+	check.Must(t, err)
 	found := false
 	for _, rule := range rules {
 		rule := rule.(map[string]any)
@@ -265,7 +265,7 @@ func without(t *testing.T, role *unstructured.Unstructured, resource string) *un
 	}
 	// A rule without a resource is not valid.
 	rules = slices.DeleteFunc(rules, func(rule any) bool { return len(rule.(map[string]any)["resources"].([]any)) == 0 })
-	harness.Must(t, unstructured.SetNestedSlice(out.Object, rules, "rules"))
+	check.Must(t, unstructured.SetNestedSlice(out.Object, rules, "rules"))
 	return out
 }
 
@@ -274,7 +274,7 @@ func (tb *testbed) grant(t *testing.T, role *unstructured.Unstructured, account 
 	_, name, _ := strings.Cut(account, ":")
 	role = role.DeepCopy()
 	role.SetName(name)
-	harness.Must(t, tb.Create(t.Context(), role))
+	check.Must(t, tb.Create(t.Context(), role))
 	tb.Bind(t, name, account)
 }
 
@@ -321,7 +321,7 @@ func (tb *testbed) createNodes(t *testing.T) {
 			return cluster.Patch(ctx, tb.Pods("kube-system"), "bridge-"+name, ready("True"), "status")
 		})
 	}
-	harness.Must(t, group.Wait())
+	check.Must(t, group.Wait())
 }
 
 func poolOf(entries map[string]any) any {
@@ -339,7 +339,7 @@ func ready(status string) any {
 // expireLists makes the pages of every list so far unavailable: etcd drops its older revisions, and the
 // API server its cache, by a restart.
 func (tb *testbed) expireLists(t *testing.T) {
-	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName(0), `{"metadata":{"labels":{"a":"b"}}}`)) // an older revision than the present one exists
+	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), nodeName(0), `{"metadata":{"labels":{"a":"b"}}}`)) // an older revision than the present one exists
 	var status struct{ Header struct{ Revision string } }
 	etcd(t, "/v3/maintenance/status", `{}`, &status)
 	etcd(t, "/v3/kv/put", `{"key":"eA==","value":"eA=="}`, &status)
@@ -352,12 +352,12 @@ func (tb *testbed) expireLists(t *testing.T) {
 func etcd(t *testing.T, path, body string, into any) {
 	t.Helper()
 	response, err := http.Post("http://127.0.0.1:2379"+path, "application/json", strings.NewReader(body))
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("etcd %s: %s: %s", path, response.Status, text)
 	}
-	harness.Must(t, json.Unmarshal(text, into))
+	check.Must(t, json.Unmarshal(text, into))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -29,15 +30,15 @@ func TestAllocations(t *testing.T) {
 	r, _, c := components(t)
 	target := call.Call{Owner: owner, Invocation: c}
 	result, err := r.Add(t.Context(), target)
-	harness.Must(t, err)
+	check.Must(t, err)
 	held := target
 	held.PrevResult = result.Raw
 	e, err := heldEngine(0)
-	harness.Must(t, err)
+	check.Must(t, err)
 	alone, err := heldRequest(0)
-	harness.Must(t, err)
+	check.Must(t, err)
 	among, err := heldRequest(1000)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, tt := range []struct {
 		name string
 		runs int
@@ -60,7 +61,7 @@ func TestAllocations(t *testing.T) {
 		{"held, in the whole handler, among 1,000 attachments", 200, among, handlerAllocations},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := testing.AllocsPerRun(tt.runs, func() { harness.Must(t, tt.run()) })
+			got := testing.AllocsPerRun(tt.runs, func() { check.Must(t, tt.run()) })
 			t.Logf("%.0f allocations, at most %.0f", got, tt.max)
 			if got > tt.max {
 				t.Errorf("got %.0f heap allocations; want at most %.0f", got, tt.max)
@@ -76,10 +77,10 @@ func components(b testing.TB) (*plugin.Runner, call.Network, call.Invocation) {
 	r, err := plugin.New(plugin.Options{
 		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), IfName: "eth0", Timeout: time.Minute, Profiles: sync.OnceValues(profile.Load),
 	})
-	harness.Must(b, err)
+	check.Must(b, err)
 	nw := call.Network{Name: network, IPAMType: "host-local", PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
 	c, err := r.NewInvocation(context.Background(), nw, "a", owner)
-	harness.Must(b, err)
+	check.Must(b, err)
 	return r, nw, c
 }
 
@@ -88,21 +89,21 @@ func BenchmarkNewInvocation(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, err := r.NewInvocation(context.Background(), nw, "a", owner)
-		harness.Must(b, err)
+		check.Must(b, err)
 	}
 }
 
 func BenchmarkJournalWrite(b *testing.B) {
 	r, _, c := components(b)
 	result, err := r.Add(context.Background(), call.Call{Invocation: c})
-	harness.Must(b, err)
+	check.Must(b, err)
 	c.PrevResult, result.Raw = result.Raw, nil
 	j, err := journal.Open(filepath.Join(b.TempDir(), "state"), journal.Options{})
-	harness.Must(b, err)
+	check.Must(b, err)
 	b.Cleanup(func() { _ = j.Close() })
 	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
 	b.ReportAllocs()
 	for b.Loop() {
-		harness.Must(b, j.Write(rec))
+		check.Must(b, j.Write(rec))
 	}
 }

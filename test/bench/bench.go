@@ -15,7 +15,7 @@ type bench struct {
 // measure measures every row and the growth.
 func (b *bench) measure() {
 	wanted := must(regexp.Compile(b.only))
-	check(os.RemoveAll(b.dir))
+	failIf(os.RemoveAll(b.dir))
 	for _, part := range []struct {
 		name string
 		do   func()
@@ -39,14 +39,14 @@ func (b *bench) measure() {
 			part.do()
 		}
 	}
-	check(os.RemoveAll(b.dir))
+	failIf(os.RemoveAll(b.dir))
 }
 
 // failure is an error that ends the benchmark, after all deferred calls.
 type failure struct{ error }
 
-// check ends the benchmark if there is an error.
-func check(err error) {
+// failIf ends the benchmark if there is an error.
+func failIf(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
@@ -54,7 +54,7 @@ func check(err error) {
 
 // must returns a value, or ends the benchmark with the error.
 func must[T any](value T, err error) T {
-	check(err)
+	failIf(err)
 	return value
 }
 

@@ -188,5 +188,5 @@ func atOnce(work func(client, number int)) {
 			})
 		})
 	}
-	check(group.Wait())
+	failIf(group.Wait())
 }

@@ -28,7 +28,7 @@ func (c *client) do(method, path string, code int) []byte {
 	defer resp.Body.Close()
 	body := must(io.ReadAll(resp.Body))
 	if resp.StatusCode != code {
-		check(fmt.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, body, code))
+		failIf(fmt.Errorf("%s %s: %d %s; want %d", method, path, resp.StatusCode, body, code))
 	}
 	return body
 }
@@ -44,7 +44,7 @@ func (c *client) allocate(owner string) (ip string, took time.Duration) {
 	took = timed(func() {
 		body = c.do(http.MethodPost, "/v1/ipam?family=ipv4&owner="+url.QueryEscape(owner), http.StatusCreated)
 	})
-	check(json.Unmarshal(body, &response))
+	failIf(json.Unmarshal(body, &response))
 	return response.Address.IPv4, took
 }
 
@@ -61,9 +61,9 @@ func (c *client) ready() {
 			Reasons []string `json:"reasons"`
 		} `json:"delegated-ipam"`
 	}
-	check(json.Unmarshal(c.do(http.MethodGet, "/v1/healthz", http.StatusOK), &status))
+	failIf(json.Unmarshal(c.do(http.MethodGet, "/v1/healthz", http.StatusOK), &status))
 	if !status.DelegatedIPAM.Ready {
-		check(fmt.Errorf("not ready: %q", status.DelegatedIPAM.Reasons))
+		failIf(fmt.Errorf("not ready: %q", status.DelegatedIPAM.Reasons))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
@@ -93,11 +94,11 @@ func underStrace(t *testing.T, trace string) []string {
 func recordSize(t *testing.T, n *harness.Node) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", "*.json"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	size := 0
 	for _, file := range files {
 		info, err := os.Stat(file)
-		harness.Must(t, err)
+		check.Must(t, err)
 		size += int(info.Size())
 	}
 	return size

@@ -78,12 +78,12 @@ func (g *loadedServer) pluginTime() (sum time.Duration) {
 		if errors.Is(err, io.EOF) {
 			return sum // no further line yet
 		}
-		check(err)
+		failIf(err)
 		var entry struct {
 			Duration time.Duration `json:"duration"`
 		}
 		if strings.Contains(line, `"Plugin call ended"`) {
-			check(json.Unmarshal([]byte(line), &entry))
+			failIf(json.Unmarshal([]byte(line), &entry))
 			sum += entry.Duration
 		}
 	}

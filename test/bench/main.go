@@ -56,6 +56,6 @@ func run(o options) {
 	b.measure()
 	fmt.Print(b.report.markdown())
 	if o.page != "" {
-		check(benchpage.Replace(o.page, "make bench", b.report.markdown()))
+		failIf(benchpage.Replace(o.page, "make bench", b.report.markdown()))
 	}
 }

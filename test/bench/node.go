@@ -39,8 +39,8 @@ type node struct {
 // newNode makes the directories of a node, all on the file system of dir.
 func (o options) newNode(name string) *node {
 	n := &node{options: o, name: name, dir: filepath.Join(o.dir, name)}
-	check(os.RemoveAll(n.dir))
-	check(os.MkdirAll(n.confDir(), 0o755))
+	failIf(os.RemoveAll(n.dir))
+	failIf(os.MkdirAll(n.confDir(), 0o755))
 	n.writeNetwork(ipamSection(n.store()))
 	return n
 }
@@ -51,7 +51,7 @@ func (n *node) writeNetwork(ipam map[string]any) {
 		"cniVersion": "1.0.0", "name": network,
 		"plugins": []any{map[string]any{"type": "cilium-cni", "ipam": ipam}},
 	}))
-	check(os.WriteFile(filepath.Join(n.confDir(), "05-cilium.conflist"), list, 0o644))
+	failIf(os.WriteFile(filepath.Join(n.confDir(), "05-cilium.conflist"), list, 0o644))
 }
 
 func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
@@ -90,7 +90,7 @@ func newSocket() string { return filepath.Join(must(os.MkdirTemp("", "dip-bench-
 func start(socket string, stderr *os.File, program string, args ...string) *server {
 	s := &server{client: newClient(socket), cmd: exec.Command(program, args...), socket: socket, ended: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, stderr
-	check(s.cmd.Start())
+	failIf(s.cmd.Start())
 	go func() {
 		defer close(s.ended)
 		_ = s.cmd.Wait() // how it ended is in ProcessState
@@ -104,9 +104,9 @@ func (s *server) await(question func()) {
 	for err := catch(question); err != nil; err = catch(question) {
 		select {
 		case <-s.ended:
-			check(fmt.Errorf("%s: %s; last answer: %w", s.cmd, s.cmd.ProcessState, err))
+			failIf(fmt.Errorf("%s: %s; last answer: %w", s.cmd, s.cmd.ProcessState, err))
 		case <-limit:
-			check(fmt.Errorf("%s did not answer in %s: %w", s.cmd, processTimeout, errors.Join(err, catch(s.stop))))
+			failIf(fmt.Errorf("%s did not answer in %s: %w", s.cmd, processTimeout, errors.Join(err, catch(s.stop))))
 		case <-time.After(pollInterval):
 		}
 	}
@@ -121,9 +121,9 @@ func (s *server) stop() {
 	err = errors.Join(err, os.RemoveAll(filepath.Dir(s.socket)))
 	switch r := recover().(type) {
 	case nil:
-		check(err)
+		failIf(err)
 	case failure:
-		check(errors.Join(r.error, err))
+		failIf(errors.Join(r.error, err))
 	default:
 		panic(r)
 	}

@@ -33,7 +33,7 @@ func runPlugin(path, verb, container, args string, config map[string]any) []byte
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(must(json.Marshal(config))), &out, &out
 	if err := cmd.Run(); err != nil {
-		check(fmt.Errorf("%s %s: %w: %s", path, verb, err, out.Bytes()))
+		failIf(fmt.Errorf("%s %s: %w: %s", path, verb, err, out.Bytes()))
 	}
 	return out.Bytes()
 }
@@ -164,8 +164,8 @@ func (b *bench) pods() {
 func (b *bench) slowPods() {
 	dir := filepath.Join(b.dir, "slow-plugins")
 	script := fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND = VERSION ] || sleep %g\nexec %s/host-local\n", slowADD.Seconds(), b.plugins)
-	check(os.MkdirAll(dir, 0o755))
-	check(os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755))
+	failIf(os.MkdirAll(dir, 0o755))
+	failIf(os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755))
 	var add comparison
 	b.withPods("slow-pods", dir, eachPod(max(b.pairs/10, 5), &add, &comparison{}))
 	b.report.add(compared("pod through the sidecar: ADD, plugin of 200 ms", "bare ADD", add, atMost(1.05)))
@@ -220,7 +220,7 @@ func (b *bench) podMemory() {
 				p.call("ADD", fmt.Sprintf("pod-%d", c))
 			}
 		})
-		check(errors.Join(err, catch(s.stop)))
+		failIf(errors.Join(err, catch(s.stop)))
 		sizes[i] = n.residentWhenIdle()
 	}
 	each := (sizes[1] - sizes[0]) * 1024 / (manyRecords - fewRecords)

@@ -64,7 +64,7 @@ func (n *node) residentWhenIdle() float64 {
 	}
 	m := resident.FindSubmatch(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))))
 	if m == nil {
-		check(fmt.Errorf("resident memory of process %d: no VmRSS", pid))
+		failIf(fmt.Errorf("resident memory of process %d: no VmRSS", pid))
 	}
 	return float64(must(strconv.Atoi(string(m[1])))) / 1024
 }

@@ -21,13 +21,13 @@ const firstSeeded = "10.15.128.0"
 func (n *node) seed(count int) {
 	template, lease := n.example()
 	j := must(journal.Open(n.state(), journal.Options{}))
-	defer func() { check(j.Close()) }()
+	defer func() { failIf(j.Close()) }()
 	ip := netip.MustParseAddr(firstSeeded)
 	for i := range count {
 		r := copyOf(template, fmt.Sprintf("default/seeded-%d", i), ip)
 		text := strings.Replace(lease, template.ContainerID, r.ContainerID, 1)
-		check(os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600))
-		check(j.Write(r))
+		failIf(os.WriteFile(filepath.Join(n.store(), network, ip.String()), []byte(text), 0o600))
+		failIf(j.Write(r))
 		ip = ip.Next()
 	}
 }
@@ -39,16 +39,16 @@ func (n *node) example() (record.Record, string) {
 	s.allocate(owner)
 	s.stop()
 	j := must(journal.Open(n.state(), journal.Options{}))
-	defer func() { check(j.Close()) }()
+	defer func() { failIf(j.Close()) }()
 	loaded := must(j.Load())
 	if len(loaded.Records) != 1 {
-		check(fmt.Errorf("the journal has %d records; want 1", len(loaded.Records)))
+		failIf(fmt.Errorf("the journal has %d records; want 1", len(loaded.Records)))
 	}
 	r := loaded.Records[0]
 	file := filepath.Join(n.store(), network, r.Addrs()[0].String())
 	lease := must(os.ReadFile(file))
-	check(os.Remove(file))
-	check(j.Remove(r.ContainerID))
+	failIf(os.Remove(file))
+	failIf(j.Remove(r.ContainerID))
 	return r, string(lease)
 }
 

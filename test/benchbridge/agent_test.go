@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // poolPoll is how often a starting agent checks whether the pool has enough addresses
@@ -59,7 +59,7 @@ func newAgent(t *testing.T, resource dynamic.ResourceInterface, name string, upd
 	object := cluster.Object("cilium.io/v2", "CiliumNode", name)
 	object.Object["spec"] = map[string]any{"ipam": ipam}
 	_, err := resource.Create(t.Context(), object, metav1.CreateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	return &agent{node: name, resource: resource, updateRate: updateRate, refresh: make(chan struct{}, 1), allocated: map[string]any{}}
 }
 

@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/benchpage"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -63,13 +63,13 @@ func newBench(t *testing.T) *bench {
 	b := &bench{dir: env("BENCH_BRIDGE_DIR"), bridge: env("BENCH_BRIDGE_BIN"), operator: os.Getenv("BENCH_BRIDGE_OPERATOR")}
 	var err error
 	b.nodes, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_BRIDGE_NODES"), "20"))
-	harness.Must(t, err)
-	harness.Must(t, os.RemoveAll(b.dir))
+	check.Must(t, err)
+	check.Must(t, os.RemoveAll(b.dir))
 	machine, err := benchpage.Machine(b.dir)
-	harness.Must(t, err)
+	check.Must(t, err)
 	b.report = &report{Machine: machine}
 	policy := filepath.Join(b.dir, "audit-policy.yaml")
-	harness.Must(t, os.WriteFile(policy, []byte(auditPolicy), 0o644))
+	check.Must(t, os.WriteFile(policy, []byte(auditPolicy), 0o644))
 	b.Cluster = cluster.Start(t, cluster.Config{
 		Dir: b.dir, APIServer: env("BENCH_BRIDGE_APISERVER"), Host: cluster.Host,
 		ServiceAccounts: []string{bridgeAccount, operatorAccount},
@@ -79,12 +79,12 @@ func newBench(t *testing.T) *bench {
 	b.bridgeKubeconfig = b.WriteKubeconfig(t, "bridge", bridgeAccount, "default")
 	b.operatorKubeconfig = b.WriteKubeconfig(t, "operator", operatorAccount, "default")
 	b.api, err = clientcmd.BuildConfigFromFlags("", filepath.Join(b.dir, "admin.kubeconfig"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	b.api.QPS, b.api.WarningHandler = -1, rest.NoWarnings{}
 	b.objects, err = dynamic.NewForConfig(b.api)
-	harness.Must(t, err)
+	check.Must(t, err)
 	b.typed, err = kubernetes.NewForConfig(b.api)
-	harness.Must(t, err)
+	check.Must(t, err)
 	b.Apply(t, filepath.Join(env("BENCH_BRIDGE_ROOT"), "deploy/kubernetes/base/bridge/rbac.yaml"))
 	b.Bind(t, "cluster-admin", operatorAccount) // its rights are not measured
 	b.kubelet = newKubelet(t, b.typed)
@@ -97,7 +97,7 @@ func (b *bench) auditLog() string { return filepath.Join(b.dir, "audit.log") }
 func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) []request {
 	t.Helper()
 	all, err := readAudit(b.auditLog(), since)
-	harness.Must(t, err)
+	check.Must(t, err)
 	names := map[string]bool{}
 	for _, n := range nodes {
 		names[n.name] = true
@@ -129,7 +129,7 @@ func TestBench(t *testing.T) {
 func (b *bench) finish(t *testing.T) {
 	text := b.report.markdown()
 	fmt.Print("\n", text)
-	harness.Must(t, os.WriteFile(filepath.Join(b.dir, "table.md"), []byte(text), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(b.dir, "table.md"), []byte(text), 0o644))
 }
 
 type benchCase struct {

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func burst(t *testing.T, b *bench, s supplier, updateRate time.Duration) []row {
@@ -82,7 +82,7 @@ func excess(t *testing.T, b *bench, s supplier) []row {
 	})
 	return releaseOf(t, b, n, fmt.Sprintf("excess of %d addresses", count), func() {
 		if s == operator {
-			harness.Must(t, cluster.Patch(t.Context(), b.CiliumNodes(), n.name, fmt.Sprintf(`{"spec":{"ipam":{"pre-allocate":%d}}}`, freeAddresses)))
+			check.Must(t, cluster.Patch(t.Context(), b.CiliumNodes(), n.name, fmt.Sprintf(`{"spec":{"ipam":{"pre-allocate":%d}}}`, freeAddresses)))
 			return
 		}
 		n.program.End(syscall.SIGKILL)
@@ -102,7 +102,7 @@ func podsEnd(t *testing.T, b *bench, s supplier) []row {
 	return releaseOf(t, b, n, fmt.Sprintf("%d pods end within %s", count, length), func() {
 		for part := range slices.Chunk(pods, count/10) {
 			b.kubelet.remove(t, part...)
-			harness.Must(t, cluster.Sleep(t.Context(), length/10))
+			check.Must(t, cluster.Sleep(t.Context(), length/10))
 		}
 	})
 }
@@ -162,13 +162,13 @@ func podAgain(t *testing.T, b *bench, s supplier) []row {
 	awaitAll(t, "addresses for the pods", nodes, func(n *node, o observation) bool {
 		return n.agent.used() == agentAddresses+len(pods) && o.free >= freeAddresses && o.suspended == 0
 	})
-	harness.Must(t, cluster.Sleep(t.Context(), 5*time.Second))
+	check.Must(t, cluster.Sleep(t.Context(), 5*time.Second))
 
 	begin := time.Now()
 	b.kubelet.remove(t, pods[0])
-	harness.Must(t, cluster.Sleep(t.Context(), gap))
+	check.Must(t, cluster.Sleep(t.Context(), gap))
 	b.kubelet.create(t, n, "second", 1)
-	harness.Must(t, cluster.Sleep(t.Context(), after))
+	check.Must(t, cluster.Sleep(t.Context(), after))
 	c := countRequests(b.requests(t, begin, time.Now(), n))
 	return []row{{
 		fmt.Sprintf("a pod ends, another starts after %s of a release delay of %s", gap, delay),
@@ -187,7 +187,7 @@ func exhausted(t *testing.T, b *bench, s supplier) []row {
 	for _, n := range nodes {
 		b.kubelet.create(t, n, "waiting", n.agent.last().free+waiting)
 	}
-	harness.Must(t, cluster.Sleep(t.Context(), length))
+	check.Must(t, cluster.Sleep(t.Context(), length))
 	free := time.Now()
 	had := map[string]int{}
 	for _, n := range nodes {
@@ -216,7 +216,7 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	const length, starting = 20 * time.Second, 5 * time.Second // of the API server
 	const limit = 2 * time.Minute
 	nodes := b.newNodes(t, s, fmt.Sprint("outage-", count), count, nodeOptions{releaseDelay: defaultReleaseDelay})
-	harness.Must(t, cluster.Sleep(t.Context(), 10*time.Second))
+	check.Must(t, cluster.Sleep(t.Context(), 10*time.Second))
 
 	had := map[string]int{}
 	for _, n := range nodes {
@@ -227,10 +227,10 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	for _, n := range nodes {
 		for i := range freeAddresses {
 			_, err := n.agent.allocate(fmt.Sprintf("default/offline-%d", i))
-			harness.Must(t, err)
+			check.Must(t, err)
 		}
 	}
-	harness.Must(t, cluster.Sleep(t.Context(), length-starting))
+	check.Must(t, cluster.Sleep(t.Context(), length-starting))
 	b.APIServer.MustStart(t)
 	b.WaitReady(t)
 	up := time.Now()
@@ -272,7 +272,7 @@ func freshNodes(t *testing.T, b *bench, s supplier) []row {
 	const watched = 45 * time.Second
 	begin := time.Now()
 	nodes := b.newNodes(t, s, "fresh", b.nodes, nodeOptions{updateRate: defaultUpdateRate, releaseDelay: defaultReleaseDelay})
-	harness.Must(t, cluster.Sleep(t.Context(), time.Until(begin.Add(watched))))
+	check.Must(t, cluster.Sleep(t.Context(), time.Until(begin.Add(watched))))
 	end := time.Now()
 	suspending := 0
 	var first []time.Duration
@@ -309,11 +309,11 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 			return nil
 		})
 	}
-	harness.Must(t, baseline.Wait())
+	check.Must(t, baseline.Wait())
 	awaitAll(t, "addresses for the pods", nodes, func(n *node, _ observation) bool {
 		return n.agent.used() == agentAddresses+(fewest+mostPods)/2
 	})
-	harness.Must(t, cluster.Sleep(t.Context(), 2*releaseDelay))
+	check.Must(t, cluster.Sleep(t.Context(), 2*releaseDelay))
 	watchers := b.watchAll(t, len(nodes))
 
 	eventsBefore, bytesBefore := watchers.received()
@@ -344,7 +344,7 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 			return nil
 		})
 	}
-	harness.Must(t, all.Wait())
+	check.Must(t, all.Wait())
 	end := time.Now()
 	lasted := end.Sub(begin).Seconds()
 	requests := b.requests(t, begin, end, nodes...)

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // TestAudit checks the values that are read from lines of an audit log.
@@ -25,9 +25,9 @@ func TestAudit(t *testing.T) {
 {"auditID":"5","stage":"ResponseComplete","requestURI":"/api/v1/pods?fieldSelector=spec.nodeName%3Da&watch=true","verb":"watch","objectRef":{"resource":"pods"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:04.000000Z"}
 `
 	file := filepath.Join(t.TempDir(), "audit.log")
-	harness.Must(t, os.WriteFile(file, []byte(strings.TrimLeft(lines, "\n")), 0o600))
+	check.Must(t, os.WriteFile(file, []byte(strings.TrimLeft(lines, "\n")), 0o600))
 	all, err := readAudit(file, time.Time{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	if got, want := countRequests(all), (counts{writes: 2, gets: 1, all: 5}); got != want {
 		t.Errorf("counted %+v; want %+v", got, want)
 	}
@@ -50,7 +50,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("requests %v publish; want %v", publishing, want)
 	}
 	later, err := readAudit(file, all[3].Received)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if len(later) != 2 {
 		t.Errorf("%d requests since the fourth; want 2", len(later))
 	}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // The kubelet's delay after a failed start of a pod: backOffPeriod and workerBackOffPeriodJitterFactor
@@ -64,7 +64,7 @@ func newKubelet(t *testing.T, client kubernetes.Interface) *kubelet {
 			}
 		}
 	}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	return k
@@ -89,7 +89,7 @@ func (k *kubelet) create(t *testing.T, n *node, prefix string, count int) []*pod
 			return err
 		})
 	}
-	harness.Must(t, group.Wait())
+	check.Must(t, group.Wait())
 	return pods
 }
 
@@ -147,7 +147,7 @@ func (k *kubelet) remove(t *testing.T, pods ...*pod) {
 			return k.client.CoreV1().Pods("default").Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		})
 	}
-	harness.Must(t, group.Wait())
+	check.Must(t, group.Wait())
 }
 
 func (p *pod) end() {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -75,7 +75,7 @@ func (b *bench) createNode(t *testing.T, name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(allocatablePods, resource.DecimalSI)}},
 	}, metav1.CreateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 }
 
 // newNodes starts nodes with their bridges, all simultaneously, and waits until each agent has started, its
@@ -131,7 +131,7 @@ func waitUntil(t *testing.T, limit time.Duration, met func() bool) bool {
 		if time.Now().After(deadline) {
 			return false
 		}
-		harness.Must(t, cluster.Sleep(t.Context(), 50*time.Millisecond))
+		check.Must(t, cluster.Sleep(t.Context(), 50*time.Millisecond))
 	}
 	return true
 }

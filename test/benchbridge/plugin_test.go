@@ -25,8 +25,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // maxCalls is how many calls of the plugin run at the same time: the sidecar's default of
@@ -66,9 +66,9 @@ func servePlugin(t *testing.T, node, socket, store string, first netip.Addr, del
 		Engine: p, Reporter: p, Addressing: httpapi.Addressing{EnableIPv4: true}, Log: log, Refusals: logging.NewRepeated(log, time.Minute),
 		Peer: func(context.Context) (unixsock.Peer, bool) { return unixsock.Peer{}, true }, // root
 	})
-	harness.Must(t, err)
+	check.Must(t, err)
 	listener, err := net.Listen("unix", socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	server := &http.Server{Handler: api, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	t.Cleanup(func() { server.Close() })

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // auditPolicy makes the API server log each request of the bridges and of the operator, and no other.
@@ -149,7 +149,7 @@ func (w *watchers) received() (events, bytes int64) { return w.lines.Load(), w.b
 // decode them.
 func (b *bench) watchAll(t *testing.T, count int) *watchers {
 	client, err := rest.HTTPClientFor(b.api)
-	harness.Must(t, err)
+	check.Must(t, err)
 	w := &watchers{}
 	for range count {
 		// Without a resourceVersion the first events are the present objects.
@@ -168,7 +168,7 @@ func (b *bench) watchAll(t *testing.T, count int) *watchers {
 		}()
 	}
 	// The first events are the present objects, which are not of the churn.
-	harness.Must(t, cluster.Sleep(t.Context(), 2*time.Second))
+	check.Must(t, cluster.Sleep(t.Context(), 2*time.Second))
 	return w
 }
 
@@ -177,12 +177,12 @@ func (b *bench) watchAll(t *testing.T, count int) *watchers {
 func (b *bench) statusUpdates(t *testing.T) float64 {
 	t.Helper()
 	client, err := rest.HTTPClientFor(b.api)
-	harness.Must(t, err)
+	check.Must(t, err)
 	body := b.open(t, client, "/metrics")
 	defer body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	sum := 0.0
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		labels := map[string]string{}
@@ -200,9 +200,9 @@ func (b *bench) statusUpdates(t *testing.T) float64 {
 func (b *bench) open(t *testing.T, client *http.Client, path string) io.ReadCloser {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.URL()+path, http.NoBody)
-	harness.Must(t, err)
+	check.Must(t, err)
 	answer, err := client.Do(r)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("GET %s: %s; expected 200", path, answer.Status)
 	}

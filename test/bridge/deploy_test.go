@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // manifests is the directory of the bridge's manifests. test/external/deploy tests the others.
@@ -20,9 +20,9 @@ var manifests = filepath.Join("..", "..", "deploy", "kubernetes", "base", "bridg
 
 func TestDaemonSet(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(manifests, "daemonset.yaml"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	var d appsv1.DaemonSet
-	harness.Must(t, yaml.UnmarshalStrict(data, &d))
+	check.Must(t, yaml.UnmarshalStrict(data, &d))
 	c := d.Spec.Template.Spec.Containers[0]
 	if want := []string{"delegated-ipam-bridge"}; !slices.Equal(c.Command, want) {
 		t.Errorf("the command is %v, want %v", c.Command, want)

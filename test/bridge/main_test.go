@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -65,7 +66,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	}, flags...)...)
 	p.cmd.Env = []string{runAsBridgeEnv + "=1", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	harness.Must(t, p.cmd.Start())
+	check.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if p.cmd.ProcessState == nil {
 			p.end(t, syscall.SIGTERM)
@@ -82,7 +83,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 
 func (p *process) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	harness.Must(t, p.cmd.Process.Signal(sig))
+	check.Must(t, p.cmd.Process.Signal(sig))
 }
 
 // end sends a signal to the process and waits for its end. SIGTERM waits for the first line of the

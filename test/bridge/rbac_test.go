@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -22,7 +23,7 @@ import (
 func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(manifests, "rbac.yaml"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	rights := map[apiserver.Permission]bool{}
 	for _, document := range bytes.Split(data, []byte("\n---\n")) {
 		var role struct {
@@ -31,7 +32,7 @@ func grantedRights(t *testing.T) map[apiserver.Permission]bool {
 				APIGroups, Resources, ResourceNames, NonResourceURLs, Verbs []string
 			}
 		}
-		harness.Must(t, yaml.Unmarshal(document, &role))
+		check.Must(t, yaml.Unmarshal(document, &role))
 		for _, rule := range role.Rules {
 			if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {
 				t.Errorf("%s has a rule that this test does not support: %+v", role.Kind, rule)
@@ -84,9 +85,9 @@ func TestRBAC(t *testing.T) {
 func (f *fixture) repeatEvent(t *testing.T) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", f.server.Kubeconfig(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	recorder, err := nodeevents.NewRecorder(t.Context(), config, "test", f.node.Name)
-	harness.Must(t, err)
+	check.Must(t, err)
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: f.node.Name}
 	for range 2 {
 		before := len(f.server.Events())

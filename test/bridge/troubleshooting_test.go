@@ -18,7 +18,7 @@ import (
 func TestTroubleshooting(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	harness.Must(t, err)
+	check.Must(t, err)
 	for reason, arise := range map[string]func(t *testing.T, f *fixture) (remedy func()){
 		"SidecarUnavailable": func(t *testing.T, f *fixture) func() {
 			f.sidecar.Stop(t)

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -53,17 +54,17 @@ func build(t *testing.T, dir, release string) (program string) {
 		t.Fatalf("download of %s: %v: %s", release, err, out)
 	}
 	var module struct{ Dir, GoMod string }
-	harness.Must(t, json.Unmarshal(out, &module))
+	check.Must(t, json.Unmarshal(out, &module))
 	mod, err := os.ReadFile(module.GoMod)
-	harness.Must(t, err)
+	check.Must(t, err)
 	sum, err := os.ReadFile(filepath.Join(module.Dir, "go.sum"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	code, err := os.ReadFile(filepath.Join("testdata", "client.go"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	mod = append(moduleLine.ReplaceAll(mod, []byte("module client")), "\nrequire github.com/cilium/cilium "+release+"\n"...)
-	harness.Must(t, os.MkdirAll(dir, 0o755))
+	check.Must(t, os.MkdirAll(dir, 0o755))
 	for name, content := range map[string][]byte{"go.mod": mod, "go.sum": sum, "main.go": code} {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
 	}
 	program = filepath.Join(dir, "client")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", program, ".")

@@ -15,7 +15,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -41,8 +41,8 @@ func Namespaced() bool { return os.Getenv("DELEGATED_IPAM_TEST_NAMESPACED") != "
 func EmptyDir(t testing.TB, path ...string) string {
 	t.Helper()
 	dir := filepath.Join(path...)
-	harness.Must(t, os.RemoveAll(dir))
-	harness.Must(t, os.MkdirAll(dir, 0o755))
+	check.Must(t, os.RemoveAll(dir))
+	check.Must(t, os.MkdirAll(dir, 0o755))
 	return dir
 }
 
@@ -91,7 +91,7 @@ func Start(t testing.TB, config Config) *Cluster {
 	in := func(name string) string { return filepath.Join(config.Dir, name) }
 	cert, certKey, accountKey := in("api.crt"), in("api.key"), in("accounts.key")
 	makeKeys(t, config.Host, cert, certKey, accountKey)
-	harness.Must(t, os.WriteFile(in("tokens.csv"), config.tokens(), 0o600))
+	check.Must(t, os.WriteFile(in("tokens.csv"), config.tokens(), 0o600))
 	program := func(name string, args ...string) *Program {
 		return NewProgram(t, config.Dir, name, nil, slices.Concat(config.Exec, args)...)
 	}
@@ -140,11 +140,11 @@ func makeKeys(t testing.TB, host, cert, certKey, accountKey string) {
 	t.Helper()
 	ips := []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(ServiceAddress)}
 	certPEM, keyPEM, err := certutil.GenerateSelfSignedCertKey(host, ips, nil)
-	harness.Must(t, err)
+	check.Must(t, err)
 	accountPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
-	harness.Must(t, err)
+	check.Must(t, err)
 	for file, text := range map[string][]byte{cert: certPEM, certKey: keyPEM, accountKey: accountPEM} {
-		harness.Must(t, os.WriteFile(file, text, 0o600))
+		check.Must(t, os.WriteFile(file, text, 0o600))
 	}
 }
 
@@ -181,7 +181,7 @@ func (c *Cluster) As(t testing.TB, name, token string) Kube {
 func (c *Cluster) WriteKubeconfig(t testing.TB, name, token, namespace string) string {
 	t.Helper()
 	file := c.path(name + ".kubeconfig")
-	harness.Must(t, os.WriteFile(file, fmt.Appendf(nil, strings.TrimLeft(`
+	check.Must(t, os.WriteFile(file, fmt.Appendf(nil, strings.TrimLeft(`
 apiVersion: v1
 kind: Config
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]

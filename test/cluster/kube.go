@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 type Kube struct {
@@ -34,14 +34,14 @@ type Kube struct {
 func newKube(t testing.TB, kubeconfig string) Kube {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	harness.Must(t, err)
+	check.Must(t, err)
 	config.Timeout = 10 * time.Second
 	config.QPS = -1                           // no client-side rate limit
 	config.WarningHandler = rest.NoWarnings{} // about fields of foreign CRDs
 	client, err := dynamic.NewForConfig(config)
-	harness.Must(t, err)
+	check.Must(t, err)
 	plain, err := rest.HTTPClientFor(config)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return Kube{client, plain, config.Host}
 }
 
@@ -80,7 +80,7 @@ func (k Kube) Bind(t testing.TB, role, account string) {
 	binding := Object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name)
 	binding.Object["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
 	binding.Object["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "namespace": namespace, "name": name}}
-	harness.Must(t, k.Create(t.Context(), binding))
+	check.Must(t, k.Create(t.Context(), binding))
 }
 
 // ready gets a namespace that every API server has, and its health: the controller manager gives up
@@ -104,7 +104,7 @@ func (k Kube) ready() error {
 func (k Kube) CreateKinds(t testing.TB, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if len(files) == 0 {
 		t.Fatalf("no CRDs in %s", dir)
 	}
@@ -132,7 +132,7 @@ func (k Kube) CreateKinds(t testing.TB, dir string) {
 func (k Kube) Apply(t testing.TB, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var object unstructured.Unstructured
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {

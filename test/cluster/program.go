@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -43,7 +43,7 @@ type Process struct {
 func NewProgram(t testing.TB, dir, name string, env []string, args ...string) *Program {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	harness.Must(t, err)
+	check.Must(t, err)
 	p := &Program{name: name, args: args, env: env, log: log}
 	t.Cleanup(func() {
 		p.End(syscall.SIGKILL)
@@ -84,7 +84,7 @@ func (p *Program) Start() (*Process, error) {
 func (p *Program) MustStart(t testing.TB) *Process {
 	t.Helper()
 	now, err := p.Start()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return now
 }
 
@@ -136,7 +136,7 @@ func RunLines(t testing.TB, lines ...string) {
 	for _, line := range lines {
 		words := strings.Fields(line)
 		_, err := Run(exec.Command(words[0], words[1:]...))
-		harness.Must(t, err)
+		check.Must(t, err)
 	}
 }
 
@@ -192,10 +192,10 @@ func Record(t testing.TB, table, what string, value any) {
 	}
 	t.Logf("%s: %v", what, value)
 	f, err := os.OpenFile(table, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer f.Close()
 	_, err = fmt.Fprintf(f, "| `%s` | %s | %v |\n", t.Name(), what, value)
-	harness.Must(t, err)
+	check.Must(t, err)
 }
 
 func MedianAndMax(all []time.Duration) string {

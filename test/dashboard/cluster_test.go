@@ -61,9 +61,9 @@ func newCluster(t *testing.T, bridge string) *cluster {
 	c.agent.Start(t)
 	cmd := exec.Command(bridge, "--node-name="+n.Name, "--host="+n.Socket, "--kubeconfig="+c.server.Kubeconfig(t),
 		"--metrics-address="+c.bridge, "--excess-ip-release-delay=10s", "--pre-allocate=4", "--min-allocate=4")
-	harness.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
-		harness.Must(t, cmd.Process.Kill())
+		check.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // it was killed
 	})
 	return c
@@ -146,12 +146,12 @@ func (c *cluster) deletePods(count int) {
 
 func (w *worker) spoil(t *testing.T, how string) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(filepath.Join(w.node.Dir, how), nil, 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(w.node.Dir, how), nil, 0o600))
 }
 
 func (w *worker) repair(t *testing.T, how string) {
 	t.Helper()
-	harness.Must(t, os.Remove(filepath.Join(w.node.Dir, how)))
+	check.Must(t, os.Remove(filepath.Join(w.node.Dir, how)))
 }
 
 // loseLeases deletes the files of leases that host-local has, as a user may.
@@ -159,7 +159,7 @@ func (w *worker) loseLeases(t *testing.T) {
 	t.Helper()
 	w.node.ResetHistory()
 	for _, lease := range w.node.Leases(t)[:4] {
-		harness.Must(t, os.Remove(filepath.Join(w.node.StoreDir, "pods", lease.IP.String())))
+		check.Must(t, os.Remove(filepath.Join(w.node.StoreDir, "pods", lease.IP.String())))
 	}
 }
 

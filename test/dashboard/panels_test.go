@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -28,14 +29,14 @@ func TestRecord(t *testing.T) {
 		t.Skip("the recording takes minutes and needs prometheus; run 'make screenshot'")
 	}
 	duration, err := time.ParseDuration(os.Getenv("DASHBOARD_DURATION"))
-	harness.Must(t, err)
+	check.Must(t, err)
 
 	c := newCluster(t, os.Getenv("DASHBOARD_BRIDGE"))
 	p := startPrometheus(t, c.targets())
 	start := time.Now()
 	c.run(t, duration)
 	panels := record(t, p, filepath.Join("..", "..", "deploy", "grafana", "delegated-ipam.json"), start, time.Now())
-	harness.Must(t, os.WriteFile(filepath.Join(dir, "panels.json"), panels, 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(dir, "panels.json"), panels, 0o644))
 }
 
 // variables are the values of the dashboard's variables.
@@ -67,18 +68,18 @@ type line struct {
 func record(t *testing.T, p prometheus, dashboard string, start, end time.Time) []byte {
 	t.Helper()
 	data, err := os.ReadFile(dashboard)
-	harness.Must(t, err)
+	check.Must(t, err)
 	var d struct {
 		Title  string  `json:"title"`
 		Panels []panel `json:"panels"`
 	}
-	harness.Must(t, json.Unmarshal(data, &d))
+	check.Must(t, json.Unmarshal(data, &d))
 	withData := 0
 	for i := range d.Panels {
 		panel := &d.Panels[i]
 		for _, target := range panel.Targets {
 			found, err := p.queryRange(variables.Replace(target.Expr), start, end)
-			harness.Must(t, err)
+			check.Must(t, err)
 			for _, s := range found {
 				panel.Lines = append(panel.Lines, lineOf(t, s, target.LegendFormat))
 			}
@@ -92,7 +93,7 @@ func record(t *testing.T, p prometheus, dashboard string, start, end time.Time) 
 		t.Fatal("no panel has data")
 	}
 	out, err := json.Marshal(map[string]any{"title": d.Title, "panels": d.Panels, "start": start.Unix(), "end": end.Unix(), "step": step.Seconds()})
-	harness.Must(t, err)
+	check.Must(t, err)
 	return out
 }
 

@@ -46,16 +46,16 @@ func startPrometheus(t *testing.T, targets map[string]map[string]string) prometh
 		"global":         map[string]string{"scrape_interval": scrapeInterval.String()},
 		"scrape_configs": jobs,
 	})
-	harness.Must(t, err)
+	check.Must(t, err)
 	dir := t.TempDir()
 	file, address := filepath.Join(dir, "prometheus.yml"), check.FreeAddress(t)
-	harness.Must(t, os.WriteFile(file, config, 0o600))
+	check.Must(t, os.WriteFile(file, config, 0o600))
 	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=error")
 	cmd.Stderr = os.Stderr
-	harness.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
-		harness.Must(t, cmd.Process.Kill())
+		check.Must(t, cmd.Process.Kill())
 		_ = cmd.Wait() // it was killed
 	})
 	p := prometheus("http://" + address)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -37,7 +38,7 @@ func TestConfChanged(t *testing.T) {
 func TestConfIsPipe(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
-	harness.Must(t, unix.Mkfifo(filepath.Join(n.ConfDir, "00-first.conflist"), 0o600))
+	check.Must(t, unix.Mkfifo(filepath.Join(n.ConfDir, "00-first.conflist"), 0o600))
 	n.Start(t).AllocateFor(t, "router")
 }
 

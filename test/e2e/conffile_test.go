@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -19,7 +20,7 @@ func TestConfFileRemoved(t *testing.T) {
 	file := filepath.Join(n.ConfDir, "10-pods.conflist")
 	s := n.Start(t, "--enable-ipv6=false", "--cni-conf-file="+file)
 	router := s.AllocateFor(t, "router")
-	harness.Must(t, os.Rename(file, file+".removed"))
+	check.Must(t, os.Rename(file, file+".removed"))
 	texts := []string{file, "no such file"}
 	s.WaitNotReady(t, texts...)
 	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, texts...)
@@ -28,7 +29,7 @@ func TestConfFileRemoved(t *testing.T) {
 	if left := n.Leases(t); len(left) > 0 {
 		t.Errorf("%v are still leased", left)
 	}
-	harness.Must(t, os.Rename(file+".removed", file))
+	check.Must(t, os.Rename(file+".removed", file))
 	s.WaitReady(t)
 	s.AllocateFor(t, "health")
 }
@@ -43,7 +44,7 @@ func TestConfFileMissingAtStart(t *testing.T) {
 	s := n.Start(t, args...)
 	router := s.AllocateFor(t, "router")
 	s.Stop(t)
-	harness.Must(t, os.Remove(file))
+	check.Must(t, os.Remove(file))
 	s = n.Launch(t, args...)
 	s.WaitServing(t)
 	texts := []string{router[0], "ranges", file, "no such file"}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -56,12 +57,12 @@ func (c container) owner() string { return "cni/" + c.id + "/" + c.ifName }
 func cni(t *testing.T, s *harness.Sidecar, operation string, body map[string]any) harness.Response {
 	t.Helper()
 	data, err := json.Marshal(body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/cni/"+operation, bytes.NewReader(data))
-	harness.Must(t, err)
+	check.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := s.Send(request)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return response
 }
 
@@ -71,7 +72,7 @@ func addContainer(t *testing.T, s *harness.Sidecar, c container) []string {
 	response := cni(t, s, "add", c.request())
 	response.WantStatus(t, http.StatusOK)
 	var result struct{ IPs []struct{ Address string } }
-	harness.Must(t, json.Unmarshal(response.Body, &result))
+	check.Must(t, json.Unmarshal(response.Body, &result))
 	var ips []string
 	for _, ip := range result.IPs {
 		bare, _, _ := strings.Cut(ip.Address, "/")
@@ -113,7 +114,7 @@ func TestContainerNamespaceMissing(t *testing.T) {
 	n := containerNode(t)
 	namespaces := t.TempDir()
 	add := func(s *harness.Sidecar, c container) {
-		harness.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
 		request := c.request()
 		request["netns"] = filepath.Join(namespaces, c.id)
 		cni(t, s, "add", request).WantStatus(t, http.StatusOK)
@@ -124,7 +125,7 @@ func TestContainerNamespaceMissing(t *testing.T) {
 	add(s, gone)
 	add(s, old)
 	s.Stop(t)
-	harness.Must(t, os.Remove(filepath.Join(namespaces, gone.id)))
+	check.Must(t, os.Remove(filepath.Join(namespaces, gone.id)))
 
 	n.Flags = append(n.Flags, "--missing-netns-release-delay=10ms")
 	s = n.Start(t)

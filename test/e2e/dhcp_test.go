@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -72,7 +73,7 @@ func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
 func wantDHCPCalls(t *testing.T, n *harness.Node, want ...string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.BinDir, "dhcp.calls"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	got := slices.DeleteFunc(strings.Fields(string(data)), func(verb string) bool { return verb == "VERSION" || verb == "STATUS" })
 	if !slices.Equal(got, want) {
 		t.Errorf("the plugin was called for %q; want %q", got, want)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -36,7 +37,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 			want: []string{"error plugin-state"}, contains: []string{"-leases", "the same addresses", "hostPath"},
 		},
 		"world-writable directory": {
-			make: func(t *testing.T, n *harness.Node) { harness.Must(t, os.Chmod(n.Dir, 0o777)) },
+			make: func(t *testing.T, n *harness.Node) { check.Must(t, os.Chmod(n.Dir, 0o777)) },
 			want: []string{"warning socket"}, contains: []string{"world-writable", "chmod go-w"},
 		},
 		"state directory in memory": {
@@ -77,8 +78,8 @@ func TestDoctorBeforeStart(t *testing.T) {
 			if c.mount != "" {
 				under = privateMounts(t, c.mount)
 				n.Env = append(n.Env, "STATE="+n.StateDir, "STORE="+n.StoreDir, "BIN="+n.BinDir)
-				harness.Must(t, os.Mkdir(n.StateDir, 0o700))
-				harness.Must(t, os.Mkdir(n.StoreDir, 0o700))
+				check.Must(t, os.Mkdir(n.StateDir, 0o700))
+				check.Must(t, os.Mkdir(n.StoreDir, 0o700))
 			}
 			if c.make != nil {
 				c.make(t, n)
@@ -117,7 +118,7 @@ func TestUnusablePlugin(t *testing.T) {
 		},
 		"missing": {removePlugin, "plugin", []string{"host-local", "--cni-bin-dir"}},
 		"not executable": {func(t *testing.T, n *harness.Node) {
-			harness.Must(t, os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644))
+			check.Must(t, os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644))
 		}, "plugin", []string{"host-local", "permission denied"}},
 		"VERSION fails":         {script("echo 'out of order' >&2\nexit 1\n"), "cni-versions", []string{"host-local", "VERSION", "out of order"}},
 		"no common CNI version": {script("echo '{\"cniVersion\":\"9.0.0\",\"supportedVersions\":[\"9.0.0\"]}'\n"), "cni-versions", []string{"9.0.0", "1.1.0"}},
@@ -149,5 +150,5 @@ func TestUnusablePlugin(t *testing.T) {
 
 func removePlugin(t *testing.T, n *harness.Node) {
 	t.Helper()
-	harness.Must(t, os.Remove(filepath.Join(n.BinDir, "host-local")))
+	check.Must(t, os.Remove(filepath.Join(n.BinDir, "host-local")))
 }

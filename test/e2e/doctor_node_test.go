@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -52,12 +53,12 @@ func TestDoctorOtherUser(t *testing.T) {
 	const user = 54321
 	n := nodeWith(t, harness.DualStack())
 	data, err := os.ReadFile(harness.Failpoints(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	// The binary may be in a directory that only root can read, and its coverage in one that
 	// only root can write.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	harness.WriteProgram(t, n.Program, data)
-	harness.Must(t, errors.Join(os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711)))
+	check.Must(t, errors.Join(os.Chown(n.Dir, user, user), os.Chmod(n.Dir, 0o711)))
 	n.Wrapper = []string{setpriv, fmt.Sprintf("--reuid=%d", user), fmt.Sprintf("--regid=%d", user), "--clear-groups"}
 	n.Start(t)
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning environment"}, fmt.Sprintf("run doctor as user %d", user))
@@ -66,7 +67,7 @@ func TestDoctorOtherUser(t *testing.T) {
 
 	// The sidecar's user cannot write to a directory that host-local created as root.
 	store := filepath.Join(n.StoreDir, "pods")
-	harness.Must(t, errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)))
+	check.Must(t, errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)))
 	diagnose(t, n, line).wantProblems(t, []string{"error plugin-state"}, store, "permission denied")
 }
 
@@ -75,7 +76,7 @@ func TestDoctorChanges(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	directory := configDir(t, n, map[string]string{"owners": "router"})
 	option := func(value string) {
-		harness.Must(t, os.WriteFile(filepath.Join(directory, "owners"), []byte(value), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(directory, "owners"), []byte(value), 0o600))
 	}
 	n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+directory)
 	s := n.Start(t)
@@ -85,9 +86,9 @@ func TestDoctorChanges(t *testing.T) {
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning options"}, `"router,health" here (config-dir)`, `"router" (config-dir)`, "restart")
 	option("router")
 
-	harness.Must(t, os.Chmod(n.Socket, 0o666))
+	check.Must(t, os.Chmod(n.Socket, 0o666))
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning socket"}, "0666")
-	harness.Must(t, os.Chmod(n.Socket, 0o660))
+	check.Must(t, os.Chmod(n.Socket, 0o660))
 
 	n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":`))
 	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning cni-config"}, "continues with", "unexpected end of JSON")

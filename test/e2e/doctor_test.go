@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -40,7 +41,7 @@ func TestDoctorLeases(t *testing.T) {
 	held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 	putLease(t, n, "10.15.0.77", strings.TrimSpace(n.Command(t, "id", "ghost").Stdout)+"\r\neth0")
 	for _, ip := range held {
-		harness.Must(t, os.Remove(storeFile(n, ip)))
+		check.Must(t, os.Remove(storeFile(n, ip)))
 	}
 	want := []string{"warning leases 10.15.0.77"}
 	for _, ip := range held {
@@ -60,5 +61,5 @@ func storeFile(n *harness.Node, ip string) string { return filepath.Join(n.Store
 // putLease writes the file of an address as host-local does.
 func putLease(t *testing.T, n *harness.Node, ip, content string) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(storeFile(n, ip), []byte(content), 0o600))
+	check.Must(t, os.WriteFile(storeFile(n, ip), []byte(content), 0o600))
 }

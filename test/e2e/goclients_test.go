@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	generated "github.com/delegated-ipam/delegated-ipam/client"
 	"github.com/delegated-ipam/delegated-ipam/client/ipam"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -26,7 +27,7 @@ func TestGoClient(t *testing.T) {
 	ctx, n := t.Context(), nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	c, err := client.New(s.Socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	first, err := c.Allocate(ctx, "pod", client.AllocateOptions{Expiration: true})
 	if err != nil || first.Address.IPv4 == "" || first.Address.IPv6 == "" || first.IPv4.ExpirationUUID == "" || !first.HostAddressing.IPv4.Enabled {
 		t.Fatalf("got %+v, %v; want a temporary address of each family", first, err)
@@ -43,7 +44,7 @@ func TestGoClient(t *testing.T) {
 		t.Errorf("got %+v, %v; want one held attachment without expiration", all, err)
 	}
 	response, err := c.Status(ctx)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if status := response.DelegatedIpam; !status.Ready || status.Attachments[models.AttachmentStateHeld] != 1 || len(status.Pools) != 1 || status.Pools[0].Plugin != "host-local" {
 		t.Errorf("got %+v; want a ready sidecar", status)
 	}
@@ -69,7 +70,7 @@ func TestGeneratedClient(t *testing.T) {
 	c := generated.New(transport, strfmt.Default)
 	owner, none := "pod", unallocated.String()
 	created, err := c.Ipam.PostIpamContext(ctx, ipam.NewPostIpamParams().WithOwner(&owner))
-	harness.Must(t, err)
+	check.Must(t, err)
 	address := created.Payload.Address
 	other := "other"
 	var exists *ipam.PostIpamIPExists

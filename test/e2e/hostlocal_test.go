@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -21,7 +22,7 @@ exec "$0.real"
 
 func TestDuplicateAfterStoreLoss(t *testing.T) {
 	builtIn, err := os.ReadFile("../../internal/plugin/profile/profiles/host-local.json")
-	harness.Must(t, err)
+	check.Must(t, err)
 	byCheck := strings.Replace(string(builtIn), `"host-local-leases"`, `"none"`, 1)
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		n.Flags = append(n.Flags, "--plugin-profile="+writeProfile(t, n, byCheck), "--verify-interval=0s")
@@ -30,7 +31,7 @@ func TestDuplicateAfterStoreLoss(t *testing.T) {
 		s.Stop(t)
 		n.WipeStore(t)
 		failCheck := n.WrapPlugin(t, "host-local", failingCheckHostLocal) + ".fail-check"
-		harness.Must(t, os.WriteFile(failCheck, nil, 0o644))
+		check.Must(t, os.WriteFile(failCheck, nil, 0o644))
 
 		// The plugin allocates from its first address again. The router's address cannot be
 		// verified, so only the journal knows its owner.
@@ -42,7 +43,7 @@ func TestDuplicateAfterStoreLoss(t *testing.T) {
 			t.Errorf("counters are %v; want a duplicate", c)
 		}
 
-		harness.Must(t, os.Remove(failCheck))
+		check.Must(t, os.Remove(failCheck))
 		wantAddresses(t, s.AllocateFor(t, "router"), held)
 		wantDisjoint(t, s.AllocateFor(t, "health"), held)
 		wantLeaseCount(t, n, 2*len(held))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -110,7 +111,7 @@ func TestLogClientDisconnected(t *testing.T) {
 	plugin.SetScript(t, "ADD", `{"gate":"open"}`)
 	ctx, disconnect := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/ipam?owner=router&family=ipv4", http.NoBody)
-	harness.Must(t, err)
+	check.Must(t, err)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := s.Send(req)

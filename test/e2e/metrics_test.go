@@ -22,6 +22,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/catalog"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -55,7 +56,7 @@ func parseMetrics(t *testing.T, text []byte) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return families
 }
 
@@ -237,7 +238,7 @@ func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 func TestMetricsAccess(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	harness.Must(t, os.Chmod(n.Dir, 0o711))
+	check.Must(t, os.Chmod(n.Dir, 0o711))
 	s := n.Start(t, "--socket-mode=0666", "--allow-uids=4242")
 	for uid, want := range map[int]int{4242: http.StatusOK, 4243: http.StatusForbidden} {
 		if a := s.DoAs(t, harness.User{UID: uid, GID: uid}, http.MethodGet, "/metrics"); a.Status != want || (want == http.StatusForbidden) == strings.Contains(string(a.Body), "delegated_ipam_") {
@@ -256,9 +257,9 @@ func TestMetricsAccess(t *testing.T) {
 func getTCP(t *testing.T, address, path string) harness.Response {
 	t.Helper()
 	resp, err := http.Get("http://" + address + path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return harness.Response{Status: resp.StatusCode, Body: body}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -25,7 +26,7 @@ func TestWhereaboutsAccepted(t *testing.T) {
 	wantAddresses(t, s.AllocateFor(t, "health"), health)
 	wantHolds(t, plugin)
 	s.WantCounters(t, map[string]int64{"lost": 0})
-	harness.Must(t, s.Ready())
+	check.Must(t, s.Ready())
 }
 
 // Trap: calico lacks STATUS, because its CNI library is older than 1.1.0, and the STATUS of azure

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -26,7 +27,7 @@ func podNode(t *testing.T) (*harness.Node, harness.Pods) {
 func call(t *testing.T, p harness.Pods, verb, id string) []byte {
 	t.Helper()
 	out, err := p.Call(verb, id, nil)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return out
 }
 
@@ -113,10 +114,10 @@ exec "$0.real"`)
 	})
 	s.Kill(t)
 	refused(t, pods, "STATUS", "", `"code": 50`)
-	harness.Must(t, os.WriteFile(gate, nil, 0o600))
+	check.Must(t, os.WriteFile(gate, nil, 0o600))
 	n.Start(t)
 	got := <-done
-	harness.Must(t, got.err)
+	check.Must(t, got.err)
 	wantLeased(t, n, got.ips...)
 	wantIDs(t, n, "0123abcd")
 	call(t, pods, "STATUS", "")
@@ -165,7 +166,7 @@ func TestPodOfBridge(t *testing.T) {
 	}
 	for _, verb := range []string{"CHECK", "DEL"} {
 		_, err := bridge.Call(verb, "0123abcd", map[string]any{"prevResult": json.RawMessage(result)})
-		harness.Must(t, err)
+		check.Must(t, err)
 	}
 	wantIDs(t, n)
 }

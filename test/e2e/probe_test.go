@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -50,8 +51,8 @@ const hang = `{"gate":"go-on"}`
 
 func emptyDir(t *testing.T, dir string) {
 	t.Helper()
-	harness.Must(t, os.RemoveAll(dir))
-	harness.Must(t, os.Mkdir(dir, 0o755))
+	check.Must(t, os.RemoveAll(dir))
+	check.Must(t, os.Mkdir(dir, 0o755))
 }
 
 func TestProbesWhilePluginHangs(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -97,6 +98,6 @@ func wantUnavailable(t *testing.T, a harness.Response, texts ...string) {
 func writeProfile(t *testing.T, n *harness.Node, profile string) string {
 	t.Helper()
 	file := filepath.Join(n.Dir, "profile.json")
-	harness.Must(t, os.WriteFile(file, []byte(profile), 0o644))
+	check.Must(t, os.WriteFile(file, []byte(profile), 0o644))
 	return file
 }

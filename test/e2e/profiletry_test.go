@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -55,7 +56,7 @@ func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []st
 		t.Fatalf("exit code %d, differences %q, leftovers %v; want 0 and the differences %q\n%s", out.ExitCode, got, r.Leftovers, want, out.Stderr)
 	}
 	data, err := json.Marshal(r.Proposal)
-	harness.Must(t, err)
+	check.Must(t, err)
 	again, out := try(t, n, pluginType, append(flags, "--plugin-profile="+writeProfile(t, n, string(data)))...)
 	if out.ExitCode != 0 || len(again.Differences) != 0 || asJSON(t, again.Proposal) != asJSON(t, r.Proposal) {
 		t.Errorf("with the proposal as the profile: exit code %d, differences %v\n%s", out.ExitCode, again.Differences, out.Stderr)
@@ -129,7 +130,7 @@ func TestProfileTryKilled(t *testing.T) {
 		}
 		return err
 	})
-	harness.Must(t, os.Rename(plugin+".real", plugin))
+	check.Must(t, os.Rename(plugin+".real", plugin))
 	n.Start(t)
 	found := n.Command(t, "doctor").Stdout
 	if strings.Count(found, "of `profile try`") != 4 || strings.Contains(found, "leases of others") {

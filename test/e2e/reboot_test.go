@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -60,6 +61,6 @@ func TestRebootRemoteStore(t *testing.T) {
 func stat(t *testing.T, file string) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return info
 }

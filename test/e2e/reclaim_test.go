@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -61,7 +62,7 @@ func lose(t *testing.T, n *harness.Node, owners ...string) {
 func wantHolders(t *testing.T, server harness.Central, want ...string) {
 	t.Helper()
 	leases, err := server.Leases("pods")
-	harness.Must(t, err)
+	check.Must(t, err)
 	var got []string
 	for _, l := range leases {
 		got = append(got, l.ContainerID)
@@ -107,7 +108,7 @@ func TestReclaim(t *testing.T) {
 		Owner, State string
 		ContainerID  string `json:"container-id"`
 	}
-	harness.Must(t, json.Unmarshal([]byte(out.Stdout), &results))
+	check.Must(t, json.Unmarshal([]byte(out.Stdout), &results))
 	if out.ExitCode != 0 || len(results) != len(owners) || results[0].Owner != "router" || results[0].State != "released" || results[0].ContainerID != idsOf(a, "router")[0] {
 		t.Errorf("ended with %d and %d results that begin with %+v: %s", out.ExitCode, len(results), results[:1], out.Stderr)
 	}
@@ -169,7 +170,7 @@ func TestReclaimBadNode(t *testing.T) {
 	server.SetOwnerScript(t, "DEL", "locked", lockedStore)
 	bad := map[string]string{"overflow": "FIRST..LAST", "without-owners": "at least one owner", b.Name: "is this node", "locked": "the store is locked"}
 	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
-	harness.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
+	check.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
 		{Name: "overflow", Owners: []string{"ciliumnode-0..9223372036854775807"}},
 		{Name: "without-owners"},
 		{Name: b.Name, Owners: []string{"router"}},
@@ -182,7 +183,7 @@ func TestReclaimBadNode(t *testing.T) {
 	}
 	wantHolders(t, server)
 	got, err := lostnodes.Read[lostnodes.Report](report)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if !slices.Equal(got.Reclaimed, []string{a.Name}) || len(got.Failed) != len(bad) {
 		t.Errorf("the report is %+v; want %s to be reclaimed, and the others to fail", got, a.Name)
 	}
@@ -191,7 +192,7 @@ func TestReclaimBadNode(t *testing.T) {
 			t.Errorf("node %s failed with %q; want %q", name, got.Failed[name], want)
 		}
 	}
-	harness.Must(t, os.Remove(report))
+	check.Must(t, os.Remove(report))
 	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 {
 		t.Errorf("without a report: ended with %d; want 1", out.ExitCode)
 	}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -14,9 +15,9 @@ import (
 func configDir(t *testing.T, n *harness.Node, values map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(n.Dir, "config")
-	harness.Must(t, os.Mkdir(dir, 0o755))
+	check.Must(t, os.Mkdir(dir, 0o755))
 	for name, value := range values {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
 	}
 	return dir
 }
@@ -44,7 +45,7 @@ func TestReloadOptions(t *testing.T) {
 	}
 
 	for name, value := range map[string]string{"log-level": "debug", "owners": "router,health", "release-delay": "5m"} {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644))
 	}
 	s.Signal(t, syscall.SIGHUP)
 	s.WaitLog(t, "level=warning", "restart", `option=owners`, `running=router`, `configured="router,health"`)

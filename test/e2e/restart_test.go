@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -50,6 +51,6 @@ func TestHealthAllocations(t *testing.T) {
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(data)
 }

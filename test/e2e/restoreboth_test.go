@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -25,7 +26,7 @@ func declareIPs(t *testing.T, n *harness.Node) {
 	t.Helper()
 	const name = "05-cilium.conflist"
 	text, err := os.ReadFile(filepath.Join(n.ConfDir, name))
-	harness.Must(t, err)
+	check.Must(t, err)
 	n.WriteConf(t, name, []byte(strings.Replace(string(text), `"type": "cilium-cni"`, `"type": "cilium-cni", "capabilities": {"ips": true}`, 1)))
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/vishvananda/netlink"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -22,9 +23,9 @@ func ciliumCNI(t *testing.T, printed string) (harness.Allocation, error) {
 	t.Helper()
 	var out harness.Allocation
 	any, err := create.CreateFromBytes([]byte(printed))
-	harness.Must(t, err)
+	check.Must(t, err)
 	result, err := current.NewResultFromResult(any)
-	harness.Must(t, err)
+	check.Must(t, err)
 	mac, err := uplinkMAC(result.Interfaces)
 	if err != nil {
 		return out, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -50,7 +51,7 @@ func TestResultUplinkByName(t *testing.T) {
 	plugin.SetScript(t, "ADD", `{"result":`+fmt.Sprintf(ips, `{"name":"uplink0"}`)+`}`)
 	got := s.Allocate(t, harness.Request{Owner: "router"})
 	want, err := ciliumCNI(t, fmt.Sprintf(ips, `{"name":"uplink0","mac":"`+mac+`"}`))
-	harness.Must(t, err)
+	check.Must(t, err)
 	wantAllocation(t, got, want)
 	if got.IPv4.MasterMAC != mac {
 		t.Errorf("the master-mac is %q; want %s", got.IPv4.MasterMAC, mac)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -15,11 +16,11 @@ func mountConfigMap(t *testing.T, n *harness.Node) string {
 	t.Helper()
 	const present = "..2026_11_22_15_04_05.0123456789"
 	volume := t.TempDir()
-	harness.Must(t, os.Mkdir(filepath.Join(volume, present), 0o755))
+	check.Must(t, os.Mkdir(filepath.Join(volume, present), 0o755))
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
-	harness.Must(t, os.Rename(filepath.Join(n.ConfDir, "10-pods.conflist"), filepath.Join(volume, present, "pods.conflist")))
-	harness.Must(t, os.Symlink(present, filepath.Join(volume, "..data")))
-	harness.Must(t, os.Symlink("..data/pods.conflist", filepath.Join(volume, "pods.conflist")))
+	check.Must(t, os.Rename(filepath.Join(n.ConfDir, "10-pods.conflist"), filepath.Join(volume, present, "pods.conflist")))
+	check.Must(t, os.Symlink(present, filepath.Join(volume, "..data")))
+	check.Must(t, os.Symlink("..data/pods.conflist", filepath.Join(volume, "pods.conflist")))
 	return filepath.Join(volume, "pods.conflist")
 }
 

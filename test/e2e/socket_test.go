@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -52,7 +53,7 @@ func TestClientDisconnects(t *testing.T) {
 func allocateAndClose(t *testing.T, socket, owner string) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(context.Background(), "unix", socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer conn.Close()
 	if _, err := fmt.Fprintf(conn, "POST /v1/ipam?owner=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", owner); err != nil {
 		t.Fatal(err)

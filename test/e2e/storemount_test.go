@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -52,7 +53,7 @@ func TestStoreMountedFromRootDevice(t *testing.T) {
 	n := harness.NewNode(t)
 	n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 	n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
-	harness.Must(t, os.MkdirAll(n.StoreDir, 0o755))
+	check.Must(t, os.MkdirAll(n.StoreDir, 0o755))
 	n.Wrapper = []string{"unshare", "--mount", "sh", "-ec", `mount --bind "$1" "$1"; shift; exec "$@"`, "sh", n.StoreDir}
 	s := n.Start(t)
 	s.AllocateFor(t, "router")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -38,8 +39,8 @@ func TestTour(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	n.WriteConf(t, "05-cilium.conflist", []byte(strings.ReplaceAll(tourNetwork, "/var/lib/cni/networks", n.StoreDir)))
-	harness.Must(t, os.Mkdir(filepath.Join(n.Dir, "path"), 0o755))
-	harness.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.Dir, "path", "delegated-ipam")))
+	check.Must(t, os.Mkdir(filepath.Join(n.Dir, "path"), 0o755))
+	check.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.Dir, "path", "delegated-ipam")))
 
 	c := &console{node: n}
 	c.run(t, "ls /opt/cni/bin", "cat /etc/cni/net.d/05-cilium.conflist")
@@ -134,16 +135,16 @@ func (c *console) compare(t *testing.T, name string) {
 	c.shown.Reset()
 	file := filepath.Join(tourDir, name+".txt")
 	if *update {
-		harness.Must(t, os.WriteFile(file, []byte(got), 0o644))
+		check.Must(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if withoutWarnings(got) != withoutWarnings(string(want)) {
 		t.Errorf("a real run prints\n%s\nbut %s has\n%s\n(update: make tour)", got, file, want)
 	}
 	picture, err := os.ReadFile(filepath.Join(tourDir, name+".svg"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if source := fmt.Sprintf("%s.txt %x", name, sha256.Sum256(want)); !strings.Contains(string(picture), source) {
 		t.Errorf("%s.svg was not drawn from %s: it lacks %q (draw: make tour)", name, file, source)
 	}

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -41,14 +42,14 @@ func TestTranscripts(t *testing.T) {
 	got := alignColumns(replaceVarying(n, s.List(t), strings.TrimSpace(shown.String())+"\n"))
 
 	text, err := os.ReadFile(transcriptFile)
-	harness.Must(t, err)
+	check.Must(t, err)
 	block := transcript.FindSubmatchIndex(text)
 	if block == nil {
 		t.Fatalf("%s has no block that matches %s", transcriptFile, transcript)
 	}
 	if *update {
 		text = []byte(string(text[:block[4]]) + got + string(text[block[5]:]))
-		harness.Must(t, os.WriteFile(transcriptFile, text, 0o644))
+		check.Must(t, os.WriteFile(transcriptFile, text, 0o644))
 		return
 	}
 	if want := string(text[block[4]:block[5]]); got != want {

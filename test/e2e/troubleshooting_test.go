@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -22,7 +23,7 @@ type symptom struct {
 // Each text is on the page and shown by the real binary, and the remedy of its row ends the fault.
 func TestTroubleshooting(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	harness.Must(t, err)
+	check.Must(t, err)
 	for text, row := range symptoms() {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -93,8 +94,8 @@ func symptoms() map[string]symptom {
 		}},
 		"nothing is changed until the original returns": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
 			s := n.Start(t)
-			harness.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
-			return s, func() *sidecar { harness.Must(t, os.Rename(n.StateDir+".away", n.StateDir)); return s }
+			check.Must(t, os.Rename(n.StateDir, n.StateDir+".away"))
+			return s, func() *sidecar { check.Must(t, os.Rename(n.StateDir+".away", n.StateDir)); return s }
 		}},
 		"waiting for the state directory": {shown: logged, arise: func(t *testing.T, n *node) (*sidecar, remedy) {
 			first, second := n.Start(t), n.Launch(t)

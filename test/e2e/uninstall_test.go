@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -39,7 +40,7 @@ func wantNothing(t *testing.T, n *harness.Node) {
 		t.Errorf("the state directory exists: %v", err)
 	}
 	left, err := filepath.Glob(filepath.Join(n.Dir, ".socket-*"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if _, err := os.Lstat(n.Socket); !os.IsNotExist(err) || len(left) > 0 {
 		t.Errorf("the socket exists (%v), or a staging directory: %q", err, left)
 	}
@@ -97,13 +98,13 @@ func TestUninstallForeignFile(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	n.Start(t).Stop(t)
 	foreign := filepath.Join(n.StateDir, "notes")
-	harness.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
+	check.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
 	wantUninstall(t, n, 1, "1 files do not belong to delegated-ipam", foreign)
 	wantUninstall(t, n, 1, "not a state directory", "notes")
 	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
 		t.Errorf("the foreign file has %q, %v", content, err)
 	}
-	harness.Must(t, os.Remove(foreign))
+	check.Must(t, os.Remove(foreign))
 	wantUninstall(t, n, 0)
 	wantNothing(t, n)
 }
@@ -129,7 +130,7 @@ func TestUninstallWaits(t *testing.T) {
 	s := n.Start(t)
 	cmd := exec.Command(harness.Binary(t), uninstall(n)...)
 	stderr, err := cmd.StderrPipe()
-	harness.Must(t, errors.Join(err, cmd.Start()))
+	check.Must(t, errors.Join(err, cmd.Start()))
 	output := bufio.NewReader(stderr)
 	line, err := output.ReadString('\n')
 	if err != nil || !strings.Contains(line, "waiting for the end of the sidecar") || !strings.Contains(line, "PID ") {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -42,7 +43,7 @@ func TestAccess(t *testing.T) {
 	}, func(t *testing.T, _ *stats, c accessCase) {
 		needRoot(t)
 		n := nodeWith(t)
-		harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+		check.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
 		s := n.Start(t, append(c.flags, "--socket-mode=0666")...)
 		held := s.AllocateFor(t, "router")
 		before := n.Snapshot(t)
@@ -79,10 +80,10 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 	// The directory of the binary under test may be readable by root only.
 	n.Program = filepath.Join(n.Dir, "delegated-ipam")
 	data, err := os.ReadFile(harness.Failpoints(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	harness.WriteProgram(t, n.Program, data)
-	harness.Must(t, os.Chown(n.Dir, foreignUID, foreignUID))
-	harness.Must(t, os.Chmod(n.Dir, 0o711))
+	check.Must(t, os.Chown(n.Dir, foreignUID, foreignUID))
+	check.Must(t, os.Chmod(n.Dir, 0o711))
 	n.Wrapper = []string{needProgram(t, "setpriv"), fmt.Sprintf("--reuid=%d", foreignUID), fmt.Sprintf("--regid=%d", foreignUID), "--clear-groups"}
 	s := n.Start(t, "--socket-mode=0666")
 	for user, want := range map[int]int{foreignUID: http.StatusCreated, 0: http.StatusCreated, otherUID: http.StatusForbidden} {
@@ -95,7 +96,7 @@ func TestAccessToOtherUsersSidecar(t *testing.T) {
 func TestSocketDirWarning(t *testing.T) {
 	oneCase(t, accessControl)
 	n := nodeWith(t)
-	harness.Must(t, os.Chmod(n.Dir, 0o777))
+	check.Must(t, os.Chmod(n.Dir, 0o777))
 	n.Start(t).WaitLog(t, "directory "+n.Dir+" is world-writable")
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -59,7 +60,7 @@ func getList(conn net.Conn) error { return get(conn, "/v1/ipam") }
 func needDescriptors(t *testing.T, files uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
-	harness.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	check.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if limit.Max < files {
 		harness.Skipf(t, "%d descriptors are needed, the limit is %d (ulimit -Hn)", files, limit.Max)
 	}
@@ -82,7 +83,7 @@ func connect(t *testing.T, socket string, connections int, begin func(net.Conn) 
 			return begin(conn)
 		})
 	}
-	harness.Must(t, g.Wait())
+	check.Must(t, g.Wait())
 	return all
 }
 
@@ -122,7 +123,7 @@ func sockets(t *testing.T, s *harness.Sidecar, protocol string) [][]string {
 	if os.IsNotExist(err) {
 		return nil // the kernel lacks IPv6
 	}
-	harness.Must(t, err)
+	check.Must(t, err)
 	inode := 9
 	if protocol == "unix" {
 		inode = 6
@@ -142,14 +143,14 @@ func openFiles(t *testing.T, s *harness.Sidecar) []string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", s.PID())
 	entries, err := os.ReadDir(dir)
-	harness.Must(t, err)
+	check.Must(t, err)
 	var open []string
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // closed since the directory was read
 		}
-		harness.Must(t, err)
+		check.Must(t, err)
 		open = append(open, target)
 	}
 	return open
@@ -170,11 +171,11 @@ func waitClosed(t *testing.T, s *harness.Sidecar, before []string) {
 func peakMemory(t *testing.T, s *harness.Sidecar) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
-	harness.Must(t, err)
+	check.Must(t, err)
 	_, value, _ := strings.Cut(string(data), "\nVmHWM:")
 	var kib int
 	_, err = fmt.Sscanf(value, "%d kB", &kib)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return kib << 10
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -41,7 +42,7 @@ func TestDamagedRecord(t *testing.T) {
 		health := s.AllocateFor(t, "health")
 		file := recordOf(n, "router")
 		s.Stop(t)
-		harness.Must(t, f.damage(file))
+		check.Must(t, f.damage(file))
 		n.ResetHistory() // the addresses of the router are unknown now
 
 		s = n.Start(t)
@@ -63,10 +64,10 @@ func TestNewerRecord(t *testing.T) {
 	file := recordOf(n, "router")
 	s.Stop(t)
 	present, err := os.ReadFile(file)
-	harness.Must(t, err)
-	harness.Must(t, rewrite(version("99"))(file))
+	check.Must(t, err)
+	check.Must(t, rewrite(version("99"))(file))
 	newer, err := os.ReadFile(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 
 	s = n.Launch(t)
 	s.WaitReady(t)
@@ -84,7 +85,7 @@ func TestNewerRecord(t *testing.T) {
 	}
 
 	// The newer program would find it as it was.
-	harness.Must(t, os.WriteFile(file, present, 0o600))
+	check.Must(t, os.WriteFile(file, present, 0o600))
 	s = n.Start(t)
 	wantHeld(t, s, "router", held)
 }
@@ -95,10 +96,10 @@ func TestRecordPathOccupied(t *testing.T) {
 	n := nodeWith(t)
 	s := n.Start(t)
 	outside := filepath.Join(n.Dir, "outside")
-	harness.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
-	harness.Must(t, os.Symlink(outside, recordOf(n, "router")))
+	check.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
+	check.Must(t, os.Symlink(outside, recordOf(n, "router")))
 	health := recordOf(n, "health")
-	harness.Must(t, os.MkdirAll(filepath.Join(health, "full"), 0o700))
+	check.Must(t, os.MkdirAll(filepath.Join(health, "full"), 0o700))
 
 	s.AllocateFor(t, "router")
 	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "the journal could not be written")
@@ -110,7 +111,7 @@ func TestRecordPathOccupied(t *testing.T) {
 		t.Errorf("the plugin holds %v; want no lease of the refused owner", n.Leases(t))
 	}
 
-	harness.Must(t, os.RemoveAll(health))
+	check.Must(t, os.RemoveAll(health))
 	s.AllocateFor(t, "health")
 	s.WaitConsistent(t)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -169,7 +170,7 @@ func wantCleanLog(t *testing.T, s *harness.Sidecar, format string, want int) {
 func filesBelow(t *testing.T, n *harness.Node) []string {
 	t.Helper()
 	var all []string
-	harness.Must(t, filepath.WalkDir(n.Dir, func(path string, _ os.DirEntry, err error) error {
+	check.Must(t, filepath.WalkDir(n.Dir, func(path string, _ os.DirEntry, err error) error {
 		if name := strings.TrimPrefix(path, n.Dir+"/"); !strings.HasPrefix(name, "bin/") {
 			all = append(all, name)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -60,13 +61,13 @@ func (f *fixture) setPlan(p failpoint.Plan) {
 // writePlan writes a file atomically.
 func (f *fixture) writePlan(file, text string) {
 	f.t.Helper()
-	harness.Must(f.t, errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)))
+	check.Must(f.t, errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)))
 }
 
 func (f *fixture) clearPlan() {
 	f.t.Helper()
 	for _, file := range []string{f.planFile(), failpoint.VisitsFile(f.planFile())} {
-		harness.Must(f.t, os.RemoveAll(file))
+		check.Must(f.t, os.RemoveAll(file))
 	}
 }
 
@@ -75,7 +76,7 @@ func (f *fixture) read(file string) string {
 	f.t.Helper()
 	data, err := os.ReadFile(file)
 	if !errors.Is(err, fs.ErrNotExist) {
-		harness.Must(f.t, err)
+		check.Must(f.t, err)
 	}
 	return string(data)
 }
@@ -182,12 +183,12 @@ func (f *fixture) recordResponse(r request, resp harness.Response) {
 func (f *fixture) leaveOneTempFile() {
 	dir := attachments(f.node)
 	files, err := filepath.Glob(filepath.Join(dir, ".*.json[0-9]*"))
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	for _, file := range files {
-		harness.Must(f.t, os.Remove(file))
+		check.Must(f.t, os.Remove(file))
 	}
 	if err := os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
-		harness.Must(f.t, err)
+		check.Must(f.t, err)
 	}
 }
 
@@ -312,7 +313,7 @@ func checkState(h *oracle.History, list []harness.Attachment, now oracle.Snapsho
 // observe returns the state of the plugin's store, for a list of the sidecar.
 func (f *fixture) observe(list []harness.Attachment) oracle.Snapshot {
 	leases, files, err := oracle.HostLocalAfterKill(f.node.StoreDir)
-	harness.Must(f.t, err)
+	check.Must(f.t, err)
 	var empty []netip.Addr
 	for _, file := range files {
 		empty = append(empty, netip.MustParseAddr(filepath.Base(file)))
@@ -343,7 +344,7 @@ func (f *fixture) checkDoctorFindsEmptyFiles() {
 		Check, State string
 		Address      netip.Addr
 	}
-	harness.Must(f.t, json.Unmarshal([]byte(out.Stdout), &findings))
+	check.Must(f.t, json.Unmarshal([]byte(out.Stdout), &findings))
 	var got []netip.Addr
 	for _, finding := range findings {
 		if finding.Check == "stale-lease-files" && finding.State != "ok" {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -80,7 +81,7 @@ func startScenarios() []scenario {
 	restart := func(f *fixture) { f.start(); f.send(allocation("router", "")) }
 	return []scenario{
 		{name: "first start", prepare: func(f *fixture) { f.node.StateDir = filepath.Join(f.node.Dir, "var", "state") }, act: start},
-		{name: "first start in a directory of mode 0755", prepare: func(f *fixture) { harness.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }, act: start},
+		{name: "first start in a directory of mode 0755", prepare: func(f *fixture) { check.Must(f.t, os.Mkdir(f.node.StateDir, 0o755)) }, act: start},
 		{name: "start with an attachment", prepare: func(f *fixture) { allocateRouter(f); f.kill() }, act: restart},
 		{name: "start with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.WipeStore(f.t) }, act: restart},
 		{name: "start after a reboot", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t) }, act: restart},
@@ -116,7 +117,7 @@ func damageRecord(f *fixture) {
 func leaveTempFile(f *fixture) {
 	allocateRouter(f)
 	f.kill()
-	harness.Must(f.t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".record.json123"), []byte("{"), 0o600))
+	check.Must(f.t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".record.json123"), []byte("{"), 0o600))
 }
 
 // leaveExcluded leaves an attachment that keeps an excluded address.

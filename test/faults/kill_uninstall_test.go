@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // killUninstall kills uninstall at each visit; another run completes it, or a sidecar starts with the rest.
@@ -62,7 +62,7 @@ func released(t *testing.T) *fixture {
 		t.Fatalf("release: %s", out.Stderr)
 	}
 	f.kill()
-	harness.Must(t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".new.json1"), []byte("x"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".new.json1"), []byte("x"), 0o600))
 	return f
 }
 

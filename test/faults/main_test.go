@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -25,9 +26,9 @@ func TestShippedBinaryHasNoFailpoints(t *testing.T) {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
 	shipped, err := os.ReadFile(path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	other, err := os.ReadFile(harness.Failpoints(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, name := range append(failpoint.All(), failpoint.EnvPlan) {
 		if bytes.Contains(shipped, []byte(name)) || !bytes.Contains(other, []byte(name)) {
 			t.Errorf("%q is in the shipped binary, or missing in the one with failpoints", name)

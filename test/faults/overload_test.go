@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -107,7 +108,7 @@ func flood(t *testing.T, uid int, request string) {
 	needRoot(t)
 	needDescriptors(t, 2*floodWave)
 	n := lightNode(t)
-	harness.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+	check.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
 	s := n.Start(t, "--socket-mode=0666", fmt.Sprintf("--allow-uids=%d", otherUID))
 	held := s.AllocateFor(t, "router")
 	user := harness.User{UID: uid, GID: uid}
@@ -146,7 +147,7 @@ func floodAs(t *testing.T, socket string, user harness.User, request string) []n
 			}
 		}
 	})
-	harness.Must(t, errors.Join(userErr, err))
+	check.Must(t, errors.Join(userErr, err))
 	return wave
 }
 
@@ -172,7 +173,7 @@ func TestQueueFull(t *testing.T) {
 	late := allocateInBackground(s, "late", flood)
 	for range flood - queue/2 {
 		a := <-late
-		harness.Must(t, a.err)
+		check.Must(t, a.err)
 		a.WantError(t, http.StatusBadGateway, "--max-queued-requests")
 		if a.Header.Get("Retry-After") == "" {
 			t.Error("with a full queue a response lacks Retry-After")
@@ -218,7 +219,7 @@ func TestFewDescriptors(t *testing.T) {
 	// There are descriptors for the plugin.
 	for owner, want := range map[string]string{"ingress": "", "router": held[0]} {
 		a, err := requestOn(open, "POST /v1/ipam?owner="+owner)
-		harness.Must(t, err)
+		check.Must(t, err)
 		a.WantError(t, http.StatusCreated, want)
 	}
 	for _, conn := range many {
@@ -239,16 +240,16 @@ func TestNoDescriptors(t *testing.T) {
 	open := connect(t, n.Socket, 1, getList)[0]
 
 	var before unix.Rlimit
-	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, nil, &before))
+	check.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, nil, &before))
 	// Descriptors that are open already stay open.
-	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}, nil))
+	check.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}, nil))
 	for path, status := range map[string]int{"?owner=ingress": 502, "/10.15.0.77?owner=restored": 500} {
 		a, err := requestOn(open, "POST /v1/ipam"+path)
-		harness.Must(t, err)
+		check.Must(t, err)
 		a.WantError(t, status, "too many open files")
 	}
 
-	harness.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &before, nil))
+	check.Must(t, unix.Prlimit(s.PID(), unix.RLIMIT_NOFILE, &before, nil))
 	harness.Eventually(t, "an allocate to work again", func() error {
 		if a, err := s.Try(http.MethodPost, "/v1/ipam?owner=ingress"); err != nil || a.Status != http.StatusCreated {
 			return fmt.Errorf("answered %s, %w", a, err)

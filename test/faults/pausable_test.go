@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -41,12 +42,12 @@ func installPausable(t *testing.T, n *harness.Node) pausablePlugin {
 
 func (p pausablePlugin) resume(t *testing.T) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(p.path+".go", nil, 0o600))
+	check.Must(t, os.WriteFile(p.path+".go", nil, 0o600))
 }
 
 func (p pausablePlugin) pause(t *testing.T) {
 	t.Helper()
-	harness.Must(t, os.Remove(p.path+".go"))
+	check.Must(t, os.Remove(p.path+".go"))
 }
 
 // waitPausedADDs waits until that many ADDs have begun and not ended.
@@ -78,7 +79,7 @@ func (p pausablePlugin) interruptADD(t *testing.T, s *harness.Sidecar, kill func
 func (p pausablePlugin) most(t *testing.T, first, last string) int {
 	t.Helper()
 	log, err := os.ReadFile(p.path + ".log")
-	harness.Must(t, err)
+	check.Must(t, err)
 	running, most := 0, 0
 	for line := range strings.Lines(string(log)) {
 		switch event, _, _ := strings.Cut(line, " "); event {

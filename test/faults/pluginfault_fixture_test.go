@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -28,7 +29,7 @@ const otherAddress = "10.15.0.2"
 func scriptedNode(t *testing.T, pluginType string) (*harness.Node, harness.Scripted) {
 	t.Helper()
 	n := harness.NewNode(t)
-	harness.Must(t, os.RemoveAll(filepath.Join(n.BinDir, pluginType)))
+	check.Must(t, os.RemoveAll(filepath.Join(n.BinDir, pluginType)))
 	plugin := n.InstallServer(t, pluginType, nil).Scripted
 	n.Store = func() ([]oracle.Lease, error) { return plugin.Leases("pods") }
 	return n, plugin
@@ -51,11 +52,11 @@ func (f pluginFixture) inject(t *testing.T, verb string, fault pluginFault) (und
 		return func() { f.plugin.ClearScript(t, verb) }
 	}
 	away := f.binary + ".away"
-	harness.Must(t, os.Rename(f.binary, away))
+	check.Must(t, os.Rename(f.binary, away))
 	if fault.mode != 0 {
-		harness.Must(t, os.WriteFile(f.binary, []byte(foreignELF), fault.mode))
+		check.Must(t, os.WriteFile(f.binary, []byte(foreignELF), fault.mode))
 	}
-	return func() { harness.Must(t, os.Rename(away, f.binary)) }
+	return func() { check.Must(t, os.Rename(away, f.binary)) }
 }
 
 // wantOther wants the owner "other" to hold its address.

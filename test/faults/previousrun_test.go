@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -153,7 +154,7 @@ func TestReleaseAfterConfChange(t *testing.T) {
 	eachCase(t, previousRun, map[string]func(*testing.T, *harness.Node){
 		"other directory and ranges": func(t *testing.T, n *harness.Node) { other(t, n, "pods") },
 		"network renamed":            func(t *testing.T, n *harness.Node) { other(t, n, "renamed") },
-		"configuration removed":      func(t *testing.T, n *harness.Node) { harness.Must(t, os.Remove(filepath.Join(n.ConfDir, file))) },
+		"configuration removed":      func(t *testing.T, n *harness.Node) { check.Must(t, os.Remove(filepath.Join(n.ConfDir, file))) },
 		"configuration broken":       func(t *testing.T, n *harness.Node) { n.WriteConf(t, file, []byte(`{"name":`)) },
 	}, func(t *testing.T, _ *stats, change func(*testing.T, *harness.Node)) {
 		n := nodeWith(t)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -172,7 +173,7 @@ func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Snapsh
 func (b *batch) finish(empty ...netip.Addr) {
 	b.waitConsistent(empty...)
 	_, before, err := b.observe(empty)
-	harness.Must(b.t, err)
+	check.Must(b.t, err)
 	// The addresses of a lost attachment are reserved until its owner allocates.
 	if len(empty) > 0 {
 		for _, o := range b.owners {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -56,7 +56,7 @@ func rebootWithServer(t *testing.T, st *stats, number uint64) {
 // liveIDs returns the container IDs of the owners' leases on the server.
 func (l *lateBatch) liveIDs(held []*batchOwner) []string {
 	leases, err := l.server.Leases(l.server.Network.Name)
-	harness.Must(l.t, err)
+	check.Must(l.t, err)
 	var ids []string
 	for _, lease := range leases {
 		if slices.ContainsFunc(held, func(o *batchOwner) bool { return slices.Contains(l.history.Addresses(o.name), lease.IP) }) {
@@ -132,21 +132,21 @@ func (r *powerLoss) loseRemovals(dice *rand.Rand) {
 	for _, o := range r.owners {
 		data, recorded := r.recorded.Load(o)
 		if _, err := os.Lstat(recordOf(r.node, o.name)); recorded && errors.Is(err, fs.ErrNotExist) && dice.IntN(2) == 0 {
-			harness.Must(r.t, os.WriteFile(recordOf(r.node, o.name), data.([]byte), 0o600))
+			check.Must(r.t, os.WriteFile(recordOf(r.node, o.name), data.([]byte), 0o600))
 			back = append(back, o.name)
 		}
 	}
 	j, err := journal.Open(r.node.StateDir, journal.Options{})
-	harness.Must(r.t, err)
+	check.Must(r.t, err)
 	loaded, err := j.Load()
-	harness.Must(r.t, err)
+	check.Must(r.t, err)
 	for _, record := range loaded.Records {
 		if slices.Contains(back, record.Owner) {
 			record.State, record.Claims, record.Expiration = "releasing", nil, nil
-			harness.Must(r.t, j.Write(record))
+			check.Must(r.t, j.Write(record))
 		}
 	}
-	harness.Must(r.t, j.Close())
+	check.Must(r.t, j.Close())
 	r.t.Logf("%d removals are lost", len(back))
 }
 
@@ -165,16 +165,16 @@ func (r *powerLoss) loseLeases(dice *rand.Rand) {
 		}
 		switch dice.IntN(12) {
 		case 0:
-			harness.Must(r.t, os.Truncate(file, 0))
+			check.Must(r.t, os.Truncate(file, 0))
 			r.unavailable = append(r.unavailable, l.IP)
 			r.empty++
 		case 1:
-			harness.Must(r.t, os.WriteFile(file, []byte(podContainerID+"\r\neth0"), 0o600))
+			check.Must(r.t, os.WriteFile(file, []byte(podContainerID+"\r\neth0"), 0o600))
 			r.unavailable, r.taken = append(r.unavailable, l.IP), append(r.taken, l.IP)
 		default:
 			// A plugin process that outlived the sidecar may have released it.
 			if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-				harness.Must(r.t, err)
+				check.Must(r.t, err)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 	for _, o := range held {
 		for _, ip := range r.history.Addresses(o.name) {
 			info, err := os.Stat(r.lease(ip))
-			harness.Must(r.t, err)
+			check.Must(r.t, err)
 			files[r.lease(ip)] = info
 		}
 	}
@@ -198,7 +198,7 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 func (b *batch) holders() []*batchOwner {
 	stored := b.node.Leases(b.t)
 	kept, err := oracle.Journal(b.node.StateDir)
-	harness.Must(b.t, err)
+	check.Must(b.t, err)
 	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
 		i := slices.IndexFunc(kept, func(k oracle.Attachment) bool { return k.Owner == o.name && k.State == "held" })
 		if i < 0 || o.interrupted || len(b.history.Addresses(o.name)) == 0 {

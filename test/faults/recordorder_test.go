@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
@@ -99,7 +100,7 @@ func wantStrace(t *testing.T) string {
 		harness.Skipf(t, "system calls cannot be traced: %v", err)
 	}
 	path, err := exec.LookPath("strace")
-	harness.Must(t, err)
+	check.Must(t, err)
 	return path
 }
 

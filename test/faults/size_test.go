@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -77,7 +77,7 @@ func seed(t *testing.T) uint64 {
 		return 1
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	harness.Must(t, err)
+	check.Must(t, err)
 	t.Logf("%s=%d", envSeed, n)
 	return n
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // envReport names a file to which each test appends its counts, for campaign.sh.
@@ -95,8 +95,8 @@ func (s *stats) report(t *testing.T) {
 	t.Log(line)
 	if file := os.Getenv(envReport); file != "" {
 		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-		harness.Must(t, err)
+		check.Must(t, err)
 		_, err = fmt.Fprintln(f, line)
-		harness.Must(t, errors.Join(err, f.Close()))
+		check.Must(t, errors.Join(err, f.Close()))
 	}
 }

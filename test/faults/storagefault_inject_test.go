@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -30,7 +31,7 @@ func recordOf(n *harness.Node, owner string) string {
 // mountSmall mounts a file system of 256 KiB on a directory.
 func mountSmall(t *testing.T, dir string) {
 	t.Helper()
-	harness.Must(t, os.MkdirAll(dir, 0o700))
+	check.Must(t, os.MkdirAll(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256k,mode=0700"); err != nil {
 		harness.Skipf(t, "mounting a file system needs root: %v", err)
 	}
@@ -49,12 +50,12 @@ func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); err == nil {
 		t.Fatal("the file system is too large for this test")
 	}
-	return func() { harness.Must(t, os.Remove(ballast)) }
+	return func() { check.Must(t, os.Remove(ballast)) }
 }
 
 func makeReadOnly(directory func(*harness.Node) string) injection {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-		remount := func(flags uintptr) { harness.Must(t, unix.Mount("", directory(n), "", unix.MS_REMOUNT|flags, "")) }
+		remount := func(flags uintptr) { check.Must(t, unix.Mount("", directory(n), "", unix.MS_REMOUNT|flags, "")) }
 		remount(unix.MS_RDONLY)
 		return func() { remount(0) }
 	}
@@ -69,14 +70,14 @@ func dropCapabilities(t *testing.T, n *harness.Node) {
 }
 
 func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	harness.Must(t, os.Chmod(attachments(n), 0o500))
-	return func() { harness.Must(t, os.Chmod(attachments(n), 0o700)) }
+	check.Must(t, os.Chmod(attachments(n), 0o500))
+	return func() { check.Must(t, os.Chmod(attachments(n), 0o700)) }
 }
 
 // failFsync makes every fsync and fdatasync of the sidecar fail, by strace.
 func failFsync(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() {
 	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO", "-p", fmt.Sprint(s.PID()))
-	harness.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	stop := func() {
 		// Its end detaches strace from the sidecar. SIGINT would let it detach from one thread after the
 		// other, for ever from one whose vfork waits for a child that strace has stopped.
@@ -98,12 +99,12 @@ func failReads(t *testing.T, n *harness.Node, file string) func() {
 func replace(directory func(*harness.Node) string, put func(path, moved string) error) injection {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		path, moved := directory(n), filepath.Join(n.Dir, "moved")
-		harness.Must(t, errors.Join(os.Rename(path, moved), put(path, moved)))
+		check.Must(t, errors.Join(os.Rename(path, moved), put(path, moved)))
 		return func() {
 			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-				harness.Must(t, err)
+				check.Must(t, err)
 			}
-			harness.Must(t, os.Rename(moved, path))
+			check.Must(t, os.Rename(moved, path))
 		}
 	}
 }
@@ -120,7 +121,7 @@ func emptyDir(path, _ string) error { return os.Mkdir(path, 0o700) }
 func mountOver(directory func(*harness.Node) string) injection {
 	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 		mountSmall(t, directory(n))
-		return func() { harness.Must(t, unix.Unmount(directory(n), 0)) }
+		return func() { check.Must(t, unix.Unmount(directory(n), 0)) }
 	}
 }
 
@@ -129,19 +130,19 @@ func mountOver(directory func(*harness.Node) string) injection {
 func mountStateDir(t *testing.T, n *harness.Node) {
 	t.Helper()
 	mountSmall(t, filepath.Join(n.Dir, "disk"))
-	harness.Must(t, os.MkdirAll(n.StateDir, 0o700))
+	check.Must(t, os.MkdirAll(n.StateDir, 0o700))
 	mountDisk(t, n)
 	t.Cleanup(func() { tryUnmount(t, n.StateDir) })
 }
 
 func mountDisk(t *testing.T, n *harness.Node) {
 	t.Helper()
-	harness.Must(t, unix.Mount(filepath.Join(n.Dir, "disk"), n.StateDir, "", unix.MS_BIND, ""))
+	check.Must(t, unix.Mount(filepath.Join(n.Dir, "disk"), n.StateDir, "", unix.MS_BIND, ""))
 }
 
 // unmount detaches the state directory although it is in use, like "umount -l".
 func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	harness.Must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
+	check.Must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
 	return func() { mountDisk(t, n) }
 }
 
@@ -149,7 +150,7 @@ func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 func contents(t *testing.T, in fs.FS) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	harness.Must(t, fs.WalkDir(in, ".", func(path string, d fs.DirEntry, err error) error {
+	check.Must(t, fs.WalkDir(in, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == "." {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -61,7 +62,7 @@ func TestStorageFault(t *testing.T) {
 		released := s.AllocateFor(t, "health")
 		before := n.Leases(t)
 		original, err := os.OpenRoot(n.StateDir)
-		harness.Must(t, err)
+		check.Must(t, err)
 		defer original.Close()
 		records := contents(t, original.FS())
 
@@ -119,7 +120,7 @@ func TestStateDirReplaced(t *testing.T) {
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 
-	harness.Must(t, errors.Join(os.RemoveAll(n.StateDir), os.Mkdir(n.StateDir, 0o700)))
+	check.Must(t, errors.Join(os.RemoveAll(n.StateDir), os.Mkdir(n.StateDir, 0o700)))
 	s.WaitNotReady(t, otherDir)
 	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherDir)
 	s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherDir)
@@ -162,9 +163,9 @@ func TestDiskFailsDuringDEL(t *testing.T) {
 	f.WaitConsistent(t)
 }
 
-// failDuring sends a request, moves the state directory away while the verb runs, calls check, and
+// failDuring sends a request, moves the state directory away while the verb runs, calls meanwhile, and
 // restores the directory. It returns the response.
-func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, check func()) harness.Response {
+func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, meanwhile func()) harness.Response {
 	t.Helper()
 	before := f.plugin.CallCount(t, verb)
 	f.plugin.SetScript(t, verb, `{"times":1,"gate":"go"}`)
@@ -177,8 +178,8 @@ func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, check
 	back := replace(stateDir, nothing)(t, f.node, f.Sidecar)
 	f.plugin.Open(t, "go")
 	a := <-pending
-	harness.Must(t, a.err)
-	check()
+	check.Must(t, a.err)
+	meanwhile()
 	back()
 	return a.Response
 }
@@ -190,7 +191,7 @@ func TestStartWithoutStateDir(t *testing.T) {
 		"read-only":             {func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) }, makeReadOnly(stateDir), "read-only file system", nil},
 	}, func(t *testing.T, _ *stats, f storageFault) {
 		n := nodeWith(t)
-		harness.Must(t, os.MkdirAll(n.StateDir, 0o700))
+		check.Must(t, os.MkdirAll(n.StateDir, 0o700))
 		if f.prepare != nil {
 			f.prepare(t, n)
 		}
@@ -212,8 +213,8 @@ func TestStartWithoutStateDir(t *testing.T) {
 func TestStartWithUnreadableRecord(t *testing.T) {
 	removePermission := func(t *testing.T, n *harness.Node, record string) func() {
 		dropCapabilities(t, n)
-		harness.Must(t, os.Chmod(record, 0))
-		return func() { harness.Must(t, os.Chmod(record, 0o600)) }
+		check.Must(t, os.Chmod(record, 0))
+		return func() { check.Must(t, os.Chmod(record, 0o600)) }
 	}
 	type unreadable struct {
 		spoil func(t *testing.T, n *harness.Node, record string) (undo func())

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // Environment variables that name what a test needs. Main builds what is not named.
@@ -142,7 +144,7 @@ func WriteProgram(t testing.TB, path string, data []byte) {
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(path, data, 0o755)
 	syscall.ForkLock.RUnlock()
-	Must(t, err)
+	check.Must(t, err)
 }
 
 // WrapPlugin renames a plugin to NAME.real, installs a script in its place and returns the
@@ -150,7 +152,7 @@ func WriteProgram(t testing.TB, path string, data []byte) {
 func (n *Node) WrapPlugin(t testing.TB, name, script string) string {
 	t.Helper()
 	path := filepath.Join(n.BinDir, name)
-	Must(t, os.Rename(path, path+".real"))
+	check.Must(t, os.Rename(path, path+".real"))
 	n.InstallScript(t, name, script)
 	return path
 }
@@ -161,8 +163,8 @@ func (n *Node) WrapPluginELF(t testing.TB, name, script string) string {
 	t.Helper()
 	path := filepath.Join(n.BinDir, name)
 	self, err := os.Executable()
-	Must(t, err)
-	Must(t, errors.Join(os.Rename(path, path+".real"), os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path)))
+	check.Must(t, err)
+	check.Must(t, errors.Join(os.Rename(path, path+".real"), os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path)))
 	return path
 }
 
@@ -185,8 +187,8 @@ func becomeScript() {
 func (n *Node) install(t testing.TB, from string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
-	Must(t, err)
+	check.Must(t, err)
 	path := filepath.Join(n.BinDir, filepath.Base(from))
 	WriteProgram(t, path+".new", data)
-	Must(t, os.Rename(path+".new", path))
+	check.Must(t, os.Rename(path+".new", path))
 }

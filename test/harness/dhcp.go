@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -62,14 +63,14 @@ func (d *DHCP) serve(t testing.TB, dir, dhcpd, pool string) {
 	text := "ping-check false;\nauthoritative;\ndefault-lease-time 3600;\n" +
 		"subnet 10.77.0.0 netmask 255.255.255.0 { range " + pool + "; option routers 10.77.0.1; }\n"
 	for path, data := range map[string]string{conf: text, d.leases: ""} {
-		Must(t, os.WriteFile(path, []byte(data), 0o644))
+		check.Must(t, os.WriteFile(path, []byte(data), 0o644))
 	}
 	server := exec.Command("ip", "netns", "exec", d.server, dhcpd, "-4", "-q", "-cf", conf, "-lf", d.leases, "-pf", pidFile, "server0")
 	if out, err := server.CombinedOutput(); err != nil {
 		t.Fatalf("dhcpd: %v: %s", err, out)
 	}
 	data, err := os.ReadFile(pidFile)
-	Must(t, err)
+	check.Must(t, err)
 	if d.serverPID, err = strconv.Atoi(strings.TrimSpace(string(data))); err != nil {
 		t.Fatal(err)
 	}
@@ -89,18 +90,18 @@ func (d *DHCP) SignalServer(t testing.TB, s syscall.Signal) {
 func (d *DHCP) StartDaemon(t testing.TB, plugin string, flags ...string) {
 	t.Helper()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.Socket, Net: "unix"})
-	Must(t, err)
+	check.Must(t, err)
 	defer listener.Close()
 	listener.SetUnlinkOnClose(false)
 	socket, err := listener.File()
-	Must(t, err)
+	check.Must(t, err)
 	defer socket.Close()
 	// The daemon uses the inherited socket only if LISTEN_PID is its own process ID
 	// (sd_listen_fds(3)), which is known only after it has been started.
 	args := append([]string{"-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"`, "sh", plugin, "daemon"}, flags...)
 	daemon, out := exec.Command("sh", args...), &lockedBuffer{}
 	daemon.ExtraFiles, daemon.Stdout, daemon.Stderr = []*os.File{socket}, out, out
-	Must(t, daemon.Start())
+	check.Must(t, daemon.Start())
 	t.Cleanup(func() {
 		if err := daemon.Process.Kill(); err != nil {
 			t.Error(err)
@@ -131,7 +132,7 @@ func (d *DHCP) WaitState(t testing.TB, addr netip.Addr, want string) {
 func (d *DHCP) State(t testing.TB, addr netip.Addr) string {
 	t.Helper()
 	leases, err := d.readLeases()
-	Must(t, err)
+	check.Must(t, err)
 	return leases[addr].state
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -54,7 +55,7 @@ type Health struct {
 func (c Client) Health(t testing.TB) Health {
 	t.Helper()
 	h, err := c.health()
-	Must(t, err)
+	check.Must(t, err)
 	return h
 }
 
@@ -120,7 +121,7 @@ func (c Client) health() (Health, error) {
 func (n *Node) WantJournal(t testing.TB, last []Attachment) {
 	t.Helper()
 	onDisk, err := oracle.Journal(n.StateDir)
-	Must(t, err)
+	check.Must(t, err)
 	inTransition := map[string]bool{}
 	for _, a := range last {
 		inTransition[a.ContainerID] = a.inTransition()

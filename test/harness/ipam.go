@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -98,7 +99,7 @@ func (c Client) AllocateConcurrently(t testing.TB, requests []Request) []Respons
 		wg.Go(func() { responses[i], errs[i] = c.Try(http.MethodPost, r.path(), r.header()...) })
 	}
 	wg.Wait()
-	Must(t, errors.Join(errs...))
+	check.Must(t, errors.Join(errs...))
 	return responses
 }
 
@@ -166,7 +167,7 @@ func (c Client) Release(t testing.TB, ips ...string) {
 func (c Client) List(t testing.TB) []Attachment {
 	t.Helper()
 	all, err := c.TryList()
-	Must(t, err)
+	check.Must(t, err)
 	return all
 }
 

@@ -41,11 +41,3 @@ func Eventually(t testing.TB, what string, check func() error) {
 		time.Sleep(interval)
 	}
 }
-
-// Must fails the test if err is not nil.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

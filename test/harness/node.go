@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -68,7 +69,7 @@ func NewNode(t testing.TB) *Node {
 		t.Fatalf("socket path too long: %s has %d bytes, at most %d are allowed; set TMPDIR to a shorter path", n.Socket, len(n.Socket), maxSocketPath)
 	}
 	for _, d := range []string{n.ConfDir, n.BinDir} {
-		Must(t, os.Mkdir(d, 0o755))
+		check.Must(t, os.Mkdir(d, 0o755))
 	}
 	n.Store = func() ([]oracle.Lease, error) { return oracle.HostLocal(n.StoreDir) }
 	n.InstallPlugin(t, "host-local")
@@ -79,7 +80,7 @@ func NewNode(t testing.TB) *Node {
 func tempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dip-")
-	Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -91,7 +92,7 @@ func (n *Node) Client() Client { return Client{Socket: n.Socket, history: n.hist
 func (n *Node) Leases(t testing.TB) []oracle.Lease {
 	t.Helper()
 	leases, err := n.Store()
-	Must(t, err)
+	check.Must(t, err)
 	return leases
 }
 
@@ -99,14 +100,14 @@ func (n *Node) Leases(t testing.TB) []oracle.Lease {
 func (n *Node) WipeStore(t testing.TB) {
 	t.Helper()
 	n.ResetHistory()
-	Must(t, os.RemoveAll(n.StoreDir))
+	check.Must(t, os.RemoveAll(n.StoreDir))
 }
 
 // WipeJournal deletes the journal of a stopped sidecar.
 func (n *Node) WipeJournal(t testing.TB) {
 	t.Helper()
 	n.ResetHistory()
-	Must(t, os.RemoveAll(n.StateDir))
+	check.Must(t, os.RemoveAll(n.StateDir))
 }
 
 // DamageRecord truncates the record of a container ID to half its size, as a disk error may.
@@ -118,8 +119,8 @@ func (n *Node) DamageRecord(t testing.TB, containerID string) {
 		t.Fatalf("records of %s: %q, %v; want one", containerID, names, err)
 	}
 	info, err := os.Stat(names[0])
-	Must(t, err)
-	Must(t, os.Truncate(names[0], info.Size()/2))
+	check.Must(t, err)
+	check.Must(t, os.Truncate(names[0], info.Size()/2))
 }
 
 // Network is a CNI network configuration whose chain delegates IPAM.
@@ -155,7 +156,7 @@ func (n *Node) WriteNetwork(t testing.TB, name string, nw Network) {
 	plugin := map[string]any{"type": "cilium-cni", "ipam": nw.ipam(n.StoreDir)}
 	document := map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "plugins": []any{plugin}}
 	data, err := json.MarshalIndent(document, "", "  ")
-	Must(t, err)
+	check.Must(t, err)
 	n.WriteConf(t, name+".conflist", data)
 }
 
@@ -163,8 +164,8 @@ func (n *Node) WriteNetwork(t testing.TB, name string, nw Network) {
 func (n *Node) WriteConf(t testing.TB, file string, data []byte) {
 	t.Helper()
 	path := filepath.Join(n.ConfDir, file)
-	Must(t, os.WriteFile(path+".new", data, 0o644))
-	Must(t, os.Rename(path+".new", path))
+	check.Must(t, os.WriteFile(path+".new", data, 0o644))
+	check.Must(t, os.Rename(path+".new", path))
 }
 
 func (nw Network) ipam(dataDir string) map[string]any {

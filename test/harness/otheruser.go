@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // User is the peer of a connection as the kernel records it (unix(7), SO_PEERCRED and SO_PEERGROUPS).
@@ -32,9 +34,9 @@ func (c Client) DoAs(t testing.TB, u User, method, path string) Response {
 	}
 	c.history.requestSent(parseRequest(method, path, nil))
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
-	Must(t, err)
+	check.Must(t, err)
 	response, err := send(req, func() (net.Conn, error) { return c.DialAs(u) })
-	Must(t, err)
+	check.Must(t, err)
 	return response
 }
 
@@ -89,7 +91,7 @@ func RunAsInit(t *testing.T) {
 		LackRight(t, "the test cannot be run as process 1", err)
 	}
 	self, err := os.Executable()
-	Must(t, err)
+	check.Must(t, err)
 	only := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
 	out, err := asInit(unshare, self, "-test.v", "-test.count=1", "-test.run="+only)
 	// One that was skipped, or not found, proves nothing.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -36,7 +37,7 @@ func (n *Node) podsOf(t testing.TB, nw Network) Pods {
 	t.Helper()
 	section := nw.ipam(n.StoreDir)
 	stdin, err := json.Marshal(map[string]any{"cniVersion": nw.CNIVersion, "name": nw.Name, "type": "cilium-cni", "ipam": section})
-	Must(t, err)
+	check.Must(t, err)
 	return Pods{plugin: filepath.Join(n.BinDir, fmt.Sprint(section["type"])), binDir: n.BinDir, stdin: stdin}
 }
 
@@ -71,10 +72,10 @@ func (n *Node) omitPods() {
 func (p Pods) DelegatedBy(t testing.TB, conf map[string]any, host, pod string) Pods {
 	t.Helper()
 	config := map[string]any{}
-	Must(t, json.Unmarshal(p.stdin, &config))
+	check.Must(t, json.Unmarshal(p.stdin, &config))
 	maps.Copy(config, conf)
 	stdin, err := json.Marshal(config)
-	Must(t, err)
+	check.Must(t, err)
 	return Pods{plugin: filepath.Join(p.binDir, fmt.Sprint(conf["type"])), binDir: p.binDir, stdin: stdin, host: host, netns: NetNSPath(pod)}
 }
 
@@ -82,7 +83,7 @@ func (p Pods) DelegatedBy(t testing.TB, conf map[string]any, host, pod string) P
 func (p Pods) Add(t testing.TB, id string) []string {
 	t.Helper()
 	ips, err := p.TryAdd(id)
-	Must(t, err)
+	check.Must(t, err)
 	return ips
 }
 
@@ -108,7 +109,7 @@ func (p Pods) TryAdd(id string) ([]string, error) {
 func (p Pods) Del(t testing.TB, id string) {
 	t.Helper()
 	_, err := p.Call("DEL", id, nil)
-	Must(t, err)
+	check.Must(t, err)
 }
 
 // Call runs a verb for a pod, with more keys in the configuration, and returns what the plugin prints.

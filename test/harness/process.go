@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
@@ -31,7 +32,7 @@ func (n *Node) startProcess(t testing.TB, args []string) *process {
 	p.cmd.Dir = n.Dir
 	p.cmd.Env = n.Environment()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	Must(t, p.cmd.Start())
+	check.Must(t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
 		_ = p.cmd.Wait() // the outcome is in ProcessState

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -25,7 +26,7 @@ func (n *Node) InstallScripted(t testing.TB, pluginType string) Scripted {
 	t.Helper()
 	path := filepath.Join(n.BinDir, pluginType)
 	s := Scripted{dir: path + ".d"}
-	Must(t, errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755), os.Mkdir(filepath.Join(s.dir, "queue"), 0o755)))
+	check.Must(t, errors.Join(os.Symlink(fromEnv(t, EnvScripted), path), os.MkdirAll(filepath.Join(s.dir, "store"), 0o755), os.Mkdir(filepath.Join(s.dir, "queue"), 0o755)))
 	n.Store = nil
 	return s
 }
@@ -124,12 +125,12 @@ func (s Scripted) run(t testing.TB, args ...string) {
 func (s Scripted) write(t testing.TB, name, content string) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
-	Must(t, errors.Join(os.WriteFile(path+".new", []byte(content), 0o644), os.Rename(path+".new", path)))
+	check.Must(t, errors.Join(os.WriteFile(path+".new", []byte(content), 0o644), os.Rename(path+".new", path)))
 }
 
 func (s Scripted) remove(t testing.TB, name string) {
 	t.Helper()
-	Must(t, os.Remove(filepath.Join(s.dir, name)))
+	check.Must(t, os.Remove(filepath.Join(s.dir, name)))
 }
 
 // centralType is the plugin type of a central server that no built-in profile knows.
@@ -160,9 +161,9 @@ func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks m
 	}
 	maps.Copy(profile, facts)
 	data, err := json.Marshal(profile)
-	Must(t, err)
+	check.Must(t, err)
 	file := filepath.Join(n.Dir, "central.json")
-	Must(t, os.WriteFile(file, data, 0o644))
+	check.Must(t, os.WriteFile(file, data, 0o644))
 	n.Flags = append(n.Flags, "--plugin-profile="+file)
 	return n.InstallServer(t, centralType, quirks)
 }

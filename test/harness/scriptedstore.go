@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -30,7 +31,7 @@ func (s Scripted) Calls(t testing.TB) []PluginCall {
 	var calls []PluginCall
 	for line := range strings.Lines(s.callLog(t)) {
 		var call PluginCall
-		Must(t, json.Unmarshal([]byte(line), &call))
+		check.Must(t, json.Unmarshal([]byte(line), &call))
 		calls = append(calls, call)
 	}
 	return calls

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // BackUpStore copies host-local's store and returns a function that replaces the store with the copy.
@@ -21,11 +23,11 @@ func (n *Node) BackUpStore(t testing.TB) (restore func()) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = os.MkdirAll(backup, 0o755) // host-local has no leases yet
 	}
-	Must(t, err)
+	check.Must(t, err)
 	return func() {
 		t.Helper()
 		n.WipeStore(t)
-		Must(t, os.CopyFS(n.StoreDir, os.DirFS(backup)))
+		check.Must(t, os.CopyFS(n.StoreDir, os.DirFS(backup)))
 	}
 }
 
@@ -35,7 +37,7 @@ func (n *Node) LeaseToPod(t testing.TB, network, ip string) {
 	t.Helper()
 	n.ResetHistory()
 	dir := filepath.Join(n.StoreDir, network)
-	Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ip), []byte("pod-sandbox\r\neth0"), 0o600)))
+	check.Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ip), []byte("pod-sandbox\r\neth0"), 0o600)))
 	n.omitPods()
 }
 
@@ -60,7 +62,7 @@ func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 		n.ResetHistory()
 	}
 	replacement := n.replacementOf(path)
-	Must(t, os.WriteFile(replacement, []byte(content), 0o644))
+	check.Must(t, os.WriteFile(replacement, []byte(content), 0o644))
 	n.Wrapper = bindMount(replacement, path)
 	try := exec.Command(n.Wrapper[0], append(n.Wrapper[1:], "cat", path)...)
 	if out, err := try.CombinedOutput(); err != nil || string(out) != content {
@@ -83,7 +85,7 @@ func (n *Node) Reboot(t testing.TB) {
 		n.ReplaceFile(t, BootIDFile, id)
 		return
 	}
-	Must(t, os.WriteFile(n.replacementOf(BootIDFile), []byte(id), 0o644))
+	check.Must(t, os.WriteFile(n.replacementOf(BootIDFile), []byte(id), 0o644))
 }
 
 // Snapshot maps the paths of files and directories to their mode and a hash of their content.
@@ -104,7 +106,7 @@ func (n *Node) Snapshot(t testing.TB) Snapshot {
 			s[path], err = describe(path, d)
 			return err
 		})
-		Must(t, err)
+		check.Must(t, err)
 	}
 	return s
 }

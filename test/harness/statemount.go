@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // MountState makes every sidecar that is started from now on reach the state directory through
@@ -16,7 +18,7 @@ import (
 func (n *Node) MountState(t testing.TB) {
 	t.Helper()
 	for _, dir := range []string{n.StateDir, n.mountPoint()} {
-		Must(t, os.MkdirAll(dir, 0o700))
+		check.Must(t, os.MkdirAll(dir, 0o700))
 	}
 	if os.Geteuid() != 0 {
 		Skipf(t, "mounting a file system needs root")
@@ -64,7 +66,7 @@ func (s *Sidecar) ListStateMount(t testing.TB) []string {
 func (s *Sidecar) inMountNamespace(t testing.TB, f func() error) {
 	t.Helper()
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", s.PID()))
-	Must(t, err)
+	check.Must(t, err)
 	defer namespace.Close()
 	done := make(chan error)
 	go func() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // archiveLimit is the limit of an archive in bytes. It has the compressed images of both
@@ -38,7 +38,7 @@ func TestImageContent(t *testing.T) {
 				}
 				root := strings.TrimSpace(c.buildah(t, "mount", c.id))
 				files := map[string]fs.FileInfo{}
-				harness.Must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				check.Must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 					if err == nil && !d.IsDir() {
 						files[strings.TrimPrefix(path, root)], err = d.Info()
 					}
@@ -75,7 +75,7 @@ func TestImageContent(t *testing.T) {
 func wantStatic(t *testing.T, path string, machine elf.Machine) {
 	t.Helper()
 	f, err := elf.Open(path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer f.Close()
 	if f.Machine != machine {
 		t.Errorf("the program is for %v; want %v", f.Machine, machine)
@@ -90,7 +90,7 @@ func wantStatic(t *testing.T, path string, machine elf.Machine) {
 func TestImageSize(t *testing.T) {
 	for _, name := range programs() {
 		info, err := os.Stat(archive(t, name))
-		harness.Must(t, err)
+		check.Must(t, err)
 		t.Logf("%s: %d bytes", name, info.Size())
 		if info.Size() >= archiveLimit {
 			t.Errorf("the archive of %s has %d bytes; want less than %d", name, info.Size(), archiveLimit)
@@ -133,7 +133,7 @@ func TestImageMetadata(t *testing.T) {
 func TestConfined(t *testing.T) {
 	archive(t, "delegated-ipam") // skips without root
 	dir, err := os.MkdirTemp("/etc", "delegated-ipam-")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer os.RemoveAll(dir)
 	if out, err := confined("touch", dir+"/file").CombinedOutput(); err == nil || !strings.Contains(string(out), "Read-only") {
 		t.Errorf("writing to /etc: %v\n%s; want a read-only file system", err, out)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -50,14 +51,14 @@ func from(t *testing.T, name string, options ...string) container {
 func newStore(t *testing.T) container {
 	t.Helper()
 	c := container{store: t.TempDir()}
-	harness.Must(t, unix.Mount("tmpfs", c.store, "tmpfs", 0, ""))
+	check.Must(t, unix.Mount("tmpfs", c.store, "tmpfs", 0, ""))
 	t.Cleanup(func() {
 		c.buildah(t, "rm", "--all")
-		harness.Must(t, unix.Unmount(c.store, unix.MNT_DETACH))
+		check.Must(t, unix.Unmount(c.store, unix.MNT_DETACH))
 	})
 	// buildah locks this directory even if it needs no network.
 	config := "[network]\nnetwork_config_dir = \"" + c.store + "/net\"\n"
-	harness.Must(t, os.WriteFile(filepath.Join(c.store, "containers.conf"), []byte(config), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(c.store, "containers.conf"), []byte(config), 0o600))
 	return c
 }
 
@@ -122,6 +123,6 @@ type inspected struct {
 func (c container) inspect(t *testing.T) inspected {
 	t.Helper()
 	var all struct{ OCIv1 inspected }
-	harness.Must(t, json.Unmarshal([]byte(c.buildah(t, "inspect", c.id)), &all))
+	check.Must(t, json.Unmarshal([]byte(c.buildah(t, "inspect", c.id)), &all))
 	return all.OCIv1
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -36,16 +37,16 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 		harness.Skipf(t, "%v", err)
 	}
 	dir, err := os.MkdirTemp("", "containerd") // the path of a socket is limited
-	harness.Must(t, err)
-	t.Cleanup(func() { harness.Must(t, os.RemoveAll(dir)) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, os.RemoveAll(dir)) })
 	config := filepath.Join(dir, "config.toml")
-	harness.Must(t, os.WriteFile(config, fmt.Appendf(nil, containerdConfig, dir), 0o600))
+	check.Must(t, os.WriteFile(config, fmt.Appendf(nil, containerdConfig, dir), 0o600))
 	var log bytes.Buffer
 	server := exec.Command("containerd", "--config", config)
 	server.Stdout, server.Stderr = &log, &log
-	harness.Must(t, server.Start())
+	check.Must(t, server.Start())
 	t.Cleanup(func() {
-		harness.Must(t, server.Process.Signal(unix.SIGTERM))
+		check.Must(t, server.Process.Signal(unix.SIGTERM))
 		if err := server.Wait(); err != nil || t.Failed() {
 			t.Errorf("containerd ended: %v\n%s", err, &log)
 		}
@@ -61,7 +62,7 @@ func containerd(t *testing.T) (ctr func(args ...string) string) {
 	return func(args ...string) string {
 		t.Helper()
 		out, err := run(args...)
-		harness.Must(t, err)
+		check.Must(t, err)
 		return out
 	}
 }

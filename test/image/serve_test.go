@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -40,7 +41,7 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 		uid = 60913
 	}
 	for path, dir := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
-		harness.Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, uid, uid)))
+		check.Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, uid, uid)))
 		s.options = append(s.options, "--volume="+dir+":"+path)
 	}
 	for path, directory := range map[string]string{"/etc/cni/net.d": n.ConfDir, "/opt/cni/bin": n.BinDir, "/etc/machine-id": "/etc/machine-id"} {
@@ -55,7 +56,7 @@ func (s served) start(t *testing.T, user string) {
 	var log bytes.Buffer
 	cmd := s.container.command(s.container.isolated(s.as(user), "delegated-ipam", "serve", "--enable-ipv6=false", "--allow-gids=60913")...)
 	cmd.Stdout, cmd.Stderr = &log, &log
-	harness.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() {

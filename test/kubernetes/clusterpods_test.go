@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -80,7 +80,7 @@ func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
 	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
 	tb.record(t, "from the end of all processes of a node until it and its pods are ready", time.Since(begin))
 	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	var started []time.Duration
 	after := func(when time.Time) time.Duration { return when.Sub(begin).Round(time.Second) }
 	for _, p := range pods {
@@ -99,7 +99,7 @@ func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
 func (tb *testbed) failedSandboxes(t *testing.T) int {
 	t.Helper()
 	events, err := listOf[corev1.Event](t.Context(), tb.Resource("", "v1", "events"), metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
-	harness.Must(t, err)
+	check.Must(t, err)
 	count := 0
 	for _, e := range events {
 		count += max(1, int(e.Count))
@@ -113,7 +113,7 @@ func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	before, failed := map[*node]int{}, tb.failedSandboxes(t)
 	for _, n := range tb.nodes {
 		pid, err := n.find(sidecarProgram())
-		harness.Must(t, err)
+		check.Must(t, err)
 		before[n] = pid
 	}
 	tb.mustKubectl(t, "--namespace", systemNamespace, "rollout", "restart", "daemonset/delegated-ipam")
@@ -150,7 +150,7 @@ func (tb *testbed) createPods(t *testing.T, prefix string, count int) {
 
 func (tb *testbed) deletePods(t *testing.T) {
 	t.Helper()
-	harness.Must(t, tb.Pods(podNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: churnLabel}))
+	check.Must(t, tb.Pods(podNamespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: churnLabel}))
 }
 
 func anyPod(corev1.Pod) bool { return true }

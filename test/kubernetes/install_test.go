@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // install applies the manifests on nodes that have never had them, and waits until all is ready.
@@ -32,7 +32,7 @@ func (tb *testbed) testFresh(t *testing.T) {
 	for _, n := range tb.nodes {
 		cidrs := tb.mustPodCIDRs(t, n)
 		for _, cidr := range cidrs {
-			harness.Must(t, n.checkRendered(`"`+cidr.String()+`"`))
+			check.Must(t, n.checkRendered(`"`+cidr.String()+`"`))
 			for _, other := range ranges {
 				if cidr.Overlaps(other) {
 					t.Errorf("%s of %s overlaps with %s of another node", cidr, n.name, other)
@@ -42,7 +42,7 @@ func (tb *testbed) testFresh(t *testing.T) {
 		ranges = append(ranges, cidrs...)
 	}
 	events, err := listOf[corev1.Event](t.Context(), tb.Resource("", "v1", "events"), metav1.ListOptions{FieldSelector: "type=Warning"})
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, e := range events {
 		if strings.HasPrefix(e.Source.Component+e.ReportingController, "delegated-ipam") {
 			t.Errorf("a fresh cluster has a Warning of %s about %s: %s: %s", e.Source.Component, e.InvolvedObject.Name, e.Reason, e.Message)
@@ -64,7 +64,7 @@ func (tb *testbed) manifests(t *testing.T) string {
     literals: [enable-ipv6=true]
 `
 	overlay, err := filepath.Rel(tb.root, tb.writeOverlay(t, "dual", tb.mode.manifests, kustomization, nil))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return overlay
 }
 
@@ -73,13 +73,13 @@ func (tb *testbed) manifests(t *testing.T) string {
 func (tb *testbed) writeOverlay(t *testing.T, name, base, kustomization string, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(tb.dir, name)
-	harness.Must(t, os.MkdirAll(dir, 0o755))
+	check.Must(t, os.MkdirAll(dir, 0o755))
 	relative, err := filepath.Rel(dir, filepath.Join(tb.root, base)) // kustomize takes no absolute path
-	harness.Must(t, err)
+	check.Must(t, err)
 	kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + relative + "]\n" + kustomization
-	harness.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o644))
 	for file, content := range files {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644))
 	}
 	return dir
 }
@@ -95,7 +95,7 @@ func (tb *testbed) apply(t *testing.T, dir string) time.Duration {
 func (tb *testbed) generations(t *testing.T) map[string]int64 {
 	t.Helper()
 	sets, err := listOf[appsv1.DaemonSet](t.Context(), tb.Resource("apps", "v1", "daemonsets").Namespace(systemNamespace), metav1.ListOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	all := map[string]int64{}
 	for _, s := range sets {
 		all[s.Name] = s.Status.ObservedGeneration
@@ -111,7 +111,7 @@ func (tb *testbed) testConfigMap(t *testing.T) {
 	m := tb.startMonitor(t)
 	before := tb.generations(t)
 	text, err := os.ReadFile(filepath.Join(tb.root, "deploy", "kubernetes", "base", "network", "pods.conflist"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	const old, changed = `"ranges": "${ranges}"`, `"ranges": "${ranges}", "routes": [{"dst": "0.0.0.0/0"}]`
 	if !strings.Contains(string(text), old) {
 		t.Fatalf("the template is %s; expected %s", text, old)
@@ -165,7 +165,7 @@ func (tb *testbed) testUpgrade(t *testing.T) {
 		for _, image := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
 			name := "docker.io/library/" + image + ":"
 			_, err := n.command(t.Context(), "ctr", "--namespace=k8s.io", "images", "tag", "--force", name+"local", name+nextTag)
-			harness.Must(t, err)
+			check.Must(t, err)
 		}
 	}
 	overlay := tb.writeOverlay(t, "upgrade", tb.manifests(t), `images:
@@ -195,7 +195,7 @@ func (tb *testbed) checkImages(t *testing.T, tag string) {
 func (tb *testbed) helm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := cluster.Run(tb.admin(t.Context(), "helm", args...))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return out
 }
 
@@ -254,22 +254,22 @@ const releaseVersion = "0.0.0-snapshot"
 func (tb *testbed) testRelease(t *testing.T) {
 	files := filepath.Join(tb.built, "release", "v"+releaseVersion)
 	dir := t.TempDir() // outside of the repository
-	harness.Must(t, os.CopyFS(dir, os.DirFS(files)))
+	check.Must(t, os.CopyFS(dir, os.DirFS(files)))
 	inDir := func(program string, args ...string) {
 		t.Helper()
 		cmd := tb.admin(t.Context(), program, args...)
 		cmd.Dir = dir
 		_, err := cluster.Run(cmd)
-		harness.Must(t, err)
+		check.Must(t, err)
 	}
-	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
-	check.Dir = dir
-	_, err := cluster.Run(check)
-	harness.Must(t, err)
+	sums := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums.Dir = dir
+	_, err := cluster.Run(sums)
+	check.Must(t, err)
 	for _, n := range tb.nodes {
 		for _, archive := range []string{"delegated-ipam-image.tar", "delegated-ipam-bridge-image.tar"} {
 			_, err := n.command(t.Context(), "ctr", "--namespace=k8s.io", "images", "import", filepath.Join(files, archive))
-			harness.Must(t, err)
+			check.Must(t, err)
 		}
 	}
 	wantImages := func() {
@@ -341,7 +341,7 @@ func (tb *testbed) testUninstall(t *testing.T) {
 func (tb *testbed) removePools(t *testing.T) {
 	t.Helper()
 	for _, n := range tb.nodes {
-		harness.Must(t, tb.CiliumNodes().Delete(t.Context(), n.name, metav1.DeleteOptions{}))
+		check.Must(t, tb.CiliumNodes().Delete(t.Context(), n.name, metav1.DeleteOptions{}))
 		agent := daemon("cilium-agent")
 		n.waitReplaced(t, agent, n.signal(t, agent, syscall.SIGTERM))
 	}
@@ -364,7 +364,7 @@ func (tb *testbed) checkNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, n := range tb.nodes {
 		leases, err := n.leases()
-		harness.Must(t, err)
+		check.Must(t, err)
 		if len(leases) > 0 {
 			t.Errorf("%s: host-local still has %v", n.name, leases)
 		}
@@ -372,7 +372,7 @@ func (tb *testbed) checkNothingLeft(t *testing.T) {
 		// directory that it mounts, but not remove it.
 		paths, err := n.command(t.Context(), "find", "/etc", "/run", "/var/lib", "-xdev", "-name", "*delegated-ipam*", "-not", "-path", "*/containerd/*",
 			"-not", "(", "-path", "/run/delegated-ipam", "-type", "d", "-empty", ")")
-		harness.Must(t, err)
+		check.Must(t, err)
 		if paths != "" {
 			t.Errorf("%s: left are %s", n.name, strings.Join(strings.Fields(paths), ", "))
 		}

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -62,7 +62,7 @@ func podReady(p corev1.Pod) bool {
 func (tb *testbed) checkConnectivity(t *testing.T) {
 	t.Helper()
 	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	sources := map[string]string{}
 	var fetch, want strings.Builder
 	for _, p := range pods {
@@ -142,10 +142,10 @@ func (c *churn) stop(t *testing.T) int {
 	t.Helper()
 	c.cancel()
 	c.ended.Wait()
-	harness.Must(t, c.failed)
+	check.Must(t, c.failed)
 	c.tb.waitReady(t, "the last pods to be ready", 0, anyPod)
 	for number := range c.created {
-		harness.Must(t, c.delete(t.Context(), number))
+		check.Must(t, c.delete(t.Context(), number))
 	}
 	c.tb.waitLeft(t, "the last pods to be deleted", 0)
 	return c.created
@@ -209,14 +209,14 @@ func (tb *testbed) waitPodOn(t *testing.T, n *node, name string) {
 		}
 		return err
 	})
-	harness.Must(t, tb.Pods(podNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	check.Must(t, tb.Pods(podNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 func (tb *testbed) createPodOn(t *testing.T, n *node, name string) {
 	t.Helper()
 	pod := waitingPod(name)
-	harness.Must(t, unstructured.SetNestedField(pod.Object, n.name, "spec", "nodeName"))
-	harness.Must(t, tb.Create(t.Context(), pod))
+	check.Must(t, unstructured.SetNestedField(pod.Object, n.name, "spec", "nodeName"))
+	check.Must(t, tb.Create(t.Context(), pod))
 }
 
 func churnName(number int) string { return fmt.Sprintf("churn-%d", number) }
@@ -282,7 +282,7 @@ func (n *node) signal(t *testing.T, p target, s syscall.Signal) int {
 		pid, err = n.find(p)
 		return err
 	})
-	harness.Must(t, syscall.Kill(pid, s))
+	check.Must(t, syscall.Kill(pid, s))
 	return pid
 }
 
@@ -377,7 +377,7 @@ func (tb *testbed) testReboot(t *testing.T) {
 	tb.waitRecords(t, "before the reboot")
 	n := tb.nodes[0]
 	before, err := tb.nodeState(t.Context(), n)
-	harness.Must(t, err)
+	check.Must(t, err)
 
 	begin := tb.reboot(t, n)
 	tb.waitPods(t, "the pods of the rebooted node to be ready")
@@ -386,7 +386,7 @@ func (tb *testbed) testReboot(t *testing.T) {
 	tb.checkConnectivity(t)
 
 	after, err := tb.nodeState(t.Context(), n)
-	harness.Must(t, err)
+	check.Must(t, err)
 	excessReleased := time.Since(begin) > releaseDelay
 	for ip, slot := range before.Pool {
 		now, ok := after.Pool[ip]
@@ -431,7 +431,7 @@ func (tb *testbed) waitRestarted(t *testing.T, n *node, boot time.Time) {
 
 func (tb *testbed) checkRenderedFirst(t *testing.T, n *node) {
 	file, err := os.Stat(n.path(renderedFile))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if ready := readySince(tb.sidecarPod(t, n)); ready.Before(file.ModTime().Truncate(time.Second)) {
 		t.Errorf("the sidecar was ready at %s, and %s was rendered at %s", ready, renderedFile, file.ModTime())
 	}
@@ -452,7 +452,7 @@ func (tb *testbed) sidecarPod(t *testing.T, n *node) corev1.Pod {
 	pods, err := listOf[corev1.Pod](t.Context(), tb.Pods(systemNamespace), metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=delegated-ipam", FieldSelector: "spec.nodeName=" + n.name,
 	})
-	harness.Must(t, err)
+	check.Must(t, err)
 	if len(pods) != 1 {
 		t.Fatalf("%s has %d pods of the sidecar; want one", n.name, len(pods))
 	}

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -39,13 +39,13 @@ func (tb *testbed) testPolicy(t *testing.T) {
 	} {
 		_, err := c.kube.CiliumNodes().Patch(t.Context(), c.node, types.MergePatchType, []byte(entry), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if c.refusal == "" {
-			harness.Must(t, err)
+			check.Must(t, err)
 		} else if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refusal) {
 			t.Errorf("%s: the API server answered %v; want Forbidden with %q", c.name, err, c.refusal)
 		}
 	}
 	for _, kube := range []cluster.Kube{bridge, network} {
-		harness.Must(t, createEvent(t, kube, own))
+		check.Must(t, createEvent(t, kube, own))
 		if err := createEvent(t, kube, other); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "its own Node only") {
 			t.Errorf("an Event about another node: the API server answered %v; want Forbidden", err)
 		}
@@ -64,9 +64,9 @@ func createEvent(t *testing.T, kube cluster.Kube, node string) error {
 func (tb *testbed) tokenOf(t *testing.T, n *node, p target) cluster.Kube {
 	t.Helper()
 	pid, err := n.find(p)
-	harness.Must(t, err)
+	check.Must(t, err)
 	token, err := os.ReadFile(fmt.Sprintf("/proc/%d/root%s", pid, tokenFile))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return tb.As(t, p.name, string(token))
 }
 
@@ -109,17 +109,17 @@ func (tb *testbed) testAudit(t *testing.T) {
 	}
 
 	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	ip, other := pods[0].Status.PodIP, tb.nodes[0].name
 	if pods[0].Spec.NodeName == other {
 		other = tb.nodes[1].name
 	}
 	const entry = `{"spec":{"ipam":{"pool":{%q:%s}}}}`
-	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "{}")))
+	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "{}")))
 	report, code = tb.audit(t)
 	if code != 3 || len(report.Findings) != 1 || report.Findings[0].Check != "address-in-two-pools" || report.Findings[0].Address != ip {
 		t.Errorf("with %s in two pools audit ended with %d: %+v; want this finding", ip, code, report)
 	}
-	harness.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "null")))
+	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "null")))
 	tb.waitRecords(t, "after the audit")
 }

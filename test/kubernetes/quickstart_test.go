@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // ciliumChart is in the one command of the quick start that installs Cilium.
@@ -40,19 +40,19 @@ func TestClusterQuickstart(t *testing.T) {
 			{"ln", "-s", filepath.Join(tb.agentDir, "bin", "cilium-dbg"), "/run/bin/"},
 		} {
 			_, err := n.command(t.Context(), args...)
-			harness.Must(t, err)
+			check.Must(t, err)
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(tb.root, "docs", "quickstart.md"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	steps, values := quickstartStep.FindAllStringSubmatch(string(page), -1), quickstartValues.FindSubmatch(page)
 	if len(steps) == 0 || values == nil {
 		t.Fatal("docs/quickstart.md has no commands, or no cilium.yaml")
 	}
 	checkout := filepath.Join(tb.dir, "checkout")
-	harness.Must(t, os.Mkdir(checkout, 0o755))
-	harness.Must(t, os.Symlink(filepath.Join(tb.root, "deploy"), filepath.Join(checkout, "deploy")))
-	harness.Must(t, os.WriteFile(filepath.Join(checkout, "cilium.yaml"), values[1], 0o644))
+	check.Must(t, os.Mkdir(checkout, 0o755))
+	check.Must(t, os.Symlink(filepath.Join(tb.root, "deploy"), filepath.Join(checkout, "deploy")))
+	check.Must(t, os.WriteFile(filepath.Join(checkout, "cilium.yaml"), values[1], 0o644))
 	charts := httptest.NewServer(http.FileServer(http.Dir(filepath.Join(tb.built, "charts"))))
 	defer charts.Close()
 	tb.shell(t, checkout, "helm repo add cilium "+charts.URL)

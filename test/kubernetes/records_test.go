@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -213,9 +214,9 @@ func (tb *testbed) writeNetworks(t *testing.T, throughSidecar bool) {
 	t.Helper()
 	for _, n := range tb.nodes {
 		data, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{tb.cniPlugin(t, n, throughSidecar)}})
-		harness.Must(t, err)
-		harness.Must(t, os.WriteFile(n.path(networkFile+".new"), data, 0o644))
-		harness.Must(t, os.Rename(n.path(networkFile+".new"), n.path(networkFile)))
+		check.Must(t, err)
+		check.Must(t, os.WriteFile(n.path(networkFile+".new"), data, 0o644))
+		check.Must(t, os.Rename(n.path(networkFile+".new"), n.path(networkFile)))
 	}
 }
 
@@ -311,7 +312,7 @@ func (tb *testbed) collectNode(t *testing.T, n *node) (lost []string, err error)
 	conf := tb.cniPlugin(t, n, true)
 	conf["cniVersion"], conf["name"], conf["cni.dev/valid-attachments"] = "1.1.0", networkName, valid
 	data, err := json.Marshal(conf)
-	harness.Must(t, err)
+	check.Must(t, err)
 	_, err = n.command(t.Context(), "sh", "-c",
 		`printf %s "$1" | CNI_COMMAND=GC CNI_PATH=/opt/cni/bin /opt/cni/bin/delegated-ipam-cni`, "gc", string(data))
 	if err != nil {
@@ -338,7 +339,7 @@ func (tb *testbed) startMonitor(t *testing.T) *monitor {
 	t.Helper()
 	m := &monitor{tb: tb, stable: map[string]string{}, began: time.Now(), violations: map[string]bool{}}
 	pods, err := tb.running(t.Context())
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, p := range pods {
 		if isStable(p) {
 			m.stable[p.Name] = fmt.Sprint(p.Status.PodIPs)

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -57,7 +58,7 @@ func (tb *testbed) testSymptoms(t *testing.T) {
 func (tb *testbed) tryAll(t *testing.T, rows []symptom) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(tb.root, "docs/troubleshooting.md"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, row := range rows {
 		t.Run(row.text, func(t *testing.T) {
 			if onPage := cmp.Or(notQuoted[row.text], "`"+row.text+"`"); !strings.Contains(string(page), onPage) {
@@ -93,7 +94,7 @@ const (
 // installShell installs what interprets the plugins of pluginScript: the sidecar's container has no shell.
 func (p patient) installShell(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
-	harness.Must(t, err)
+	check.Must(t, err)
 	cluster.RunLines(t, "cp "+busybox+" "+p.n.path(shellFile))
 	t.Cleanup(func() { _ = os.Remove(p.n.path(shellFile)) })
 }
@@ -108,12 +109,12 @@ func (p patient) replace(file, text string, mode os.FileMode) func(*testing.T) f
 	return func(t *testing.T) func() {
 		t.Helper()
 		path := p.n.path(file)
-		harness.Must(t, os.Rename(path, path+".away"))
+		check.Must(t, os.Rename(path, path+".away"))
 		if text != "" {
-			harness.Must(t, os.WriteFile(path, []byte(text), mode))
-			harness.Must(t, os.Chmod(path, mode))
+			check.Must(t, os.WriteFile(path, []byte(text), mode))
+			check.Must(t, os.Chmod(path, mode))
 		}
-		return func() { harness.Must(t, os.Rename(path+".away", path)) }
+		return func() { check.Must(t, os.Rename(path+".away", path)) }
 	}
 }
 
@@ -122,12 +123,12 @@ func (p patient) configure(change func(string) string) func(*testing.T) func() {
 	return func(t *testing.T) func() {
 		t.Helper()
 		text, err := os.ReadFile(p.n.path(renderedFile))
-		harness.Must(t, err)
+		check.Must(t, err)
 		network := p.n.signal(t, networkProgram(), syscall.SIGSTOP)
 		back := p.replace(renderedFile, change(string(text)), 0o644)(t)
 		return func() {
 			back()
-			harness.Must(t, syscall.Kill(network, syscall.SIGCONT))
+			check.Must(t, syscall.Kill(network, syscall.SIGCONT))
 		}
 	}
 }
@@ -188,8 +189,8 @@ func (p patient) notReady() []symptom {
 		}},
 		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
 			dir := p.n.path(sidecarState + "/attachments")
-			harness.Must(t, os.Rename(dir, dir+".away"))
-			return func() { harness.Must(t, os.Rename(dir+".away", dir)) }
+			check.Must(t, os.Rename(dir, dir+".away"))
+			return func() { check.Must(t, os.Rename(dir+".away", dir)) }
 		}},
 	}
 }
@@ -200,10 +201,10 @@ func (p patient) notRunning() []symptom {
 		return func(t *testing.T) string {
 			t.Helper()
 			pid, err := p.n.find(sidecarProgram())
-			harness.Must(t, err)
+			check.Must(t, err)
 			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
 			out, _ := cluster.Run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), flags)...))
-			harness.Must(t, os.RemoveAll(p.n.path("/run/cilium/second")))
+			check.Must(t, os.RemoveAll(p.n.path("/run/cilium/second")))
 			return out
 		}
 	}
@@ -220,10 +221,10 @@ func (p patient) notRunning() []symptom {
 func argsOf(t *testing.T, pid int) []string {
 	t.Helper()
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	harness.Must(t, err)
+	check.Must(t, err)
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	args[0], err = os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return args
 }
 
@@ -232,7 +233,7 @@ func (p patient) refusals() []symptom {
 	byAnotherUser := func(t *testing.T) string {
 		t.Helper()
 		pid, err := p.n.find(sidecarProgram())
-		harness.Must(t, err)
+		check.Must(t, err)
 		out, _ := cluster.Run(exec.CommandContext(t.Context(), "nsenter", "--setuid=4242", "--setgid=4242", "--mount", "--target", strconv.Itoa(pid), "--", argsOf(t, pid)[0], "list"))
 		return out
 	}
@@ -240,8 +241,8 @@ func (p patient) refusals() []symptom {
 		{"no sidecar can be reached at", p.printed("-H", "/nowhere.sock", "list"), nothing},
 		{"permission denied", byAnotherUser, nothing},
 		{"may not call: expected one that --allow-uids", byAnotherUser, func(t *testing.T) func() {
-			harness.Must(t, os.Chmod(socket, 0o666))
-			return func() { harness.Must(t, os.Chmod(socket, 0o660)) }
+			check.Must(t, os.Chmod(socket, 0o666))
+			return func() { check.Must(t, os.Chmod(socket, 0o660)) }
 		}},
 		{"is not admitted by --owners", p.printed("allocate", "mine"), nothing},
 		{"Retry-After", func(t *testing.T) string {
@@ -283,7 +284,7 @@ func (tb *testbed) testSandboxErrors(t *testing.T) {
 	agent := n.signal(t, daemon("cilium-agent"), syscall.SIGSTOP)
 	tb.createPodOn(t, n, "without-agent")
 	tb.waitSandboxError(t, "without-agent", "unable to connect to Cilium agent")
-	harness.Must(t, syscall.Kill(agent, syscall.SIGCONT))
+	check.Must(t, syscall.Kill(agent, syscall.SIGCONT))
 	tb.waitPodOn(t, n, "without-agent")
 	tb.waitHealthy(t, "the agent to continue")
 
@@ -319,7 +320,7 @@ func (tb *testbed) testPodsSymptoms(t *testing.T) {
 	tb.createPodOn(t, p.n, "without-address")
 	tb.waitSandboxError(t, "without-address", "no IP addresses available in range set")
 	for _, file := range written {
-		harness.Must(t, os.Remove(file))
+		check.Must(t, os.Remove(file))
 	}
 	tb.waitPodOn(t, p.n, "without-address")
 	tb.waitHealthy(t, "the sidecar to have addresses")
@@ -331,7 +332,7 @@ func (tb *testbed) testPodsSymptoms(t *testing.T) {
 func (tb *testbed) waitSandboxError(t *testing.T, pod, text string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(tb.root, "docs/troubleshooting.md"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if !strings.Contains(string(page), "`"+text+"`") {
 		t.Errorf("the page does not have the text %q", text)
 	}
@@ -395,7 +396,7 @@ func (p patient) fillRange(t *testing.T) (files []string) {
 	t.Helper()
 	files = p.unleased(t)
 	for _, file := range files {
-		harness.Must(t, os.WriteFile(file, []byte(otherLease), 0o644))
+		check.Must(t, os.WriteFile(file, []byte(otherLease), 0o644))
 	}
 	return files
 }
@@ -404,9 +405,9 @@ func (p patient) addressProblems() []symptom {
 	return []symptom{
 		{"lost", p.printed("list"), func(t *testing.T) func() {
 			file := p.leaseFile(p.freeSlot(t).Addresses[0].IP)
-			harness.Must(t, os.WriteFile(file, []byte(otherLease), 0o644))
+			check.Must(t, os.WriteFile(file, []byte(otherLease), 0o644))
 			p.restart(t)
-			return func() { harness.Must(t, os.Remove(file)) }
+			return func() { check.Must(t, os.Remove(file)) }
 		}},
 		{"Duplicate address from the plugin", p.logged, func(t *testing.T) func() {
 			back := p.configure(func(text string) string {
@@ -421,7 +422,7 @@ func (p patient) addressProblems() []symptom {
 			p.printed("allocate", "ciliumnode-symptom")(t)
 			return func() {
 				back()
-				harness.Must(t, os.RemoveAll(p.n.path(leaseDir+"/second")))
+				check.Must(t, os.RemoveAll(p.n.path(leaseDir+"/second")))
 				p.releaseOwn(t)
 			}
 		}},
@@ -443,19 +444,19 @@ func (p patient) recordProblems() []symptom {
 	damage := func(text string, change func(text string) string) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
 			names, err := filepath.Glob(p.n.path(sidecarState) + "/attachments/" + p.freeSlot(t).ContainerID + "*")
-			harness.Must(t, err)
+			check.Must(t, err)
 			was, err := os.ReadFile(names[0])
-			harness.Must(t, err)
-			harness.Must(t, os.WriteFile(names[0], []byte(change(string(was))), 0o600))
+			check.Must(t, err)
+			check.Must(t, os.WriteFile(names[0], []byte(change(string(was))), 0o600))
 			p.restart(t)
 			return func() {
 				removed, err := filepath.Glob(p.n.path(sidecarState) + "/quarantine/*")
-				harness.Must(t, err)
+				check.Must(t, err)
 				for _, name := range removed {
-					harness.Must(t, os.Remove(name))
+					check.Must(t, os.Remove(name))
 				}
 				if len(removed) == 0 {
-					harness.Must(t, os.WriteFile(names[0], was, 0o600)) // what a newer version has written
+					check.Must(t, os.WriteFile(names[0], was, 0o600)) // what a newer version has written
 				}
 				p.restart(t)
 			}
@@ -465,11 +466,11 @@ func (p patient) recordProblems() []symptom {
 		{"written on another machine", status, func(t *testing.T) func() {
 			file := p.n.path("/etc/machine-id")
 			was, err := os.ReadFile(file)
-			harness.Must(t, err)
-			harness.Must(t, os.WriteFile(file, []byte(strings.Repeat("0123456789abcdef", 2)+"\n"), 0o444))
+			check.Must(t, err)
+			check.Must(t, os.WriteFile(file, []byte(strings.Repeat("0123456789abcdef", 2)+"\n"), 0o444))
 			p.restart(t)
 			return func() {
-				harness.Must(t, os.WriteFile(file, was, 0o444))
+				check.Must(t, os.WriteFile(file, was, 0o444))
 				p.restart(t)
 			}
 		}},
@@ -481,11 +482,11 @@ func (p patient) recordProblems() []symptom {
 		}),
 		{"leases", p.found, func(t *testing.T) func() {
 			a := p.freeSlot(t)
-			harness.Must(t, os.Remove(p.leaseFile(a.Addresses[0].IP)))
+			check.Must(t, os.Remove(p.leaseFile(a.Addresses[0].IP)))
 			return func() { p.restart(t) } // it verifies; otherwise after --verify-interval
 		}},
 		{"stale-lease-files", p.found, func(t *testing.T) func() {
-			harness.Must(t, os.WriteFile(p.unleased(t)[0], nil, 0o644))
+			check.Must(t, os.WriteFile(p.unleased(t)[0], nil, 0o644))
 			return func() { p.printed("doctor", "--repair")(t) }
 		}},
 	}
@@ -501,14 +502,14 @@ func (p patient) poolProblems() []symptom {
 	}
 	patch := func(t *testing.T, patch string) {
 		t.Helper()
-		harness.Must(t, cluster.Patch(t.Context(), p.CiliumNodes(), p.n.name, patch))
+		check.Must(t, cluster.Patch(t.Context(), p.CiliumNodes(), p.n.name, patch))
 	}
 	rows := []symptom{
 		{"SidecarUnavailable", logged, func(t *testing.T) func() {
 			socket := p.n.path(sidecarSocket)
-			harness.Must(t, os.Rename(socket, socket+".away"))
+			check.Must(t, os.Rename(socket, socket+".away"))
 			patch(t, `{"metadata":{"labels":{"symptom":"sidecar"}}}`) // the bridge looks again
-			return func() { harness.Must(t, os.Rename(socket+".away", socket)) }
+			return func() { check.Must(t, os.Rename(socket+".away", socket)) }
 		}},
 		{"NotPermitted", logged, func(t *testing.T) func() {
 			p.mustKubectl(t, "delete", "clusterrolebinding", "delegated-ipam-bridge")
@@ -520,7 +521,7 @@ func (p patient) poolProblems() []symptom {
 			back := p.bridgeFlags(t, "--min-allocate=200", "--pre-allocate=8")
 			return func() {
 				for _, file := range written {
-					harness.Must(t, os.Remove(file))
+					check.Must(t, os.Remove(file))
 				}
 				back()
 			}
@@ -529,14 +530,14 @@ func (p patient) poolProblems() []symptom {
 			agent := p.n.signal(t, daemon("cilium-agent"), syscall.SIGSTOP)
 			back := p.bridgeFlags(t, fewSlots...)
 			return func() {
-				harness.Must(t, syscall.Kill(agent, syscall.SIGCONT))
+				check.Must(t, syscall.Kill(agent, syscall.SIGCONT))
 				back()
 			}
 		}},
 		{"WrongIPAMMode", logged, func(t *testing.T) func() {
 			patch(t, `{"spec":{"ipam":{"podCIDRs":["192.0.2.0/24"]}}}`)
 			return func() {
-				harness.Must(t, p.CiliumNodes().Delete(t.Context(), p.n.name, metav1.DeleteOptions{}))
+				check.Must(t, p.CiliumNodes().Delete(t.Context(), p.n.name, metav1.DeleteOptions{}))
 				p.n.signal(t, daemon("cilium-agent"), syscall.SIGKILL)
 			}
 		}},
@@ -569,7 +570,7 @@ func (tb *testbed) bridgeFlags(t *testing.T, flags ...string) (back func()) {
 func (p patient) agentLog(t *testing.T) string {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(p.n.dir, "cilium-agent.log"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(log)
 }
 

@@ -25,9 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -146,7 +146,7 @@ type node struct {
 
 func (tb *testbed) newNode(t *testing.T, name string, number int) *node {
 	n := &node{name: name, ip: fmt.Sprintf("192.0.2.%d", number), ip6: fmt.Sprintf("2001:db8::%d", number), dir: filepath.Join(tb.dir, name)}
-	harness.Must(t, os.MkdirAll(n.dir, 0o755))
+	check.Must(t, os.MkdirAll(n.dir, 0o755))
 	ips := n.ip
 	if tb.dual {
 		ips += "," + n.ip6
@@ -166,7 +166,7 @@ func (tb *testbed) newNode(t *testing.T, name string, number int) *node {
 func (n *node) boot(t *testing.T) {
 	t.Helper()
 	booted := filepath.Join(n.dir, "booted")
-	harness.Must(t, os.RemoveAll(booted))
+	check.Must(t, os.RemoveAll(booted))
 	now := n.machine.MustStart(t)
 	n.connect(t)
 	cluster.MustEventually(t, n.name+" to boot", convergeTimeout, func() error {
@@ -258,7 +258,7 @@ func (tb *testbed) route(t *testing.T) {
 					via = other.ip6
 				}
 				_, err := n.command(t.Context(), "ip", "route", "replace", cidr.String(), "via", via)
-				harness.Must(t, err)
+				check.Must(t, err)
 			}
 		}
 	}
@@ -280,7 +280,7 @@ func (tb *testbed) admin(ctx context.Context, program string, args ...string) *e
 func (tb *testbed) mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := tb.kubectl(t.Context(), args...)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return out
 }
 

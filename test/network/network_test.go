@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const (
@@ -55,7 +55,7 @@ func TestNode(t *testing.T) {
 	})
 	step("killed", func(t *testing.T) {
 		before, err := os.Stat(tb.output)
-		harness.Must(t, err)
+		check.Must(t, err)
 		tb.restart(t)
 		tb.want(t, "", first)
 		if after, err := os.Stat(tb.output); err != nil || !os.SameFile(before, after) || after.Mode() != 0o644 {
@@ -202,7 +202,7 @@ func TestRights(t *testing.T) {
 				t.Errorf("the file: %v; want it unless the Node cannot be read", err)
 			}
 			if err == nil {
-				harness.Must(t, os.Remove(tb.output))
+				check.Must(t, os.Remove(tb.output))
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestRights(t *testing.T) {
 
 func (tb *testbed) grantWithout(t *testing.T, missing string) {
 	role, err := tb.Resource("rbac.authorization.k8s.io", "v1", "clusterroles").Get(t.Context(), "delegated-ipam-network", metav1.GetOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	nodes := role.Object["rules"].([]any)[0].(map[string]any)
 	verbs := slices.DeleteFunc(nodes["verbs"].([]any), func(verb any) bool { return verb == missing })
 	if len(verbs) != 2 || fmt.Sprint(nodes["resources"]) != "[nodes]" {
@@ -219,7 +219,7 @@ func (tb *testbed) grantWithout(t *testing.T, missing string) {
 	nodes["verbs"] = verbs
 	reduced := cluster.Object("rbac.authorization.k8s.io/v1", "ClusterRole", "without-"+missing)
 	reduced.Object["rules"] = []any{nodes}
-	harness.Must(t, tb.Create(t.Context(), reduced))
+	check.Must(t, tb.Create(t.Context(), reduced))
 	tb.Bind(t, reduced.GetName(), without+missing)
 }
 
@@ -284,12 +284,12 @@ func (tb *testbed) setTemplate(t *testing.T, text string) {
 	t.Helper()
 	tb.version++
 	content := fmt.Sprintf("..2026_11_22_15_04_05.%d", tb.version)
-	harness.Must(t, os.Mkdir(filepath.Join(tb.volume, content), 0o755))
-	harness.Must(t, os.WriteFile(filepath.Join(tb.volume, content, "pods.conflist"), []byte(text), 0o644))
-	harness.Must(t, os.Symlink(content, filepath.Join(tb.volume, "..data_tmp")))
-	harness.Must(t, os.Rename(filepath.Join(tb.volume, "..data_tmp"), filepath.Join(tb.volume, "..data")))
+	check.Must(t, os.Mkdir(filepath.Join(tb.volume, content), 0o755))
+	check.Must(t, os.WriteFile(filepath.Join(tb.volume, content, "pods.conflist"), []byte(text), 0o644))
+	check.Must(t, os.Symlink(content, filepath.Join(tb.volume, "..data_tmp")))
+	check.Must(t, os.Rename(filepath.Join(tb.volume, "..data_tmp"), filepath.Join(tb.volume, "..data")))
 	if tb.version == 1 {
-		harness.Must(t, os.Symlink("..data/pods.conflist", filepath.Join(tb.volume, "pods.conflist")))
+		check.Must(t, os.Symlink("..data/pods.conflist", filepath.Join(tb.volume, "pods.conflist")))
 	}
 }
 
@@ -299,18 +299,18 @@ func (tb *testbed) createNode(t *testing.T, podCIDRs ...any) {
 	if len(podCIDRs) > 0 {
 		n.Object["spec"] = map[string]any{"podCIDR": podCIDRs[0], "podCIDRs": podCIDRs}
 	}
-	harness.Must(t, tb.Create(t.Context(), n))
+	check.Must(t, tb.Create(t.Context(), n))
 }
 
 func (tb *testbed) setPodCIDR(t *testing.T, podCIDR string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, podCIDR, podCIDR)
-	harness.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
+	check.Must(t, cluster.Patch(t.Context(), tb.Nodes(), nodeName, patch))
 }
 
 func (tb *testbed) deleteNode(t *testing.T) {
 	t.Helper()
-	harness.Must(t, tb.Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
+	check.Must(t, tb.Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}))
 }
 
 func (tb *testbed) events(t *testing.T, reason string) []unstructured.Unstructured {
@@ -318,7 +318,7 @@ func (tb *testbed) events(t *testing.T, reason string) []unstructured.Unstructur
 	list, err := tb.Resource("", "v1", "events").Namespace("default").List(t.Context(), metav1.ListOptions{
 		FieldSelector: "reason=" + reason + ",type=Warning,involvedObject.kind=Node,involvedObject.name=" + nodeName,
 	})
-	harness.Must(t, err)
+	check.Must(t, err)
 	return list.Items
 }
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 const otherNode = "worker-2"
@@ -24,9 +24,9 @@ func TestPolicies(t *testing.T) {
 	tb := newTestbed(t)
 	tb.CreateKinds(t, cluster.MustEnv(t, "NETWORK_TEST_CRDS", "network-test"))
 	for _, name := range []string{nodeName, otherNode} {
-		harness.Must(t, tb.Create(t.Context(), cluster.Object("v1", "Node", name)))
+		check.Must(t, tb.Create(t.Context(), cluster.Object("v1", "Node", name)))
 		tb.createCiliumNode(t, name)
-		harness.Must(t, tb.Create(t.Context(), event("of-"+name, name)))
+		check.Must(t, tb.Create(t.Context(), event("of-"+name, name)))
 	}
 	for _, program := range []string{"bridge", "network"} {
 		if program == "bridge" {
@@ -47,7 +47,7 @@ func TestPolicies(t *testing.T) {
 			}
 		})
 		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
-			harness.Must(t, tb.Resource("admissionregistration.k8s.io", "v1", resource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+			check.Must(t, tb.Resource("admissionregistration.k8s.io", "v1", resource).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 		}
 	}
 }
@@ -79,12 +79,12 @@ func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 	const entry = `{"spec":{"ipam":{"pool":{"192.0.2.9":{"resource":"delegated-ipam/ciliumnode-1"}}}}}`
 	nodes := kube.CiliumNodes()
 	current, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	// without returns a patch that removes what the agent owns at a path.
 	without := func(path ...string) string {
 		changed := current.DeepCopy()
 		list, _, err := unstructured.NestedSlice(changed.Object, "metadata", "managedFields")
-		harness.Must(t, err)
+		check.Must(t, err)
 		for _, m := range list {
 			if m := m.(map[string]any); m["manager"] == "agent" && m["subresource"] == nil {
 				if _, found, err := unstructured.NestedMap(m, append([]string{"fieldsV1"}, path...)...); !found || err != nil {
@@ -94,7 +94,7 @@ func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 			}
 		}
 		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": list}})
-		harness.Must(t, err)
+		check.Must(t, err)
 		return string(text)
 	}
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ func (tb *testbed) testCiliumNodes(t *testing.T, kube cluster.Kube) {
 func want(t *testing.T, err error, allowed bool, refusal string) {
 	t.Helper()
 	if allowed {
-		harness.Must(t, err)
+		check.Must(t, err)
 	} else if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refusal) {
 		t.Errorf("the API server answered %v; want Forbidden with %q", err, refusal)
 	}
@@ -142,16 +142,16 @@ func (tb *testbed) createCiliumNode(t *testing.T, name string) {
 	n.SetLabels(map[string]string{"zone": "a"})
 	n.Object["spec"] = map[string]any{"addresses": []any{map[string]any{"ip": "198.51.100.1", "type": "InternalIP"}}, "ipam": map[string]any{"podCIDRs": []any{first}}}
 	_, err := tb.CiliumNodes().Create(t.Context(), n, metav1.CreateOptions{FieldManager: "agent"})
-	harness.Must(t, err)
+	check.Must(t, err)
 	pool := map[string]any{}
 	for i := range 250 {
 		pool[fmt.Sprintf("192.0.2.%d", i)] = map[string]any{"resource": "a"}
 	}
 	patch := func(manager string, object map[string]any, subresources ...string) {
 		text, err := json.Marshal(object)
-		harness.Must(t, err)
+		check.Must(t, err)
 		_, err = tb.CiliumNodes().Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, subresources...)
-		harness.Must(t, err)
+		check.Must(t, err)
 	}
 	patch("other", map[string]any{"spec": map[string]any{"ipam": map[string]any{"pool": pool}}})
 	patch("agent", map[string]any{"status": map[string]any{"ipam": map[string]any{"used": pool, "release-ips": map[string]any{"192.0.2.1": "ready-for-release"}}}}, "status")
@@ -170,12 +170,12 @@ func (tb *testbed) podClient(t *testing.T, account string) cluster.Kube {
 	pod := cluster.Object("v1", "Pod", account)
 	pod.SetNamespace("kube-system")
 	pod.Object["spec"] = map[string]any{"nodeName": nodeName, "serviceAccountName": account, "containers": []any{map[string]any{"name": "a", "image": "a"}}}
-	harness.Must(t, tb.Create(t.Context(), pod))
+	check.Must(t, tb.Create(t.Context(), pod))
 	request := cluster.Object("authentication.k8s.io/v1", "TokenRequest", account)
 	request.Object["spec"] = map[string]any{"boundObjectRef": map[string]any{"kind": "Pod", "apiVersion": "v1", "name": account}, "expirationSeconds": int64(time.Hour / time.Second)}
 	answer, err := tb.Resource("", "v1", "serviceaccounts").Namespace("kube-system").Create(t.Context(), request, metav1.CreateOptions{}, "token")
-	harness.Must(t, err)
+	check.Must(t, err)
 	token, _, err := unstructured.NestedString(answer.Object, "status", "token")
-	harness.Must(t, err)
+	check.Must(t, err)
 	return tb.As(t, account, token)
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // The first addresses of the ranges.
@@ -123,7 +123,7 @@ var pluginCases = cases{
 			map[string]any{"nodeName": "worker-1", "sliceRange": "10.15.0.0/28"},
 			map[string]any{"nodeName": "worker-2", "sliceRange": "10.15.0.16/28"},
 		}}
-		harness.Must(t, ns.Create(t.Context(), pool))
+		check.Must(t, ns.Create(t.Context(), pool))
 		on := func(node string, i invocation) invocation {
 			i.node, i.ipam = node, map[string]any{"ipRanges": nil, "range": ipv4Range, "node_slice_size": "/28"}
 			return i

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	bridge "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -197,7 +198,7 @@ func (tb *testbed) createCiliumNodes(t *testing.T) {
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 		}},
 	}
-	harness.Must(t, tb.Create(t.Context(), kind))
+	check.Must(t, tb.Create(t.Context(), kind))
 	cluster.MustEventually(t, "CiliumNodes to be served", time.Minute, func() error {
 		_, err := tb.CiliumNodes().List(t.Context(), metav1.ListOptions{})
 		return err
@@ -207,21 +208,21 @@ func (tb *testbed) createCiliumNodes(t *testing.T) {
 func (tb *testbed) createNode(t *testing.T, name string, pool map[string]any) {
 	t.Helper()
 	ciliumNode := cluster.Object("cilium.io/v2", "CiliumNode", name)
-	harness.Must(t, unstructured.SetNestedMap(ciliumNode.Object, pool, "spec", "ipam", "pool"))
-	harness.Must(t, errors.Join(tb.Create(t.Context(), cluster.Object("v1", "Node", name)), tb.Create(t.Context(), ciliumNode)))
+	check.Must(t, unstructured.SetNestedMap(ciliumNode.Object, pool, "spec", "ipam", "pool"))
+	check.Must(t, errors.Join(tb.Create(t.Context(), cluster.Object("v1", "Node", name)), tb.Create(t.Context(), ciliumNode)))
 }
 
 func (tb *testbed) deleteNode(t *testing.T, name string) {
-	harness.Must(t, tb.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
-	harness.Must(t, tb.CiliumNodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	check.Must(t, tb.Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	check.Must(t, tb.CiliumNodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 func (tb *testbed) memory(t *testing.T) (*unstructured.Unstructured, map[string]string) {
 	t.Helper()
 	object, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Get(t.Context(), "delegated-ipam-nodes", metav1.GetOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	harness.Must(t, err)
+	check.Must(t, err)
 	return object, data
 }
 
@@ -229,15 +230,15 @@ func (tb *testbed) age(t *testing.T) {
 	object, data := tb.memory(t)
 	for name, text := range data {
 		entry := map[string]any{}
-		harness.Must(t, json.Unmarshal([]byte(text), &entry))
+		check.Must(t, json.Unmarshal([]byte(text), &entry))
 		if entry["absentSince"] != nil {
 			entry["absentSince"] = time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)
 			data[name] = string(asJSON(t, entry))
 		}
 	}
-	harness.Must(t, unstructured.SetNestedStringMap(object.Object, data, "data"))
+	check.Must(t, unstructured.SetNestedStringMap(object.Object, data, "data"))
 	_, err := tb.Resource("", "v1", "configmaps").Namespace("kube-system").Update(t.Context(), object, metav1.UpdateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 }
 
 func (tb *testbed) remembered(t *testing.T) []string {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // refusal lets the API server refuse each update of the IPPool of a range, and returns a function
@@ -90,13 +90,13 @@ func (ns *namespace) createAdmission(t *testing.T, kind, name, field string, con
 	t.Helper()
 	object := cluster.Object("admissionregistration.k8s.io/v1", kind, name)
 	object.Object[field] = content
-	harness.Must(t, ns.Create(t.Context(), object))
+	check.Must(t, ns.Create(t.Context(), object))
 }
 
 // allowUpdates deletes such an object, and waits until the API server accepts updates.
 func (ns *namespace) allowUpdates(t *testing.T, resource, name, pool string) {
 	t.Helper()
-	harness.Must(t, ns.Resource("admissionregistration.k8s.io", "v1", resource).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	check.Must(t, ns.Resource("admissionregistration.k8s.io", "v1", resource).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	cluster.MustEventually(t, "the API server to accept updates", time.Minute, func() error { return ns.tryUpdate(t, pool) })
 }
 
@@ -114,7 +114,7 @@ func poolUpdates() map[string]any {
 func (ns *namespace) poolName(t *testing.T, subnet string) string {
 	t.Helper()
 	list, err := ns.pools().List(t.Context(), metav1.ListOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, item := range list.Items {
 		if text, _, _ := unstructured.NestedString(item.Object, "spec", "range"); text == subnet {
 			return item.GetName()

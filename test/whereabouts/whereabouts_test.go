@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -100,14 +101,14 @@ func (tb *testbed) newNamespace(t *testing.T) *namespace {
 	object := cluster.Object("v1", "Namespace", "")
 	object.SetGenerateName("case-")
 	created, err := tb.Resource("", "v1", "namespaces").Create(t.Context(), object, metav1.CreateOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	ns := &namespace{testbed: tb, name: created.GetName(), flatFile: filepath.Join(t.TempDir(), "whereabouts.conf")}
 	// As whereabouts' install script writes it.
 	conf := asJSON(t, map[string]any{
 		"datastore":  "kubernetes",
 		"kubernetes": map[string]any{"kubeconfig": tb.WriteKubeconfig(t, ns.name, account, ns.name)},
 	})
-	harness.Must(t, os.WriteFile(ns.flatFile, conf, 0o600))
+	check.Must(t, os.WriteFile(ns.flatFile, conf, 0o600))
 	return ns
 }
 
@@ -125,7 +126,7 @@ func (ns *namespace) newNode(t *testing.T, subnets ...string) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
 	binary, err := os.ReadFile(filepath.Join(ns.built, "bin", "whereabouts"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	harness.WriteProgram(t, filepath.Join(n.BinDir, "whereabouts"), binary)
 	n.WriteNetwork(t, "05-pods", harness.Network{Name: networkName, CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ns.ipam(subnets...)})
 	n.Store = ns.reservations
@@ -139,7 +140,7 @@ func (ns *namespace) newNode(t *testing.T, subnets ...string) *harness.Node {
 func asJSON(t *testing.T, value any) []byte {
 	t.Helper()
 	text, err := json.Marshal(value)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return text
 }
 
@@ -215,7 +216,7 @@ func (ns *namespace) run(t *testing.T, i invocation) (ips []string, failure erro
 func (ns *namespace) mustRun(t *testing.T, i invocation, want ...string) {
 	t.Helper()
 	got, err := ns.run(t, i)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if !slices.Equal(got, want) {
 		t.Errorf("%s returned %q; want %q", i.verb, got, want)
 	}
@@ -247,7 +248,7 @@ func (ns *namespace) pools() dynamic.ResourceInterface {
 func (ns *namespace) overlapping(t *testing.T) []string {
 	t.Helper()
 	list, err := ns.Resource("whereabouts.cni.cncf.io", "v1alpha1", "overlappingrangeipreservations").Namespace(ns.name).List(t.Context(), metav1.ListOptions{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	var names []string
 	for _, item := range list.Items {
 		names = append(names, item.GetName())
@@ -294,7 +295,7 @@ func addOffset(first netip.Addr, offset uint64) netip.Addr {
 func (ns *namespace) mustReservations(t *testing.T) []oracle.Lease {
 	t.Helper()
 	all, err := ns.reservations()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return all
 }
 

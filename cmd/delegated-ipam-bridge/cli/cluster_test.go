@@ -11,8 +11,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/bridge/apiserver"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // serveCluster returns an API server with nodes worker-1 and worker-2 that are in order, and the
@@ -156,7 +156,7 @@ func TestClusterFailures(t *testing.T) {
 	noPods := serveCluster(t, false)
 	noPods.Allow(func(p apiserver.Permission) bool { return p.Resource != "pods" })
 	report := filepath.Join(t.TempDir(), "report.json")
-	harness.Must(t, os.WriteFile(report, []byte("{"), 0o600))
+	check.Must(t, os.WriteFile(report, []byte("{"), 0o600))
 	for name, tt := range map[string]struct {
 		s    *apiserver.Server
 		args []string

@@ -12,7 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // runNetwork runs the command network with a component that ends immediately, and returns its options.
@@ -65,7 +65,7 @@ func TestNetworkOptions(t *testing.T) {
 // An uninstall needs neither an API server nor a template.
 func TestNetworkRemove(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pods.conflist")
-	harness.Must(t, os.WriteFile(file, []byte("{}"), 0o644))
+	check.Must(t, os.WriteFile(file, []byte("{}"), 0o644))
 	for range 2 {
 		o := runLine(t, []string{"K8S_NODE_NAME=worker"}, "network", "--remove", "--output="+file)
 		if o.code != cmdline.ExitOK {

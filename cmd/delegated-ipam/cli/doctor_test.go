@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // startWithStore serves a sidecar with one pool of host-local, whose store has an
@@ -23,13 +23,13 @@ func startWithStore(t *testing.T) (*testSidecar, string) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "pods", "10.15.0.3")
 	conf := filepath.Join(dir, "05-cilium.conflist")
-	harness.Must(t, os.Mkdir(filepath.Dir(empty), 0o755))
+	check.Must(t, os.Mkdir(filepath.Dir(empty), 0o755))
 	for file, text := range map[string]string{
 		empty:                            "",
 		conf:                             fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":%q}}]}`, dir),
 		filepath.Join(dir, "host-local"): "#!/bin/sh\necho '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'\n",
 	} {
-		harness.Must(t, os.WriteFile(file, []byte(text), 0o700))
+		check.Must(t, os.WriteFile(file, []byte(text), 0o700))
 	}
 	pool := fmt.Sprintf(`{"pool":"default","network":"pods","file":%q,"plugin":"host-local","profile":"host-local","profile-facts":{"stateDirKey":"dataDir","defaultStateDir":"/nowhere"}}`, conf)
 	return startSidecar(t, map[string][]response{

@@ -21,7 +21,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -101,11 +101,11 @@ func startSidecar(t *testing.T, responses map[string][]response) *testSidecar {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "cli")
-	harness.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &testSidecar{socket: filepath.Join(dir, "s"), responses: responses}
 	l, err := net.Listen("unix", s.socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	server := httptest.NewUnstartedServer(s)
 	_ = server.Listener.Close()
 	server.Listener = l
@@ -168,13 +168,13 @@ func (s *testSidecar) dependencies() dependencies {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	check.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(text)
 }
 

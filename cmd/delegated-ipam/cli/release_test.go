@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // Attachments of the tests of `release --all`.
@@ -181,7 +181,7 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	harness.Must(t, err)
+	check.Must(t, err)
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 	file := filepath.Join(dir, "file")
@@ -192,7 +192,7 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 			release := []string{"release", "--all", "--yes", "--wait=3s", "--state-dir=" + state, "-H=" + socket}
 			d.exec(t, release...).wants(t, cmdline.ExitOK, "", "no process listens on "+socket, state+" has no record")
 			records := filepath.Join(state, "attachments")
-			harness.Must(t, errors.Join(
+			check.Must(t, errors.Join(
 				os.Mkdir(records, 0o700), os.WriteFile(filepath.Join(records, ".new.json1"), nil, 0o600), os.WriteFile(filepath.Join(records, "a.json"), nil, 0o600),
 			))
 			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records to release", "start the sidecar")

@@ -18,7 +18,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // serve runs `serve` with an app that ends immediately, and returns the configuration of the app.
@@ -101,7 +100,7 @@ func TestServeFails(t *testing.T) {
 func TestServeRelativePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	harness.Must(t, err)
+	check.Must(t, err)
 	got, o := serve(t, nil, "--state-dir=b")
 	o.wants(t, cmdline.ExitOK, "")
 	check.Equal(t, "state directory", got.StateDir, filepath.Join(here, "b"))
@@ -153,8 +152,8 @@ func TestReread(t *testing.T) {
 	put(t, filepath.Join(dir, "pool"), "blue=a,red=b")
 	env := map[string]string{"DELEGATED_IPAM_RELEASE_DELAY": "2m"}
 	_, set := options.NewSidecar(env)
-	harness.Must(t, set.Flags().Parse([]string{"--config-dir=" + dir, "--plugin-env=A,B", "--cni-bin-dir=/x,/y", "--socket-mode=0600"}))
-	harness.Must(t, set.Resolve(env))
+	check.Must(t, set.Flags().Parse([]string{"--config-dir=" + dir, "--plugin-env=A,B", "--cni-bin-dir=/x,/y", "--socket-mode=0600"}))
+	check.Must(t, set.Resolve(env))
 	log := logrus.New()
 	var out bytes.Buffer
 	log.SetOutput(&out)

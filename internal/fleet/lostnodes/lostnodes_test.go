@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestExpand(t *testing.T) {
@@ -47,7 +47,7 @@ func TestReadWrite(t *testing.T) {
 	want := List{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nodes: []Node{
 		{Name: "a", AbsentSince: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Owners: []string{"router", "ciliumnode-0..7"}},
 	}}
-	harness.Must(t, Write(file, want))
+	check.Must(t, Write(file, want))
 	got, err := Read[List](file)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -58,7 +58,7 @@ func TestReadWrite(t *testing.T) {
 	if _, err := Read[List](file + ".none"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no file: %v", err)
 	}
-	harness.Must(t, os.WriteFile(file, nil, 0o600))
+	check.Must(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Read[List](file); err == nil || !strings.Contains(err.Error(), "EOF") {
 		t.Errorf("an empty file: %v", err)
 	}

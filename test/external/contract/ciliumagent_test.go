@@ -21,7 +21,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/google/uuid"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // ciliumAgent is the IPAM API of cilium-agent in ipam mode kubernetes: Cilium's generated server
@@ -53,7 +53,7 @@ func startCiliumAgent(t *testing.T, families ...string) *ciliumAgent {
 	a := &ciliumAgent{socket: filepath.Join(t.TempDir(), "cilium.sock")}
 	a.reset(families)
 	doc, err := loads.Spec(ciliumSwagger(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	server := restapi.NewCiliumAPIAPI(doc)
 	server.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(a.allocate)
 	server.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(a.restore)
@@ -65,7 +65,7 @@ func startCiliumAgent(t *testing.T, families ...string) *ciliumAgent {
 		return daemon.NewGetConfigOK().WithPayload(&models.DaemonConfiguration{})
 	})
 	l, err := net.Listen("unix", a.socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	s := &http.Server{Handler: server.Serve(nil)}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -74,7 +74,7 @@ func startCiliumAgent(t *testing.T, families ...string) *ciliumAgent {
 		}
 	})
 	t.Cleanup(func() {
-		harness.Must(t, s.Close())
+		check.Must(t, s.Close())
 		running.Wait()
 	})
 	return a

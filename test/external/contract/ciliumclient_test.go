@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/cilium/api/v1/models"
 	"github.com/cilium/cilium/pkg/client"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -21,7 +22,7 @@ func TestCiliumSock(t *testing.T) {
 	n, _ := empty(t)
 	t.Setenv("CILIUM_SOCK", n.Socket)
 	c, err := client.NewDefaultClientWithTimeout(time.Minute)
-	harness.Must(t, err)
+	check.Must(t, err)
 	allocate(t, c, "", "router", "", false)
 }
 
@@ -58,15 +59,15 @@ func TestCiliumRestoreRelease(t *testing.T) {
 	c := ciliumClient(t, s)
 	for _, ip := range []string{"10.15.0.9", "fd00:15::9"} {
 		owner := "owner of " + ip
-		harness.Must(t, c.IPAMAllocateIP(ip, owner, ""))
-		harness.Must(t, c.IPAMAllocateIP(ip, owner, "default"))
-		harness.Must(t, c.IPAMReleaseIP(ip, ""))
+		check.Must(t, c.IPAMAllocateIP(ip, owner, ""))
+		check.Must(t, c.IPAMAllocateIP(ip, owner, "default"))
+		check.Must(t, c.IPAMReleaseIP(ip, ""))
 	}
 	if left := n.Leases(t); len(left) != 0 {
 		t.Errorf("the store of the plugin has %v", left)
 	}
 	// A restore confirms an allocation that would expire.
-	harness.Must(t, c.IPAMAllocateIP(allocate(t, c, "", "router", "", true).Address.IPv4, "router", ""))
+	check.Must(t, c.IPAMAllocateIP(allocate(t, c, "", "router", "", true).Address.IPv4, "router", ""))
 	if a := s.Attachment(t, "router"); a == nil || a.Expiration != nil {
 		t.Errorf("after the restore the list has %+v; want no expiration", a)
 	}
@@ -124,7 +125,7 @@ func TestCiliumStatusAndConfig(t *testing.T) {
 	_, s := routerHolds(t)
 	c := ciliumClient(t, s)
 	health, err := c.Daemon.GetHealthz(daemon.NewGetHealthzParams())
-	harness.Must(t, err)
+	check.Must(t, err)
 	var brief, full bytes.Buffer
 	client.FormatStatusResponseBrief(&brief, health.Payload)
 	if got := brief.String(); got != "OK\n" {
@@ -135,7 +136,7 @@ func TestCiliumStatusAndConfig(t *testing.T) {
 		t.Errorf("the status lacks the address of the router:\n%s", &full)
 	}
 	config, err := c.ConfigGet()
-	harness.Must(t, err)
+	check.Must(t, err)
 	if got := config.Status.IpamMode; got != "delegated-plugin" {
 		t.Errorf("the IPAM mode is %q; want delegated-plugin", got)
 	}
@@ -145,14 +146,14 @@ func TestCiliumStatusAndConfig(t *testing.T) {
 func ciliumClient(t *testing.T, s *harness.Sidecar) *client.Client {
 	t.Helper()
 	c, err := client.NewClient("unix://" + s.Socket)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return c
 }
 
 func allocate(t *testing.T, c *client.Client, family, owner, pool string, expiration bool) *models.IPAMResponse {
 	t.Helper()
 	got, err := c.IPAMAllocate(family, owner, pool, expiration)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if err := got.Validate(nil); err != nil {
 		t.Fatalf("the response is not valid for Cilium's model: %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-openapi/spec"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // extension marks operations, definitions and properties that Cilium's API lacks.
@@ -126,6 +126,6 @@ func responses(op *spec.Operation) []string {
 func ciliumSwagger(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cilium/cilium").Output()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return filepath.Join(strings.TrimSpace(string(out)), "api", "v1", "openapi.yaml")
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -32,7 +33,7 @@ func TestCurlLines(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)
 	files, err := filepath.Glob(filepath.Join(documentation, "docs", "*", "*.md"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	total := 0
 	for _, file := range append(files, filepath.Join(documentation, "README.md")) {
 		lines := curlLines(t, file)
@@ -58,7 +59,7 @@ func TestFindCurlLines(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "README.md")
 	text := "curl outside\n```sh\nmake run\ncurl one \\\n  two\n  curl three\necho\ncurl \"$(\n curl four)\"\n```\n```json\ncurl five\n```\n"
-	harness.Must(t, os.WriteFile(file, []byte(text), 0o600))
+	check.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	want := []line{{file, 4, "curl one \\\n  two"}, {file, 6, "  curl three"}, {file, 8, "curl \"$(\n curl four)\""}}
 	if got := curlLines(t, file); !slices.Equal(got, want) {
 		t.Errorf("found %+v; want %+v", got, want)
@@ -70,7 +71,7 @@ func TestFindCurlLines(t *testing.T) {
 func curlLines(t *testing.T, file string) []line {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	var found []line
 	inside, unfinished := false, false
 	for i, text := range strings.Split(string(data), "\n") {
@@ -102,7 +103,7 @@ func startAsMakeRun(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t, harness.DualStack())
 	n.Socket = filepath.Join(n.Dir, runSocket)
-	harness.Must(t, os.Mkdir(filepath.Dir(n.Socket), 0o755))
+	check.Must(t, os.Mkdir(filepath.Dir(n.Socket), 0o755))
 	n.Start(t)
 	return n
 }
@@ -130,7 +131,7 @@ func requireCurl(t *testing.T) {
 // default. Every line in the documentation must succeed.
 func failOnError(t *testing.T, dir string) {
 	t.Helper()
-	harness.Must(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(dir, ".curlrc"), []byte("fail-with-body\n"), 0o600))
 }
 
 var (
@@ -146,13 +147,13 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)
 	text, err := os.ReadFile(filepath.Join(documentation, "README.md"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	block := demo.FindSubmatch(text)
 	if block == nil {
 		t.Fatalf("README.md has no demo that matches %s", demo)
 	}
 	n := startAsMakeRun(t)
-	harness.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.BinDir, "delegated-ipam")))
+	check.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.BinDir, "delegated-ipam")))
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", string(block[1]))
 	cmd.Dir = n.Dir
 	var failure strings.Builder
@@ -204,14 +205,14 @@ func TestMakeRun(t *testing.T) {
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")
-	harness.Must(t, err)
+	check.Must(t, err)
 	output, err := os.Create(filepath.Join(n.Dir, "output"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer output.Close()
 	cmd := exec.Command(script, harness.Binary(t), n.BinDir)
 	cmd.Dir = n.Dir
 	cmd.Stdout, cmd.Stderr = output, output
-	harness.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			interrupt(t, cmd)
@@ -219,7 +220,7 @@ func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	})
 	harness.Eventually(t, "make run to become ready", harness.Client{Socket: filepath.Join(n.Dir, runSocket)}.Ready)
 	printed, err := os.ReadFile(output.Name())
-	harness.Must(t, err)
+	check.Must(t, err)
 	var lines []string
 	for text := range strings.Lines(string(printed)) {
 		if text = strings.TrimSpace(text); strings.HasPrefix(text, "curl ") {
@@ -232,7 +233,7 @@ func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 // interrupt sends the signal of Ctrl-C and waits for the exit.
 func interrupt(t *testing.T, run *exec.Cmd) {
 	t.Helper()
-	harness.Must(t, run.Process.Signal(syscall.SIGINT))
+	check.Must(t, run.Process.Signal(syscall.SIGINT))
 	if err := run.Wait(); err != nil {
 		t.Errorf("after SIGINT: %v; want exit status 0", err)
 	}

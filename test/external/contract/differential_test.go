@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -101,7 +102,7 @@ func newPair(t *testing.T, families []string) pair {
 		network, flags = harness.IPv4Only(), append(flags, "--enable-ipv6=false")
 	}
 	n := nodeWith(t, network)
-	harness.Must(t, os.Chmod(n.Dir, 0o755)) // for refused callers
+	check.Must(t, os.Chmod(n.Dir, 0o755)) // for refused callers
 	return pair{families, launch(t, n, flags...), startCiliumAgent(t, families...)}
 }
 
@@ -166,7 +167,7 @@ func dialer(socket string) dialFunc {
 func answerTo(t *testing.T, r request, held map[string]string, dial dialFunc) answer {
 	t.Helper()
 	conn, err := dial()
-	harness.Must(t, err)
+	check.Must(t, err)
 	a, err := exchange(conn, r.raw(held), r.method, held)
 	if err != nil {
 		t.Fatalf("%s: %v; want a response", r, err)
@@ -197,7 +198,7 @@ func compareBusy(t *testing.T, rules *ruleSet) {
 		})
 	}
 	t.Cleanup(func() {
-		harness.Must(t, os.WriteFile(filepath.Join(n.BinDir, "scripted.go"), nil, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(n.BinDir, "scripted.go"), nil, 0o600))
 		waiting.Wait()
 	})
 	harness.Eventually(t, "a request to wait for a process", func() error {

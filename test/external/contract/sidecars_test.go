@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -106,8 +107,8 @@ func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
 func stateMoved(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	n, s := routerHolds(t)
 	moved := n.StateDir + ".moved"
-	harness.Must(t, os.Rename(n.StateDir, moved))
-	t.Cleanup(func() { harness.Must(t, os.Rename(moved, n.StateDir)) })
+	check.Must(t, os.Rename(n.StateDir, moved))
+	t.Cleanup(func() { check.Must(t, os.Rename(moved, n.StateDir)) })
 	return n, s
 }
 
@@ -177,10 +178,10 @@ func asOtherUser(t *testing.T, n *harness.Node, s *harness.Sidecar) *harness.Sid
 		harness.Skipf(t, "only root can connect as another user")
 	}
 	// Without access to the directory the kernel would reject the connection.
-	harness.Must(t, os.Chmod(n.Dir, 0o755))
+	check.Must(t, os.Chmod(n.Dir, 0o755))
 	path := filepath.Join(n.Dir, "other.sock")
 	listener, err := net.Listen("unix", path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

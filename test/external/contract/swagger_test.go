@@ -16,6 +16,7 @@ import (
 	"github.com/go-openapi/strfmt"
 	"github.com/go-openapi/validate"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -38,9 +39,9 @@ type call struct {
 func loadSwagger(t *testing.T, file string) swagger {
 	t.Helper()
 	loaded, err := loads.Spec(file)
-	harness.Must(t, err)
+	check.Must(t, err)
 	expanded, err := loaded.Expanded()
-	harness.Must(t, err)
+	check.Must(t, err)
 	d := swagger{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
 	for path, item := range expanded.Spec().Paths.Paths {
 		for method, op := range map[string]*spec.Operation{
@@ -85,10 +86,10 @@ func (d swagger) send(t *testing.T, c harness.Client, r call) harness.Response {
 		return c.Do(t, method, d.basePath+path+"?"+query.Encode(), header...)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+d.basePath+path, strings.NewReader(r.body))
-	harness.Must(t, err)
+	check.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := c.Send(request)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return response
 }
 

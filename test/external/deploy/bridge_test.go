@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // pod returns the pod of a DaemonSet of the kustomization with all parts, and its only container.
@@ -109,7 +109,7 @@ func TestRBAC(t *testing.T) {
 // The kustomization without the watch of pods, as the docs have it.
 func TestWithoutPodsRight(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/operate/bridge.md")
-	harness.Must(t, err)
+	check.Must(t, err)
 	_, after, _ := strings.Cut(string(text), "```yaml\npatches:")
 	patches, _, found := strings.Cut(after, "```")
 	if !found {

@@ -9,7 +9,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/cli/values"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // The agent that Cilium's chart configures takes its addresses from the pool, and leaves the routes of
@@ -19,7 +19,7 @@ func TestChainedValues(t *testing.T) {
 	configs := map[string]map[string]string{}
 	var bridge []string
 	ours, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{ourChart + "/chained.yaml"}}, policyAPI)
-	harness.Must(t, err)
+	check.Must(t, err)
 	for _, o := range append(ours, chart(t, newest, "../../../deploy/cilium/chained.yaml")...) {
 		switch o := o.(type) {
 		case *corev1.ConfigMap:

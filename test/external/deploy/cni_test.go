@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -22,7 +23,7 @@ func TestInstallCNI(t *testing.T) {
 	n := harness.NewNode(t)
 	n.PodsThrough(t, "05-cilium", harness.IPv4Only())
 	host := map[string]string{"/k3s/bin": filepath.Join(n.Dir, "host"), "/k3s/net.d": n.ConfDir}
-	harness.Must(t, os.Mkdir(host["/k3s/bin"], 0o755))
+	check.Must(t, os.Mkdir(host["/k3s/bin"], 0o755))
 	run := func(pod corev1.PodSpec, name string) (string, error) {
 		c := container(t, pod.InitContainers, name)
 		command := []string{filepath.Join(n.BinDir, c.Command[0])}

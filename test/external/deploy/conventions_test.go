@@ -20,6 +20,7 @@ import (
 	"helm.sh/helm/v3/pkg/cli/values"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -121,7 +122,7 @@ func TestLabels(t *testing.T) {
 		}
 		if d, is := o.(*appsv1.DaemonSet); is {
 			selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-			harness.Must(t, err)
+			check.Must(t, err)
 			if !selector.Matches(labels.Set(d.Spec.Template.Labels)) || d.Spec.Selector.MatchLabels["app.kubernetes.io/instance"] != "delegated-ipam" {
 				t.Errorf("%s selects %v; its pods have %v", d.Name, d.Spec.Selector, d.Spec.Template.Labels)
 			}
@@ -158,7 +159,7 @@ func TestServiceAccountsAndRights(t *testing.T) {
 	}
 	// The policies are for the account that the pods have.
 	files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"bridge.serviceAccount.name=given"}}, policyAPI)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if got := strings.Count(files["delegated-ipam/templates/bridge-admission-policy.yaml"], ":[^:]+:given$"); got != 2 {
 		t.Errorf("%d policies are for the given account; want 2", got)
 	}
@@ -168,7 +169,7 @@ func TestServiceAccountsAndRights(t *testing.T) {
 func TestPodMonitor(t *testing.T) {
 	const addresses = "bridge.metricsAddress=0.0.0.0:9000,network.metricsAddress=[::]:9968,sidecar.options.metrics-address=192.0.2.1:9967"
 	files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"podMonitor.enabled=true,podMonitor.labels.release=prometheus", addresses}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	type monitor struct {
 		Kind     string
 		Metadata metav1.ObjectMeta
@@ -184,12 +185,12 @@ func TestPodMonitor(t *testing.T) {
 			continue
 		}
 		var m monitor
-		harness.Must(t, yaml.Unmarshal([]byte(text), &m))
+		check.Must(t, yaml.Unmarshal([]byte(text), &m))
 		if m.Kind != "PodMonitor" || m.Metadata.Labels["release"] != "prometheus" || len(m.Spec.PodMetricsEndpoints) != 1 {
 			t.Errorf("got %+v", m)
 		}
 		selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
-		harness.Must(t, err)
+		check.Must(t, err)
 		for name, text := range files {
 			if !strings.HasSuffix(name, "-daemonset.yaml") {
 				continue
@@ -224,7 +225,7 @@ func TestPodMonitor(t *testing.T) {
 
 func TestDashboard(t *testing.T) {
 	want, err := os.ReadFile("../../../deploy/grafana/delegated-ipam.json")
-	harness.Must(t, err)
+	check.Must(t, err)
 	m := named[*corev1.ConfigMap](t, daemonSets(t, "dashboard.enabled=true"), "delegated-ipam-dashboard")
 	if got := strings.TrimRight(m.Data["delegated-ipam.json"], "\n"); got != strings.TrimRight(string(want), "\n") || m.Labels["grafana_dashboard"] != "1" {
 		t.Errorf("the ConfigMap has %d bytes and the labels %v; want the dashboard of deploy/grafana, %d bytes", len(got), m.Labels, len(want))
@@ -271,7 +272,7 @@ func TestDeleteHook(t *testing.T) {
 	all := hooks(t, "pre-delete")
 	weight := func(o runtime.Object) int {
 		n, err := strconv.Atoi(metadataOf(t, o).GetAnnotations()["helm.sh/hook-weight"])
-		harness.Must(t, err)
+		check.Must(t, err)
 		return n
 	}
 	prepare, finish := named[*batchv1.Job](t, all, "delegated-ipam-uninstall-prepare"), named[*batchv1.Job](t, all, "delegated-ipam-uninstall-finish")

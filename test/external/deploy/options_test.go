@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -130,8 +131,8 @@ func TestServeWithOptions(t *testing.T) {
 // write creates a directory with files.
 func write(t *testing.T, dir string, files map[string]string, in *strings.Replacer) {
 	t.Helper()
-	harness.Must(t, os.MkdirAll(dir, 0o755))
+	check.Must(t, os.MkdirAll(dir, 0o755))
 	for name := range maps.Keys(files) {
-		harness.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(in.Replace(files[name])), 0o644))
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(in.Replace(files[name])), 0o644))
 	}
 }

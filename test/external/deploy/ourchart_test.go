@@ -19,7 +19,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestLint(t *testing.T) {
@@ -159,7 +159,7 @@ func TestPolicyOnlyWhereSupported(t *testing.T) {
 		}
 	}
 	old, err := template(t, ourChart, oldest, values.Options{})
-	harness.Must(t, err)
+	check.Must(t, err)
 	if got := policies(old); len(got) > 0 {
 		t.Errorf("Kubernetes %s gets %v", oldest, got)
 	}
@@ -178,7 +178,7 @@ func TestPodsRight(t *testing.T) {
 // In an umbrella chart all charts share the names of templates.
 func TestTemplateNames(t *testing.T) {
 	c, err := loader.Load(ourChart)
-	harness.Must(t, err)
+	check.Must(t, err)
 	count := 0
 	for _, f := range c.Templates {
 		for _, m := range regexp.MustCompile(`define "([^"]*)"`).FindAllStringSubmatch(string(f.Data), -1) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -40,7 +40,7 @@ func TestPatchApplies(t *testing.T) {
 			field := "IPV4"
 			if text := read(t, filepath.Join(source, models)); c.renamed || !strings.Contains(text, "IPV4 string") {
 				field = "IPv4"
-				harness.Must(t, os.WriteFile(filepath.Join(source, models), []byte(strings.ReplaceAll(text, "IPV4", field)), 0o644))
+				check.Must(t, os.WriteFile(filepath.Join(source, models), []byte(strings.ReplaceAll(text, "IPV4", field)), 0o644))
 			}
 			patched := filepath.Join(t.TempDir(), "patched")
 			if out, err := exec.Command(patches+"patch.sh", source, patched).CombinedOutput(); err != nil || len(out) > 0 {
@@ -76,7 +76,7 @@ func TestPatchLines(t *testing.T) {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%v: %s", err, failed.Stderr)
 	}
-	harness.Must(t, err)
+	check.Must(t, err)
 	if string(generated) != read(t, patches+"v1.19.patch") {
 		t.Error("v1.19.patch is not generated from v1.20.patch: run generate.sh (deploy/cilium/agent/README.md)")
 	}
@@ -84,7 +84,7 @@ func TestPatchLines(t *testing.T) {
 
 func TestNoPatchForRelease(t *testing.T) {
 	source := t.TempDir()
-	harness.Must(t, os.WriteFile(filepath.Join(source, "VERSION"), []byte("1.18.6"), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(source, "VERSION"), []byte("1.18.6"), 0o644))
 	out, err := exec.Command(patches+"patch.sh", source, filepath.Join(t.TempDir(), "patched")).CombinedOutput()
 	if want := "no patch for Cilium v1.18.6; there are: v1.19.patch v1.20.patch\n"; err == nil || string(out) != want {
 		t.Errorf("got %v, %q; want an error and %q", err, out, want)
@@ -97,9 +97,9 @@ func ciliumDir(t *testing.T, module string) string {
 	command := exec.Command("go", "mod", "download", "-json", "github.com/cilium/cilium")
 	command.Dir = module
 	out, err := command.Output()
-	harness.Must(t, err)
+	check.Must(t, err)
 	var downloaded struct{ Dir string }
-	harness.Must(t, json.Unmarshal(out, &downloaded))
+	check.Must(t, json.Unmarshal(out, &downloaded))
 	return downloaded.Dir
 }
 
@@ -121,9 +121,9 @@ func touchedFiles(t *testing.T, source string, series ...string) string {
 		if os.IsNotExist(err) && strings.Contains(f, "/delegated") {
 			continue // the patch adds it
 		}
-		harness.Must(t, err)
-		harness.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755))
-		harness.Must(t, os.WriteFile(filepath.Join(dir, f), text, 0o644))
+		check.Must(t, err)
+		check.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755))
+		check.Must(t, os.WriteFile(filepath.Join(dir, f), text, 0o644))
 	}
 	return dir
 }
@@ -131,6 +131,6 @@ func touchedFiles(t *testing.T, source string, series ...string) string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(text)
 }

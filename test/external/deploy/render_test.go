@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 const (
@@ -53,10 +53,10 @@ var chartDir = sync.OnceValues(func() (string, error) {
 func chart(t *testing.T, kubernetes string, files ...string) []runtime.Object {
 	t.Helper()
 	dir, err := chartDir()
-	harness.Must(t, err)
+	check.Must(t, err)
 	// By default the chart generates new certificates at each run.
 	all, err := template(t, dir, kubernetes, values.Options{ValueFiles: files, StringValues: []string{"hubble.tls.auto.method=cronJob"}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	return all
 }
 
@@ -81,7 +81,7 @@ func hooks(t *testing.T, moment string, set ...string) []runtime.Object {
 func everything(t *testing.T, set ...string) []runtime.Object {
 	t.Helper()
 	all, err := template(t, ourChart, newest, values.Options{Values: set}, policyAPI)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return all
 }
 
@@ -92,7 +92,7 @@ func hookOf(t *testing.T, o runtime.Object) string {
 func metadataOf(t *testing.T, o runtime.Object) metav1.Object {
 	t.Helper()
 	m, err := meta.Accessor(o)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return m
 }
 
@@ -116,7 +116,7 @@ func template(t *testing.T, dir, kubernetes string, given values.Options, apis .
 func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, apis ...string) (map[string]string, error) {
 	t.Helper()
 	c, err := loader.Load(dir)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return renderFiles(t, c, kubernetes, given, apis...)
 }
 
@@ -124,10 +124,10 @@ func templateFiles(t *testing.T, dir, kubernetes string, given values.Options, a
 func renderFiles(t *testing.T, c *helmchart.Chart, kubernetes string, given values.Options, apis ...string) (map[string]string, error) {
 	t.Helper()
 	merged, err := given.MergeValues(nil)
-	harness.Must(t, err)
-	harness.Must(t, chartutil.ProcessDependencies(c, merged))
+	check.Must(t, err)
+	check.Must(t, chartutil.ProcessDependencies(c, merged))
 	version, err := chartutil.ParseKubeVersion(kubernetes)
-	harness.Must(t, err)
+	check.Must(t, err)
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
 	caps.APIVersions = append(caps.APIVersions, apis...)
@@ -143,7 +143,7 @@ func renderFiles(t *testing.T, c *helmchart.Chart, kubernetes string, given valu
 func kustomization(t *testing.T, name string) string {
 	t.Helper()
 	found, err := filepath.Glob("../../../deploy/kubernetes/*/" + name)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if len(found) != 1 {
 		t.Fatalf("the kustomizations named %s are %q; want 1", name, found)
 	}
@@ -160,21 +160,21 @@ func kustomized(t *testing.T, name string) []runtime.Object {
 func overlay(t *testing.T, name, lines string) []runtime.Object {
 	t.Helper()
 	base, err := filepath.Abs(kustomization(t, name))
-	harness.Must(t, err)
+	check.Must(t, err)
 	over := t.TempDir()
 	relative, err := filepath.Rel(over, base)
-	harness.Must(t, err)
+	check.Must(t, err)
 	text := "resources: [" + relative + "]\n" + lines + "\n"
-	harness.Must(t, os.WriteFile(filepath.Join(over, "kustomization.yaml"), []byte(text), 0o644))
+	check.Must(t, os.WriteFile(filepath.Join(over, "kustomization.yaml"), []byte(text), 0o644))
 	return build(t, over)
 }
 
 func build(t *testing.T, dir string) []runtime.Object {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	harness.Must(t, err)
+	check.Must(t, err)
 	text, err := made.AsYaml()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return decode(t, dir, text)
 }
 

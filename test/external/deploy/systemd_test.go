@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -18,7 +19,7 @@ import (
 func unit(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(systemdUnit)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return string(text)
 }
 
@@ -41,7 +42,7 @@ func analyze(t *testing.T, args ...string) {
 	}
 	file := filepath.Join(t.TempDir(), "delegated-ipam.service")
 	text := strings.ReplaceAll(unit(t), "/usr/bin/delegated-ipam", harness.Binary(t))
-	harness.Must(t, os.WriteFile(file, []byte(text), 0o644))
+	check.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	out, err := exec.Command(program, append(args, file)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("systemd-analyze %v: %v\n%s", args, err, out)
@@ -61,7 +62,7 @@ func TestUnitSecurity(t *testing.T) {
 
 func TestUnitStopTime(t *testing.T) {
 	seconds, err := strconv.Atoi(setting(t, "TimeoutStopSec"))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if got, want := time.Duration(seconds)*time.Second, stopTimeout(t); got < want {
 		t.Errorf("TimeoutStopSec is %s, less than the time limit %s for plugin calls", got, want)
 	}

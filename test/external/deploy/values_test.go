@@ -18,7 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/cli/values"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // elsewhere has the options of each program that are not in its options of the chart: other values or
@@ -40,9 +40,9 @@ func TestOptionsOfChart(t *testing.T) {
 	for program, flags := range map[string]*pflag.FlagSet{"sidecar": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags(), "reclaim": lostNodes.Flags()} {
 		accepts := func(name string, value any) error {
 			text, err := json.Marshal(map[string]any{program: map[string]any{"options": map[string]any{name: value}}})
-			harness.Must(t, err)
+			check.Must(t, err)
 			file := filepath.Join(t.TempDir(), "values.json")
-			harness.Must(t, os.WriteFile(file, text, 0o600))
+			check.Must(t, os.WriteFile(file, text, 0o600))
 			_, err = template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
 			return err
 		}
@@ -206,9 +206,9 @@ func TestOptionsJoined(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	harness.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
+	check.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
 	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data
 	if got["enable-ipv6"] != "true" || got["allow-gids"] != "1000600000,60913" {
 		t.Errorf("the options are %v", got)
@@ -230,7 +230,7 @@ func TestPrometheusRule(t *testing.T) {
 		"prometheusRule.enabled=true,prometheusRule.runbookURL=https://example.com/runbooks": "https://example.com/runbooks",
 	} {
 		files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{set}})
-		harness.Must(t, err)
+		check.Must(t, err)
 		alerts := alert.FindAllStringSubmatch(files["delegated-ipam/templates/prometheus-rule.yaml"]+"\n", -1)
 		if (len(alerts) > 0) != (want != "") {
 			t.Errorf("with %q there are %d alerts", set, len(alerts))
@@ -242,10 +242,10 @@ func TestPrometheusRule(t *testing.T) {
 		}
 	}
 	c, err := loader.Load(ourChart)
-	harness.Must(t, err)
+	check.Must(t, err)
 	c.Metadata.AppVersion = "v1.2.3"
 	files, err := renderFiles(t, c, newest, values.Options{Values: []string{"prometheusRule.enabled=true"}})
-	harness.Must(t, err)
+	check.Must(t, err)
 	if want := "https://github.com/delegated-ipam/delegated-ipam/blob/v1.2.3/docs/troubleshooting.md#"; !strings.Contains(files["delegated-ipam/templates/prometheus-rule.yaml"], want) {
 		t.Errorf("the rule of a release lacks %s", want)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // list returns a network configuration list with an ipam object.
@@ -34,7 +34,7 @@ func worker(podCIDRs ...string) Node {
 func options(t testing.TB) Options {
 	t.Helper()
 	profiles, err := profile.Load()
-	harness.Must(t, err)
+	check.Must(t, err)
 	return Options{Profiles: profiles}
 }
 
@@ -45,7 +45,7 @@ func ipamOf(t testing.TB, rendered []byte) string {
 		t.Fatalf("%v: %s", err, rendered)
 	}
 	var plugin struct{ IPAM json.RawMessage }
-	harness.Must(t, json.Unmarshal(n.PluginConfig, &plugin))
+	check.Must(t, json.Unmarshal(n.PluginConfig, &plugin))
 	return string(plugin.IPAM)
 }
 
@@ -78,7 +78,7 @@ func TestRender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := Render(c.template, c.node, options(t))
-			harness.Must(t, err)
+			check.Must(t, err)
 			if got := ipamOf(t, rendered); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
@@ -239,7 +239,7 @@ func TestOwnRange(t *testing.T) {
 
 func TestIsOf(t *testing.T) {
 	rendered, err := Render(hostLocal(`"${ranges}"`), worker("10.244.1.0/24"), options(t))
-	harness.Must(t, err)
+	check.Must(t, err)
 	recreated, renamed, without := worker("10.244.1.0/24"), worker("10.244.1.0/24"), worker("10.244.1.0/24")
 	recreated.UID, renamed.Name, without.UID = "uid-2", "worker-2", ""
 	for name, n := range map[string]Node{"other podCIDRs": worker("10.244.2.0/24"), "more podCIDRs": worker("10.244.1.0/24", "fd00::/64"), "recreated": recreated, "renamed": renamed, "no UID": without} {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // escape in the environment makes this test binary a plugin that leaves its process group for ours,
@@ -70,7 +70,7 @@ func TestUnendedProcess(t *testing.T) {
 		t.Fatalf("the lock: %v, want that the process still has it", err)
 	}
 
-	harness.Must(t, os.WriteFile(gate, []byte("end\n"), 0))
+	check.Must(t, os.WriteFile(gate, []byte("end\n"), 0))
 	for lock = nil; lock == nil; { // until the process has ended
 		lock, _ = locks.Lock(t.Context(), "id")
 	}

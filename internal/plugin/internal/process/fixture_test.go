@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -35,7 +36,7 @@ func script(t *testing.T, text string) Command {
 func run(t *testing.T, c Command) (pid int, r Result) {
 	t.Helper()
 	p, err := c.Start(nil)
-	harness.Must(t, err)
+	check.Must(t, err)
 	return p.PID(), p.Wait()
 }
 
@@ -43,7 +44,7 @@ func run(t *testing.T, c Command) (pid int, r Result) {
 func newFifo(t *testing.T) (path string, await func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "fifo")
-	harness.Must(t, unix.Mkfifo(path, 0o600))
+	check.Must(t, unix.Mkfifo(path, 0o600))
 	return path, func() {
 		if _, err := os.ReadFile(path); err != nil {
 			t.Error(err)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -54,7 +55,7 @@ func TestGroupIsReapedAsInit(t *testing.T) {
 
 func endChildIgnoringSIGTERM(t *testing.T) (group int) {
 	p, err := script(t, "trap '' TERM; sleep 3600 >/dev/null 2>&1 & trap - TERM; kill $$").Start(nil)
-	harness.Must(t, err)
+	check.Must(t, err)
 	if r := p.Wait(); r.Exit.String() != "signal: terminated" {
 		t.Fatalf("the plugin ended with %s, want SIGTERM", r.Exit)
 	}
@@ -69,7 +70,7 @@ func endChildIgnoringSIGTERM(t *testing.T) (group int) {
 func discardWithChild(t *testing.T) (group int) {
 	ready, awaitReady := newFifo(t)
 	p, err := script(t, "exec 5<&0\nsh -c 'sleep 3600; :' <&5 &\necho >"+ready+"\nwait").Prestart()
-	harness.Must(t, err)
+	check.Must(t, err)
 	awaitReady()
 	p.Discard()
 	return p.PID()

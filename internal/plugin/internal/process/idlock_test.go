@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // mustLock locks the container ID "id".
 func mustLock(t *testing.T, l *IDLocks) *IDLock {
 	t.Helper()
 	lock, err := l.Lock(t.Context(), "id")
-	harness.Must(t, err)
+	check.Must(t, err)
 	return lock
 }
 
@@ -63,7 +63,7 @@ func TestHolderIsTerminated(t *testing.T) {
 			cmd := script(t, c.script+"echo >"+ready+"\nexec sleep 3600")
 			cmd.Lock = mustLock(t, l)
 			p, err := cmd.Start(nil)
-			harness.Must(t, err)
+			check.Must(t, err)
 			awaitReady()
 			cmd.Lock.file.Close() // without unlocking, as if we had been killed
 			ended := make(chan Result)
@@ -81,10 +81,10 @@ func TestHolderInOwnGroup(t *testing.T) {
 	lock := mustLock(t, l)
 	holder := exec.Command("sleep", "3600")
 	holder.ExtraFiles = []*os.File{lock.file}
-	harness.Must(t, holder.Start())
+	check.Must(t, holder.Start())
 	lock.file.Close() // without unlocking, as a killed process leaves it
 	other, err := l.open("id")
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer other.file.Close()
 	if pids, err := findHolders(other); err != nil || len(pids) != 1 || pids[0] != holder.Process.Pid {
 		t.Errorf("got holders %v (%v), want %d", pids, err, holder.Process.Pid)
@@ -121,11 +121,11 @@ func TestLockCancelled(t *testing.T) {
 // The lock file is created in the open directory, not in one that replaced it.
 func TestLockDir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	harness.Must(t, os.Mkdir(path, 0o700))
+	check.Must(t, os.Mkdir(path, 0o700))
 	dir, err := os.Open(path)
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer dir.Close()
-	harness.Must(t, errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)))
+	check.Must(t, errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)))
 	l := newLocks(t)
 	l.Path, l.Dir = filepath.Join(path, "calls.lock"), dir
 	mustLock(t, l).Unlock()

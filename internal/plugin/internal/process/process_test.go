@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -34,7 +35,7 @@ func TestClosedStdoutIsNotTheEnd(t *testing.T) {
 
 func TestUnreadStdinDoesNotBlock(t *testing.T) {
 	p, err := script(t, "exit 4").Start([]byte(strings.Repeat("x", 1<<20)))
-	harness.Must(t, err)
+	check.Must(t, err)
 	if r := p.Wait(); r.Exit.String() != "exit status 4" {
 		t.Errorf("got %s", r.Exit)
 	}
@@ -52,8 +53,8 @@ func TestPrestartedFailsWithoutConfig(t *testing.T) {
 		Timeout: time.Minute,
 	}
 	p, err := c.Prestart()
-	harness.Must(t, err)
-	harness.Must(t, p.config.Close()) // as the kernel does when we are killed
+	check.Must(t, err)
+	check.Must(t, p.config.Close()) // as the kernel does when we are killed
 	if r := p.Wait(); r.Exit.Success() || !strings.Contains(string(r.Stdout), `"code"`) {
 		t.Errorf("it ended with %v and %s, want a CNI error", r.Exit, r.Stdout)
 	}
@@ -70,7 +71,7 @@ func TestSendConfigFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := script(t, c.script).Prestart()
-			harness.Must(t, err)
+			check.Must(t, err)
 			if c.ended {
 				<-p.ended
 			}
@@ -85,7 +86,7 @@ func TestSendConfigFails(t *testing.T) {
 func TestRunsLike(t *testing.T) {
 	c := script(t, "exec cat")
 	p, err := c.Prestart()
-	harness.Must(t, err)
+	check.Must(t, err)
 	defer p.Discard()
 	otherEnv, otherPath := c, c
 	otherEnv.Env = append([]string{"A=b"}, c.Env...)

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // Trap: a dynamically linked plugin without its loader is "no such file" although it exists; any
@@ -36,9 +36,9 @@ func TestStartError(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "plugin")
 			switch {
 			case c.mode.IsDir():
-				harness.Must(t, os.Mkdir(path, 0o755))
+				check.Must(t, os.Mkdir(path, 0o755))
 			case c.mode != 0:
-				harness.Must(t, os.WriteFile(path, []byte(c.data), c.mode))
+				check.Must(t, os.WriteFile(path, []byte(c.data), c.mode))
 			}
 			for mode, start := range map[string]func() (*Process, error){
 				"Start":    func() (*Process, error) { return Command{Path: path}.Start(nil) },
@@ -81,9 +81,9 @@ func elfFile(machine elf.Machine, loader string) string {
 func TestBusyExecutable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o755)
-	harness.Must(t, err)
+	check.Must(t, err)
 	_, err = f.WriteString("#!/bin/sh\nexit 0\n")
-	harness.Must(t, err)
+	check.Must(t, err)
 	c := Command{Path: path, Timeout: time.Minute}
 	if _, err := c.Start(nil); err == nil || !strings.Contains(err.Error(), "text file busy") {
 		t.Errorf("got %v, want text file busy", err)
