@@ -496,7 +496,7 @@ func (s *simulation) CollectGarbage(*rapid.T) {
 	s.node.logStep("GC", valid, s.engine.GC(context.Background(), s.network(), valid))
 }
 
-// forgetContainer notes that a container uses its addresses no more.
+// forgetContainer notes that a container no longer uses its addresses.
 func (s *simulation) forgetContainer(id string) {
 	owner := protocol.ContainerOwner(id, "eth0")
 	maps.DeleteFunc(s.model.held, func(k claim, _ netip.Addr) bool { return k.owner == owner })
