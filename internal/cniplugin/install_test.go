@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,19 +24,6 @@ func wantRun(t *testing.T, code int, text string, args ...string) {
 	}
 }
 
-func wantFiles(t *testing.T, dir string, want ...string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	check.Must(t, err)
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("%s has %q; want %q", dir, got, want)
-	}
-}
-
 func TestInstall(t *testing.T) {
 	bin, conf := t.TempDir(), t.TempDir()
 	path := filepath.Join(bin, Type)
@@ -48,7 +34,7 @@ func TestInstall(t *testing.T) {
 	write(path, "an older version", 0o644)
 	write(filepath.Join(bin, ".delegated-ipam-cni.new"), "an interrupted copy", 0o600)
 	wantRun(t, 0, "installed "+path, "install", bin)
-	wantFiles(t, bin, Type)
+	check.Equal(t, "files", check.Names(t, bin), Type)
 	installed, err := os.ReadFile(path)
 	program, programErr := os.ReadFile(filepath.Join(binDir, Type))
 	info, statErr := os.Stat(path)
@@ -61,11 +47,11 @@ func TestInstall(t *testing.T) {
 	named := filepath.Join(conf, "05-cilium.conflist")
 	write(named, `{"plugins": [{"ipam": {"type": "delegated-ipam-cni"}}]}`, 0o600)
 	wantRun(t, 1, named+" names it", "remove", bin, conf)
-	wantFiles(t, bin, Type)
+	check.Equal(t, "files", check.Names(t, bin), Type)
 	check.Must(t, os.Rename(named, named+".cilium_bak"))
 	write(named, `{"plugins": [{"ipam": {"type": "host-local"}}]}`, 0o600)
 	wantRun(t, 0, path+" is removed", "remove", bin, conf)
-	wantFiles(t, bin)
+	check.Equal(t, "files", check.Names(t, bin), "")
 	wantRun(t, 0, "", "remove", bin, filepath.Join(conf, "none"))
 
 	for _, args := range [][]string{{"install"}, {"remove", bin}, {"--help", "install"}, {"ADD"}} {

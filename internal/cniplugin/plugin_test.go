@@ -102,8 +102,8 @@ func configWith(socket, cniVersion string) string {
 		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":60,"delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
 }
 
-// serve listens at a new socket and serves each request with the next of the handlers, and with the
-// last when there are no more.
+// serve listens at a new socket and serves each request with the next of the handlers; the last
+// one serves the rest.
 func serve(t *testing.T, handlers ...http.HandlerFunc) (socket string) {
 	t.Helper()
 	var served atomic.Int32
@@ -234,7 +234,7 @@ func TestNoSidecar(t *testing.T) {
 		}
 	}()
 	hangs := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // then the server notices that the client is gone
+		_, _ = io.Copy(io.Discard, r.Body) // then the server notices that the client has disconnected
 		<-r.Context().Done()
 	})
 	absent := filepath.Join(t.TempDir(), "absent")
@@ -446,9 +446,7 @@ func TestLibCNI(t *testing.T) {
 // The imports are the time to start.
 func TestImports(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/delegated-ipam-cni").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, pkg := range strings.Fields(string(out)) {
 		for _, slow := range []string{"net/http", "github.com/go-openapi/", "github.com/spf13/", "github.com/sirupsen/", "k8s.io/", "text/template"} {
 			if strings.HasPrefix(pkg, slow) {

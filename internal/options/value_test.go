@@ -18,9 +18,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		"--local-router-ipv4=10.0.0.1", "--ipv6-range=fd00::/64", "--plugin-timeout=90s", "--max-queued-requests=7", "--log-level=WARN", "--owners=",
 	}
 	_, set, err := resolve(t, nil, nil, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	_, again := NewSidecar(nil)
 	for _, s := range set.Settings() {
 		if known, err := again.Set(s.Name, s.Value); !known || err != nil {

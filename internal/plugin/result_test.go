@@ -84,9 +84,7 @@ func TestReadResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parse([]byte(c.stdout), c.cniVersion)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			if text := ipsOf(got); text != c.addresses {
 				t.Errorf("got addresses %s, want %s", text, c.addresses)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -23,9 +24,7 @@ func TestAllocation(t *testing.T) {
 }`
 	c, _ := start(t, response{code: 201, body: body})
 	got, err := c.Allocate(t.Context(), "router", client.AllocateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := &models.IPAMResponse{
 		Address:        &models.AddressPair{IPv4: "10.15.0.2", IPv4PoolName: "blue", IPv4ExpirationUUID: uuid},
 		IPv4:           &models.IPAMAddressResponse{IP: "10.15.0.2", Gateway: "10.15.0.1", Cidrs: []string{"10.15.0.0/24"}, ExpirationUUID: uuid},
@@ -74,9 +73,7 @@ func TestStatus(t *testing.T) {
 		`"ready":false,"reasons":["no plugin"],"pools":[{"pool":"default","profile-facts":{"addActsSeconds":12345678901234567890}}],"quarantined":[]}}`
 	c, _ := start(t, response{code: 200, body: body})
 	got, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := &models.StatusResponse{
 		Cilium: &models.Status{State: models.StatusStateFailure, Msg: "m"},
 		DelegatedIpam: &models.DelegatedIPAMStatus{

@@ -270,8 +270,8 @@ func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, limit time.Durat
 	})
 }
 
-// The agent releases the address of health after its CiliumNode has none any more. It continues to
-// announce the address of ingress, and releases it after the BPF map is gone, as after a reboot.
+// The agent releases the address of health when its CiliumNode has none. It continues to announce the
+// address of ingress, and releases it when the BPF map is missing, as after a reboot.
 func TestPatchedAgentFeaturesOff(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	tb.start(t, tb.sidecar, tb.agent)

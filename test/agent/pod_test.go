@@ -12,9 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,12 +46,6 @@ type pod struct {
 
 func (p *pod) netns() string { return fmt.Sprintf("%s-%d", p.name, p.attempts) }
 
-func command(line string) error {
-	words := strings.Fields(line)
-	_, err := cluster.Run(exec.Command(words[0], words[1:]...))
-	return err
-}
-
 // createPod creates a pod, unless it exists, and returns its UID.
 func (tb *testbed) createPod(ctx context.Context, name string) (string, error) {
 	pod := cluster.Object("v1", "Pod", name)
@@ -86,10 +78,10 @@ func (p *pod) newSandbox() error {
 	}
 	p.attempts++
 	p.sandbox = fmt.Sprintf("%x", sha256.Sum256([]byte(p.netns()))) // cilium-cni derives interface names from it
-	if err := command("ip netns add " + p.netns()); err != nil {
+	if err := cluster.RunLine("ip netns add " + p.netns()); err != nil {
 		return err
 	}
-	return command("ip -n " + p.netns() + " link set lo up")
+	return cluster.RunLine("ip -n " + p.netns() + " link set lo up")
 }
 
 // addPod tries once to start a pod with its server. After a failure dropPod must delete the sandbox.
@@ -133,7 +125,7 @@ func (tb *testbed) dropPod(ctx context.Context, p *pod) error {
 	if _, err := tb.cni(ctx, "DEL", p, ""); err != nil {
 		return err
 	}
-	if err := command("ip netns del " + p.netns()); err != nil {
+	if err := cluster.RunLine("ip netns del " + p.netns()); err != nil {
 		return err
 	}
 	p.sandbox, p.ips = "", nil

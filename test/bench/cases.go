@@ -78,7 +78,7 @@ func (b *bench) heldLookedUpWith(size int) {
 		_, took := s.allocate(owner)
 		return []float64{ms(took)}
 	}, func() []float64 { return []float64{ms(plugin.with("CHECK", "bench/bare", result))} }, &c)
-	b.report.add(compared(fmt.Sprintf("allocate, held, verified by a lookup, %d leases", size), "bare CHECK in the same store", c, atMost(0.30)))
+	b.report.add(compared(fmt.Sprintf("allocate, held, verified by a lookup, %s leases", thousands(size)), "bare CHECK in the same store", c, atMost(0.30)))
 }
 
 // heldWithin measures requests for a held address without verification, of a server that does
@@ -133,7 +133,7 @@ func serveFloor(socket string) error {
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusCreated)
-		_, _ = rw.Write(body) // the client may be gone
+		_, _ = rw.Write(body) // the client may have disconnected
 	})}
 	return s.Serve(l)
 }

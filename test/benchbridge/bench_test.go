@@ -159,7 +159,7 @@ func cases() []benchCase {
 		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
 	}
 	all, either := []supplier{ownRange, sharedRange, operator}, []supplier{ownRange, sharedRange}
-	// In a range of the node's own there is no excess, and an outage leaves nothing to publish.
+	// A node with a range of its own has no excess and, after an outage, nothing to publish.
 	shared, excesses := []supplier{sharedRange}, []supplier{sharedRange, operator}
 	return []benchCase{
 		{"burst 1s", false, all, burstAt(time.Second)},
@@ -263,9 +263,8 @@ func (r *report) add(s supplier, n int, rows []row) {
 	r.rows[s][n] = rows
 }
 
-// markdown returns the report as a table: a row with the name of each case, then its measurements. Those
-// of the suppliers stand next to each other; the target is that of the bridge, of its own range where that
-// was measured.
+// markdown returns the report as a table: a row with the name of each case, then its measurements, with a
+// column for each supplier. The target is that of the bridge, with its own range where that was measured.
 func (r *report) markdown() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -134,10 +134,15 @@ func Run(cmd *exec.Cmd) (string, error) {
 func RunLines(t testing.TB, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		words := strings.Fields(line)
-		_, err := Run(exec.Command(words[0], words[1:]...))
-		check.Must(t, err)
+		check.Must(t, RunLine(line))
 	}
+}
+
+// RunLine runs a command whose arguments have no spaces.
+func RunLine(line string) error {
+	words := strings.Fields(line)
+	_, err := Run(exec.Command(words[0], words[1:]...))
+	return err
 }
 
 // MustEnv returns an environment variable, which a make target sets.

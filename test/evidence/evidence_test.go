@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 var update = flag.Bool("update", false, "rewrite test/GUARANTEES.md")
@@ -47,22 +49,16 @@ type test struct{ dir, name, code string }
 func TestGuarantees(t *testing.T) {
 	repository := os.DirFS("../..")
 	text, err := fs.ReadFile(repository, page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	tests, err := directives(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want, problems := table(string(text), tests)
 	for _, p := range problems {
 		t.Error(p)
 	}
 	want = intro + want
 	if *update {
-		if err := os.WriteFile("../../"+output, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile("../../"+output, []byte(want), 0o644))
 	}
 	if got, err := fs.ReadFile(repository, output); err != nil || string(got) != want {
 		t.Errorf("%s is not that of the tests (go test ./test/evidence -update rewrites it), %v", output, err)

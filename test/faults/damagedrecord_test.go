@@ -36,16 +36,11 @@ func TestDamagedRecord(t *testing.T) {
 		"version 0":               {rewrite(version("0")), "version 0; expected"},
 		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":2,"sha256":"","record":{}}`) }), "damaged"},
 	}, func(t *testing.T, _ *stats, f recordFault) {
-		n := nodeWith(t)
-		s := n.Start(t)
-		router := s.AllocateFor(t, "router")
-		health := s.AllocateFor(t, "health")
-		file := recordOf(n, "router")
-		s.Stop(t)
-		check.Must(t, f.damage(file))
+		n, router, health := stoppedNode(t)
+		check.Must(t, f.damage(recordOf(n, "router")))
 		n.ResetHistory() // the addresses of the router are unknown now
 
-		s = n.Start(t)
+		s := n.Start(t)
 		wantQuarantined(t, s, f.reason)
 		wantHeld(t, s, "health", health)
 		// The addresses of the damaged record are allocated to no other owner.

@@ -62,6 +62,16 @@ func nodeWith(t testing.TB) *harness.Node {
 	return n
 }
 
+// stoppedNode returns a node whose stopped sidecar holds addresses of two owners.
+func stoppedNode(t *testing.T) (n *harness.Node, router, health []string) {
+	t.Helper()
+	n = nodeWith(t)
+	s := n.Start(t)
+	router, health = s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
+	s.Stop(t)
+	return n, router, health
+}
+
 // wantHeld wants an allocate of an owner to return the addresses that it holds.
 func wantHeld(t *testing.T, s *harness.Sidecar, owner string, want []string) {
 	t.Helper()

@@ -224,16 +224,12 @@ func TestStartWithUnreadableRecord(t *testing.T) {
 		"permission": {removePermission, "permission denied"},
 		"I/O error":  {failReads, "input/output error"},
 	}, func(t *testing.T, _ *stats, f unreadable) {
-		n := nodeWith(t)
-		s := n.Start(t)
-		router := s.AllocateFor(t, "router")
-		health := s.AllocateFor(t, "health")
-		record := recordOf(n, "router")
-		s.Stop(t)
+		n, router, health := stoppedNode(t)
 		before := n.Leases(t)
 
+		record := recordOf(n, "router")
 		undo := f.spoil(t, n, record)
-		s = n.Launch(t)
+		s := n.Launch(t)
 		s.WantStartFailure(t, filepath.Base(record), f.err, "start again")
 		wantLeases(t, n, before)
 

@@ -102,7 +102,7 @@ func newClientHistory() *clientHistory {
 }
 
 // ResetHistory drops the recorded responses: the test deletes state of the sidecar or of its plugin, or
-// lets other clients than the node's change it, so that earlier responses are no longer binding.
+// lets other clients than the node's change it, so that earlier responses no longer hold.
 func (n *Node) ResetHistory() { n.history.current.Store(oracle.NewHistory()) }
 
 // requestSent records a request whose response may never be recorded.

@@ -384,7 +384,7 @@ func (tb *testbed) checkNothingLeft(t *testing.T) {
 			return err
 		})
 	}
-	cluster.MustEventually(t, "the objects of the cluster to be gone", convergeTimeout, func() error {
+	cluster.MustEventually(t, "the objects of the cluster to be deleted", convergeTimeout, func() error {
 		if left := tb.ownObjects(t); len(left) > 0 {
 			return fmt.Errorf("left in the cluster: %v", left)
 		}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -176,8 +177,6 @@ const (
 	// networkFile is the CNI configuration, which runtime and sidecar read.
 	networkFile = "/etc/cni/net.d/05-pods.conflist"
 	networkName = "pods"
-	// containerOwner begins the owners of a runtime's interfaces.
-	containerOwner = "cni/"
 )
 
 // podsMode is ipam mode delegated-plugin: the patched agents and, by delegated-ipam-cni, the pods get
@@ -246,7 +245,7 @@ func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.P
 	errs := []error{oracle.CompareAttachments(onDisk, harness.KeptRecords(listed)), oracle.Compare(store, harness.Leases(listed))}
 	unused, agents := map[netip.Addr]string{}, 0
 	for _, a := range listed {
-		if !strings.HasPrefix(a.Owner, containerOwner) {
+		if !record.OfContainer(a.Owner) {
 			agents++
 			continue
 		}
@@ -301,7 +300,7 @@ func (tb *testbed) collectNode(t *testing.T, n *node) (lost []string, err error)
 	}
 	containers := strings.Fields(out)
 	for _, a := range listed {
-		if strings.HasPrefix(a.Owner, containerOwner) && !slices.Contains(containers, a.ContainerID) {
+		if record.OfContainer(a.Owner) && !slices.Contains(containers, a.ContainerID) {
 			lost = append(lost, a.Owner)
 		}
 	}
@@ -415,7 +414,7 @@ func (m *monitor) lost(pods []corev1.Pod) error {
 	}
 	for name := range m.stable {
 		if !has[name] {
-			return fmt.Errorf("pod %s does not exist any more", name)
+			return fmt.Errorf("pod %s no longer exists", name)
 		}
 	}
 	return nil

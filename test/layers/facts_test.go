@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // readers are the functions that read each fact of a profile. If two functions read a fact, a
@@ -82,9 +83,7 @@ var hidden = func(p profile.Profile) bool { return p.Unique }
 
 func open(p *profile.Profile) bool { return p.Unique }
 `
-	if err := os.WriteFile(filepath.Join(s.Dir, "hidden.go"), []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(filepath.Join(s.Dir, "hidden.go"), []byte(code), 0o600))
 	if got, want := s.factsRead(t)["Unique"], []string{"hidden.package level", "hidden.open"}; !slices.Equal(got, want) {
 		t.Errorf("found %q; want %q", got, want)
 	}
@@ -107,9 +106,7 @@ func loadPackages(t *testing.T) []source {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Name,Export,GoFiles,Standard", "./internal/...", "./cmd/...", "./pkg/...")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var own []source
 	exports := map[string]string{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
@@ -148,9 +145,7 @@ func (s source) factsRead(t *testing.T) map[string][]string {
 	var files []*ast.File
 	for _, name := range s.GoFiles {
 		f, err := parser.ParseFile(fset, filepath.Join(s.Dir, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		files = append(files, f)
 	}
 	info := &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}

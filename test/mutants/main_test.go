@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestMutants(t *testing.T) {
@@ -28,9 +30,7 @@ func TestMutants(t *testing.T) {
 		t.Run(statement, func(t *testing.T) {
 			source := strings.Replace(body, "%", statement, 1)
 			mutants, err := mutantsIn("p.go", []byte(source))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			var got []string
 			for _, m := range mutants {
 				if m.line != 4 {
@@ -55,14 +55,10 @@ func TestRun(t *testing.T) {
 		"p/p_test.go":   "package p\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) {\n\tif b, _ := F(1); b != 1 {\n\t\tt.Error(b)\n\t}\n}\n",
 		"bad/b_test.go": "package bad\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) { t.Fail() }\n",
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)))
 	}
 	s, err := testPackage(&runner{directory: "p", scratch: t.TempDir()}, options{jobs: 2}, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var out bytes.Buffer
 	report(&out, 7, []score{s})
 	// The removal of "_ = unused" does not compile.

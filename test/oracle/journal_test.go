@@ -11,6 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
@@ -49,9 +50,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("got %v, %v; want nothing of a missing directory", got, err)
 	}
 	j, err := journal.Open(dir, journal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for _, r := range []record.Record{{
 		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: record.Held,
 		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
@@ -60,13 +59,9 @@ func TestJournal(t *testing.T) {
 	}, {ContainerID: healthID, Owner: "health", Pool: "default", State: record.Tombstone}} {
 		err = errors.Join(err, j.Write(r))
 	}
-	if err := errors.Join(err, j.Close()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, errors.Join(err, j.Close()))
 	damaged := filepath.Join(dir, "attachments", "damaged.json")
-	if err := os.WriteFile(damaged, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(damaged, []byte("{"), 0o600))
 
 	got, err := oracle.Journal(dir)
 	if want := []oracle.Attachment{kept("held", "ipv4")}; err != nil || fmt.Sprint(got) != fmt.Sprint(want) {

@@ -24,9 +24,7 @@ func TestReclaimListAge(t *testing.T) {
 		t.Run(age.String(), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "list.json")
 			list := lostnodes.List{Time: noon().Add(-age), Nodes: []lostnodes.Node{{Name: "a", Owners: []string{"router"}}}}
-			if err := lostnodes.Write(file, list); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, lostnodes.Write(file, list))
 			o := testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes", "--cni-conf-dir="+t.TempDir())
 			o.wants(t, cmdline.ExitFailed, "", want)
 		})

@@ -58,9 +58,7 @@ func TestLostInStore(t *testing.T) {
 	renamed := containerid.Generation(containerid.For("ciliumnode-900", "a", "pods"), 2)
 	tracker, f, _ := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3", "unknown"), map[string]bool{renamed: true, "pod": true})
 	list, err := tracker.Lost(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	want := []Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
 	check.Equal(t, "lost nodes", list.Nodes, want)
 	wantRemembered(t, f, "a", "here")

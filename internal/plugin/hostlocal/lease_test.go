@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestParseLease(t *testing.T) {
@@ -78,14 +80,10 @@ func TestList(t *testing.T) {
 	for name, text := range map[string]string{
 		"lock": "", "last_reserved_ip.0": "10.1.0.2", "FD00::5": "", "10.1.0.2": "id\r\neth0", "fd00::2": "", "10.1.0.3": "\x00",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	defer root.Close()
 	all, err := List(root)
 	if err != nil || len(all) != 3 {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestSources(t *testing.T) {
@@ -17,18 +19,14 @@ func TestSources(t *testing.T) {
 // The example of the page is a valid profile.
 func TestDocsProfile(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reference/profiles.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	_, after, found := strings.Cut(string(page), "```json\n{\n  \"type\"")
 	example, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
 		t.Fatal("docs/reference/profiles.md has no profile")
 	}
 	p, err := Parse([]byte("{\n  \"type\"" + example))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if p.Type != "my-ipam" {
 		t.Errorf("got a profile of %q, want the example's", p.Type)
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // A file replaces the profile of its type, a later file an earlier one, and all are read for each load.
@@ -13,9 +15,7 @@ func TestLoader(t *testing.T) {
 	write := func(name string, data []byte) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, os.WriteFile(file, data, 0o600))
 		return file
 	}
 	mine := write("b", valid(t))
@@ -38,9 +38,7 @@ func TestLoader(t *testing.T) {
 			wantError(t, err, "--plugin-profile", mine, step.err)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		if got, last := set.For("mine").AddOutlivesSeconds, set.For("host-local").AddOutlivesSeconds; got != step.outlives || last != 2 {
 			t.Errorf("addOutlivesSeconds is %d, and of host-local %d; want %d, and the 2 of the last file", got, last, step.outlives)
 		}

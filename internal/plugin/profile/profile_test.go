@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // valid returns a valid profile with changes: pairs of a field and its JSON value, or an empty text
@@ -23,9 +25,7 @@ func valid(t *testing.T, changes ...string) []byte {
 		}
 	}
 	data, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return data
 }
 
@@ -183,9 +183,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		written, err := json.Marshal(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		second, err := Parse(written)
 		if err != nil {
 			t.Fatalf("%s was parsed, and written as %s is refused: %v", data, written, err)

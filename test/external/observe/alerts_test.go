@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/rules"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // evaluation is the interval of rule evaluations and of samples.
@@ -218,17 +220,13 @@ func firing(t *testing.T, r rulefmt.Rule, series []string) []*rules.Alert {
 	t.Cleanup(func() { _ = storage.Close() })
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
 	expr, err := parser.ParseExpr(r.Expr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	rule := rules.NewAlertingRule(r.Alert, expr, time.Duration(r.For), time.Duration(r.KeepFiringFor),
 		labels.FromMap(r.Labels), labels.FromMap(r.Annotations), labels.EmptyLabels(), "", false, promslog.NewNopLogger())
 	samples := 0
 	for _, s := range series {
 		_, values, err := parser.ParseSeriesDesc(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		samples = max(samples, len(values))
 	}
 	for i := range samples {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // dashboard has the fields of Grafana's format that are tested.
@@ -38,13 +40,9 @@ type datasource struct{ Type, UID string }
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	data, err := os.ReadFile(repository("deploy", "grafana", "delegated-ipam.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	var d dashboard
-	if err := json.Unmarshal(data, &d); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, json.Unmarshal(data, &d))
 	return d
 }
 
