@@ -2,9 +2,7 @@ package faults
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -28,13 +27,13 @@ func TestDamagedRecord(t *testing.T) {
 		"torn":                    {rewrite(truncate), "not an envelope"},
 		"empty":                   {rewrite(func([]byte) []byte { return nil }), "empty"},
 		"bit-flipped":             {rewrite(flipBit), "checksum"},
-		"of another machine":      {rewrite(ofAnotherMachine), "another machine"},
+		"of another machine":      {ofAnotherMachine, "another machine"},
 		"replaced by a directory": {replaceByFullDir, "not a regular file"},
 		"replaced by a symlink":   {replaceByLink, "not a regular file"},
 		"wrong file name":         {rename, "name does not match"},
 		"zeros":                   {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
 		"version 0":               {rewrite(version("0")), "version 0; expected"},
-		"without a checksum":      {rewrite(func([]byte) []byte { return []byte(`{"version":2,"sha256":"","record":{}}`) }), "damaged"},
+		"without a checksum":      {rewrite(func(data []byte) []byte { return sumOf.ReplaceAll(data, []byte(`"sha256":""`)) }), "damaged"},
 	}, func(t *testing.T, _ *stats, f recordFault) {
 		n, router, health := stoppedNode(t)
 		check.Must(t, f.damage(recordOf(n, "router")))
@@ -129,15 +128,24 @@ func flipBit(data []byte) []byte {
 }
 
 var (
-	machineOf = regexp.MustCompile(`"machineID":"[^"]*"`)
+	sumOf     = regexp.MustCompile(`"sha256":"[^"]*"`)
 	versionOf = regexp.MustCompile(`^{"version":\d+`)
-	sealed    = regexp.MustCompile(`"record":(.*)} *\n$`)
 )
 
-// ofAnotherMachine returns the record with another machine ID and a valid checksum.
-func ofAnotherMachine(data []byte) []byte {
-	raw := machineOf.ReplaceAll(sealed.FindSubmatch(data)[1], []byte(`"machineID":"another"`))
-	return fmt.Appendf(nil, "{\"version\":2,\"sha256\":\"%x\",\"record\":%s}\n", sha256.Sum256(raw), raw)
+// ofAnotherMachine writes the record with another machine ID.
+func ofAnotherMachine(file string) error {
+	j, err := journal.Open(filepath.Dir(filepath.Dir(file)), journal.Options{})
+	if err != nil {
+		return err
+	}
+	loaded, err := j.Load()
+	for _, r := range loaded.Records {
+		if r.ContainerID+".json" == filepath.Base(file) {
+			r.MachineID = "another"
+			err = errors.Join(err, j.Write(r))
+		}
+	}
+	return errors.Join(err, j.Close())
 }
 
 func version(v string) func([]byte) []byte {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
@@ -13,8 +15,8 @@ import (
 // file is durable after fsync of the file, and a new, changed or removed name after fsync of its
 // directory (fsync(2)).
 //
-// Other changes may be on disk too. So a file must be written only once: a record that is being
-// rewritten at a power loss is torn.
+// Other changes may be on disk too. So a part of a record's file may be written only while another part,
+// written last, is durable: the part that is being written at a power loss is torn.
 type diskModel struct {
 	// visible has the files that processes see, durable those after a power loss; by path.
 	visible, durable map[string]*modelFile
@@ -31,12 +33,30 @@ type diskModel struct {
 
 // modelFile is a file or directory.
 type modelFile struct {
-	// state is the state of the record; empty if it has none.
-	state string
-	// written and synced are the times of the last write and the last fsync.
-	written, synced int
+	// parts are what was written to it, the last one at the end.
+	parts []modelPart
+	// synced reports that an fsync has succeeded.
+	synced bool
 	// failed means that a write or an fsync has failed: the content on disk is unknown from then on.
 	failed bool
+}
+
+// modelPart is what one write has written to a file.
+type modelPart struct {
+	from, to int
+	// state is the state of the record; empty if it has none.
+	state string
+	// written is the time of the write; durable reports that an fsync has followed it.
+	written int
+	durable bool
+}
+
+// newest returns the part that was written last, nil if none was.
+func (f *modelFile) newest() *modelPart {
+	if len(f.parts) == 0 {
+		return nil
+	}
+	return &f.parts[len(f.parts)-1]
 }
 
 // none is the state of a missing record, torn the state of a record whose content may be lost.
@@ -49,6 +69,7 @@ var (
 	fileArg    = regexp.MustCompile(`^\d+<([^>]*)>`)
 	stateField = regexp.MustCompile(`\\"state\\":\\"([a-z]+)\\"`)
 	nameArg    = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
+	rangeArgs  = regexp.MustCompile(`, (\d+)(?:, (\d+))?$`)
 	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
 )
 
@@ -58,7 +79,7 @@ func (d *diskModel) apply(s strace.Step) {
 	if !s.Ended {
 		d.syncStart[s.PID] = d.clock
 		if s.Call == "write" || s.Call == "pwrite64" {
-			d.startWrite(path)
+			d.startWrite(path, writtenPart(s))
 		}
 		return
 	}
@@ -73,16 +94,15 @@ func (d *diskModel) apply(s strace.Step) {
 	switch s.Call {
 	case "openat":
 		if name := pathIn(nameArg, s.Args); strings.Contains(s.Args, "O_CREAT") && d.visible[name] == nil {
-			d.link(name, &modelFile{written: d.clock})
+			d.link(name, &modelFile{})
 		}
 	case "mkdir", "mkdirat":
 		d.link(pathIn(nameArg, s.Args), &modelFile{})
 	case "write", "pwrite64":
 		if f := d.visible[path]; f != nil {
-			f.written = d.clock
-			if m := stateField.FindStringSubmatch(s.Args); m != nil {
-				f.state = m[1]
-			}
+			p := writtenPart(s)
+			p.written = d.clock
+			f.parts = append(slices.DeleteFunc(f.parts, p.overlaps), p)
 		}
 	case "rename", "renameat", "renameat2":
 		if m := nameArgs.FindStringSubmatch(s.Args); m != nil {
@@ -114,14 +134,39 @@ func (d *diskModel) link(name string, f *modelFile) {
 	}
 }
 
+// writtenPart returns what a write or pwrite64 writes: a write is the only one to its file.
+func writtenPart(s strace.Step) (p modelPart) {
+	m := rangeArgs.FindStringSubmatch(s.Args)
+	if m == nil {
+		return p
+	}
+	size, offset := m[1], "0"
+	if s.Call == "pwrite64" {
+		offset = m[2]
+	}
+	p.from, _ = strconv.Atoi(offset) // digits, by the pattern
+	length, _ := strconv.Atoi(size)
+	p.to = p.from + length
+	if m := stateField.FindStringSubmatch(s.Args); m != nil {
+		p.state = m[1]
+	}
+	return p
+}
+
+func (p modelPart) overlaps(other modelPart) bool { return p.from < other.to && other.from < p.to }
+
 // startWrite records the start of a write, from which on the content may be on disk.
-func (d *diskModel) startWrite(path string) {
+func (d *diskModel) startWrite(path string, p modelPart) {
 	f := d.visible[path]
+	if f == nil {
+		return
+	}
+	last := f.newest()
 	switch {
-	case f == nil:
 	case f.failed:
 		d.violations = append(d.violations, fmt.Sprintf("%s is written after a failed write or fsync", path))
-	case f.synced > 0 || isRecord(path):
+	case !f.synced && !isRecord(path):
+	case last == nil || !last.durable || p.overlaps(*last):
 		d.violations = append(d.violations, fmt.Sprintf("%s is written again and may be a record on disk", path))
 	}
 }
@@ -133,8 +178,11 @@ func isRecord(name string) bool {
 
 // sync makes the changes durable that precede the start of the fsync.
 func (d *diskModel) sync(path string, began int) {
-	if f := d.visible[path]; f != nil && f.written <= began {
-		f.synced = d.clock
+	if f := d.visible[path]; f != nil {
+		f.synced = true
+		for i := range f.parts {
+			f.parts[i].durable = f.parts[i].durable || f.parts[i].written <= began
+		}
 	}
 	for name, since := range d.changed[path] {
 		if since <= began {
@@ -153,14 +201,15 @@ func (d *diskModel) afterPowerLoss(name string) string {
 		}
 	}
 	f := d.durable[name]
-	switch {
-	case f == nil:
+	if f == nil {
 		return none
-	case f.synced < f.written:
-		return torn
-	default:
-		return f.state
 	}
+	for _, p := range slices.Backward(f.parts) {
+		if p.durable {
+			return p.state
+		}
+	}
+	return torn
 }
 
 // pathIn returns the path that the first groups of a pattern match in the arguments of a call.

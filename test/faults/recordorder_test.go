@@ -66,7 +66,7 @@ func traceDisk(t *testing.T, trace string) []string {
 }
 
 //evidence:design/reliability Order on disk
-func TestRecordFileWrittenOnce(t *testing.T) {
+func TestRecordNeverTorn(t *testing.T) {
 	eachCase(t, fsyncOrder, map[string][]string{
 		"no failure":   nil,
 		"fsync fails":  {"-e", "inject=fsync,fdatasync:error=EIO:when=9+7"},
@@ -160,6 +160,8 @@ func TestDiskModel(t *testing.T) {
 		"begin-dir": `8 fsync(6</s/attachments> <unfinished ...>`,
 		"end-dir":   `8 <... fsync resumed>) = 0`,
 		"rewrite":   `7 pwrite64(5</s/attachments/a.json>, "{}", 2, 0) = 2`,
+		"other":     `7 pwrite64(5</s/attachments/a.json>, "{\"record\":{\"state\":\"held\"}}", 29, 4096) = 29`,
+		"datasync":  `7 fdatasync(5</s/attachments/a.json>) = 0`,
 		"discard":   `7 unlinkat(3</s/attachments>, ".a.json1", 0) = 0`,
 		"remove":    `7 unlinkat(3</s/attachments>, "a.json", 0) = 0`,
 		"mkdir":     `7 mkdirat(2</s>, "attachments", 0700) = 0`,
@@ -190,6 +192,12 @@ func TestDiskModel(t *testing.T) {
 		{"mkdir fsync-up record ADD", "{ADD starts adding}", ""},
 		{"record record", "", ""},
 		{"open write fsync! discard record", "", ""},
+		{"record other ADD datasync ADD", "{ADD starts adding} {ADD starts held}", ""},
+		{"record other datasync rewrite ADD", "{ADD starts held}", ""},
+		{"record other rewrite", "", "written again"},
+		{"record other datasync other", "", "written again"},
+		{"record other datasync! rewrite", "", "written after a failed"},
+		{"open write rename other", "", "written again"},
 		{"open write write fsync rename", "", ""},
 		{"open write fsync write", "", "written again"},
 		{"record rewrite", "", "written again"},
