@@ -69,7 +69,7 @@ var (
 	fileArg    = regexp.MustCompile(`^\d+<([^>]*)>`)
 	stateField = regexp.MustCompile(`\\"state\\":\\"([a-z]+)\\"`)
 	nameArg    = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
-	rangeArgs  = regexp.MustCompile(`, (\d+)(?:, (\d+))?$`)
+	writeArgs  = regexp.MustCompile(`^\d+<[^>]*>, (".*"), (\d+)(?:, (\d+))?$`)
 	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
 )
 
@@ -134,22 +134,22 @@ func (d *diskModel) link(name string, f *modelFile) {
 	}
 }
 
-// writtenPart returns what a write or pwrite64 writes: a write is the only one to its file.
+// writtenPart returns what a write or pwrite64 writes, without what follows the line of a record. A write
+// is the only one to its file.
 func writtenPart(s strace.Step) (p modelPart) {
-	m := rangeArgs.FindStringSubmatch(s.Args)
+	m := writeArgs.FindStringSubmatch(s.Args)
 	if m == nil {
 		return p
 	}
-	size, offset := m[1], "0"
-	if s.Call == "pwrite64" {
-		offset = m[2]
+	p.from, _ = strconv.Atoi(m[3]) // digits, by the pattern, or nothing
+	length, _ := strconv.Atoi(m[2])
+	if state := stateField.FindStringSubmatch(s.Args); state != nil {
+		p.state = state[1]
+		if text, err := strconv.Unquote(m[1]); err == nil && strings.Contains(text, "\n") {
+			length = strings.Index(text, "\n") + 1
+		}
 	}
-	p.from, _ = strconv.Atoi(offset) // digits, by the pattern
-	length, _ := strconv.Atoi(size)
 	p.to = p.from + length
-	if m := stateField.FindStringSubmatch(s.Args); m != nil {
-		p.state = m[1]
-	}
 	return p
 }
 
