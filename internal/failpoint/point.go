@@ -38,8 +38,8 @@ const (
 	QuarantineArrived  Point = "quarantine.arrived"
 	QuarantineComplete Point = "quarantine.complete"
 
-	// A record is about to be written; its file exists; has the data; is synced; has its name; the
-	// directory is synced.
+	// A record is about to be written; its new file exists; the file has the data; is synced; has its name;
+	// the record is durable. A record that is overwritten reaches three of them.
 	WriteBegins  Point = "write.begins"
 	WriteMade    Point = "write.made"
 	WriteWritten Point = "write.written"

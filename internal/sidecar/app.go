@@ -83,7 +83,7 @@ func assemble(c Config, self journal.Holder, log logrus.FieldLogger) (*app, erro
 		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
 	}
 	r := newReporter(c, self, log)
-	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine, DefaultPool: c.IPAMDefaultIPPool}); err != nil {
+	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine, BootID: boot, DefaultPool: c.IPAMDefaultIPPool}); err != nil {
 		return nil, err
 	}
 	a := &app{

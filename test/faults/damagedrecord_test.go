@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -47,6 +48,35 @@ func TestDamagedRecord(t *testing.T) {
 		s.AllocateFor(t, "router")
 		s.WaitConsistent(t)
 	})
+}
+
+// The client has no response to its release, and the record is held as before.
+//
+//evidence:design/reliability a write that a power loss has interrupted
+func TestInterruptedWrite(t *testing.T) {
+	st := oneCase(t, damagedRecords)
+	f := newFixture(t, scenario{flags: []string{"--enable-ipv6=false"}})
+	f.start()
+	held := f.sidecar.AllocateFor(t, "router")
+	f.setPlan(failpoint.Plan{Point: failpoint.WriteWritten, Visit: 1})
+	if a, err := f.sidecar.Try(http.MethodDelete, "/v1/ipam/"+held[0]); err == nil {
+		t.Fatalf("got the response %s; want the sidecar killed before it", a)
+	}
+	f.sidecar.Wait(t)
+	st.kills.Add(1)
+	check.Must(t, rewrite(func(data []byte) []byte {
+		at := bytes.Index(data, []byte(`"state":"releasing"`))
+		clear(data[at : at+512])
+		return data
+	})(recordOf(f.node, "router")))
+	f.node.Reboot(t)
+	f.clearPlan()
+
+	s := f.node.Start(t, "--enable-ipv6=false")
+	wantQuarantined(t, s, "")
+	wantHeld(t, s, "router", held)
+	s.Release(t, held[0])
+	s.WaitConsistent(t)
 }
 
 //evidence:design/reliability a record of a newer version

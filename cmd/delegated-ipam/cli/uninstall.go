@@ -90,9 +90,13 @@ func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Conf
 		defer cancel()
 		ctx = limited
 	}
+	boot, err := journal.Host{}.BootID()
+	if err != nil {
+		return nil, err
+	}
 	dir := config.StateDir
 	state, err := journal.RemoveStateDir(ctx, dir, journal.RemoveOptions{
-		Options:           journal.Options{MachineID: journal.Host{}.MachineID()},
+		Options:           journal.Options{MachineID: journal.Host{}.MachineID(), BootID: boot},
 		OtherFiles:        []string{filepath.Base(config.PluginOptions().LockFile)},
 		DiscardQuarantine: o.discardQuarantine,
 		KeepDir:           files.MountOf(dir).Point == dir,

@@ -173,9 +173,10 @@ func TestAvailableUnknown(t *testing.T) {
 
 func TestReplacedDuringChange(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, j *Journal) error{
-		"write":   func(t *testing.T, j *Journal) error { return j.replace("b", encoded(t, "b")) },
-		"removal": func(_ *testing.T, j *Journal) error { return j.remove("a", false) },
-		"probe":   func(_ *testing.T, j *Journal) error { return j.probe() },
+		"write":     func(_ *testing.T, j *Journal) error { return j.write("b", []byte("{}")) },
+		"overwrite": func(_ *testing.T, j *Journal) error { return j.write("a", []byte("{}")) },
+		"removal":   func(_ *testing.T, j *Journal) error { return j.remove("a", false) },
+		"probe":     func(_ *testing.T, j *Journal) error { return j.probe() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")

@@ -3,7 +3,6 @@ package journal
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,20 +12,31 @@ import (
 
 const (
 	// version is raised when an older program would misread a record, but not for a field
-	// that an older program may ignore (docs/reference/versioning.md). No release had version 1.
-	version = 2
+	// that an older program may ignore (docs/reference/versioning.md). No release had a lower one.
+	version = 3
 
 	// maxFile bounds what Load reads into memory, in bytes. A record has a few kilobytes, and
 	// more with several invocations of large configurations.
 	maxFile = 16 << 20
+	// maxRecord fits, with its envelope, into each half of a file.
+	maxRecord = maxFile/2 - 2*blockSize
+
+	// blockSize is the size of a half, or a part of it, in bytes: no disk writes less than a sector,
+	// so a write to a half leaves the other one as it is, and no page is smaller, so a kill does not
+	// interrupt a write of one block.
+	blockSize = 4096
 )
 
-// envelope is the content of a file: {"version":2,"sha256":"…","record":{…}} and a line feed.
-// The checksum covers the bytes of "record".
+// envelope is the content of a half: {"version":3,"sha256":"…","sequence":1,"bootID":"…","record":{…}}
+// and spaces, with a line feed at the end. The checksum covers the bytes from "sequence" to the last brace.
 type envelope struct {
-	Version int             `json:"version"`
-	SHA256  string          `json:"sha256"`
-	Record  json.RawMessage `json:"record"`
+	Version int    `json:"version"`
+	SHA256  string `json:"sha256"`
+	// Sequence counts the writes to the file, from 1. The half with the higher one is the newest.
+	Sequence uint64 `json:"sequence"`
+	// BootID is that of the boot of the write.
+	BootID string          `json:"bootID"`
+	Record json.RawMessage `json:"record"`
 }
 
 // futureVersionError is an envelope of an unknown, newer version.
@@ -39,7 +49,7 @@ func (e *futureVersionError) Error() string {
 	return fmt.Sprintf("version %d; this program supports versions up to %d", e.version, version)
 }
 
-// encode returns the file of a record. It decodes what it has encoded, because a file that Load
+// encode returns the JSON of a record. It decodes what it has encoded, because a record that Load
 // would refuse must never be written.
 func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err := r.Validate(); err != nil {
@@ -52,28 +62,30 @@ func (j *Journal) encode(r record.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := seal(raw)
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(data), maxFile)
+	if len(raw) > maxRecord {
+		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(raw), maxRecord)
 	}
-	back, err := decode(data)
+	back, err := decodeRecord(raw)
 	if err != nil {
 		return nil, err
 	}
 	if again, err := json.Marshal(back); err != nil || !bytes.Equal(raw, again) {
 		return nil, errors.New("the record would change when it is read back; its texts must be valid UTF-8")
 	}
-	return data, nil
+	return raw, nil
 }
 
-// decode returns the valid record of a file, or why it has none; *futureVersionError for an
+// decode returns the newest valid record of a file, or why it has none; *futureVersionError for an
 // envelope of a newer version.
-func decode(data []byte) (record.Record, error) {
-	raw, ok := unseal(data)
+func decode(data []byte, bootID string) (record.Record, error) {
+	e, ok := newest(data, bootID)
 	if !ok {
 		return record.Record{}, envelopeError(data)
 	}
-	var r record.Record
+	return decodeRecord(e.Record)
+}
+
+func decodeRecord(raw []byte) (r record.Record, err error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
@@ -83,13 +95,35 @@ func decode(data []byte) (record.Record, error) {
 	return r, nil
 }
 
+// newest returns the newest envelope of a file of two halves. If a half is damaged, a power loss may
+// have interrupted its write, which then never returned: the other half is the record. Since one process
+// writes both halves, that is possible only if the other one is of an earlier boot.
+func newest(data []byte, bootID string) (e envelope, ok bool) {
+	size := len(data) / 2
+	if size == 0 || len(data)%(2*blockSize) != 0 {
+		return e, false
+	}
+	first, firstOK := unseal(data[:size])
+	second, secondOK := unseal(data[size:])
+	switch {
+	case firstOK && secondOK && second.Sequence > first.Sequence:
+		return second, true
+	case firstOK && secondOK, firstOK && bytes.Equal(data[size:], blank(size)):
+		return first, true
+	case firstOK:
+		return first, first.BootID != bootID
+	default:
+		return second, secondOK && second.BootID != bootID
+	}
+}
+
 // envelopeError returns why a file is not an envelope of a supported version.
 func envelopeError(data []byte) error {
 	if len(data) == 0 {
 		return errors.New("empty file")
 	}
 	var e envelope
-	if err := json.Unmarshal(data, &e); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&e); err != nil {
 		return fmt.Errorf("not an envelope: %w", err)
 	}
 	if e.Version > version {
@@ -101,32 +135,33 @@ func envelopeError(data []byte) error {
 	return errors.New("damaged: checksum or form does not match the record")
 }
 
-// The parts of a sealed envelope around checksum and record.
-const (
-	prefix = `{"version":2,"sha256":"`
-	middle = `","record":`
-	suffix = "}\n"
-)
-
-// seal puts the JSON of a record into an envelope.
-func seal(raw []byte) []byte {
-	sum := sha256.Sum256(raw)
-	data := make([]byte, 0, len(prefix)+2*len(sum)+len(middle)+len(raw)+len(suffix))
-	data = hex.AppendEncode(append(data, prefix...), sum[:])
-	data = append(append(data, middle...), raw...)
-	return append(data, suffix...)
+// seal returns the half with the JSON of a record.
+func (j *Journal) seal(sequence uint64, raw []byte) []byte {
+	return envelope{Sequence: sequence, BootID: j.options.BootID, Record: raw}.seal()
 }
 
-// unseal returns the JSON of a record if data is exactly what seal returns for it. JSON readers accept
+func (e envelope) seal() []byte {
+	bootID, _ := json.Marshal(e.BootID) // never fails for a string
+	body := fmt.Appendf(nil, `"sequence":%d,"bootID":%s,"record":%s}`, e.Sequence, bootID, e.Record)
+	data := fmt.Appendf(nil, `{"version":%d,"sha256":"%x",%s`, version, sha256.Sum256(body), body)
+	half := blank((len(data)/blockSize + 1) * blockSize)
+	copy(half, data)
+	return half
+}
+
+// unseal returns the envelope of a half if the half is exactly what seal returns for it. JSON readers accept
 // variants (letter case of keys, repeated keys, white space), but a damaged envelope must not pass
 // because its record is intact.
-func unseal(data []byte) (raw []byte, ok bool) {
-	const before = len(prefix) + 2*sha256.Size + len(middle)
-	if len(data) < before+len(suffix) {
-		return nil, false
-	}
-	raw = data[before : len(data)-len(suffix)]
-	return raw, bytes.Equal(seal(raw), data)
+func unseal(half []byte) (e envelope, ok bool) {
+	ok = json.Unmarshal(half, &e) == nil && bytes.Equal(e.seal(), half)
+	return e, ok
+}
+
+// blank returns a half without a record.
+func blank(size int) []byte {
+	half := bytes.Repeat([]byte{' '}, size)
+	half[size-1] = '\n'
+	return half
 }
 
 // newFutureVersionError reads the names that a newer version probably still uses.

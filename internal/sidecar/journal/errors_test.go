@@ -119,7 +119,7 @@ func TestReadOnlyDir(t *testing.T) {
 	t.Cleanup(func() { check.Must(t, os.Chmod(attachmentFile(dir, ""), 0o700)) })
 	errs := map[string]error{}
 	withoutPrivileges(t, func() {
-		errs["Write"], errs["Remove"], errs["Writable"] = j.Write(changed()), j.Remove("a"), j.Writable()
+		errs["Write"], errs["Remove"], errs["Writable"] = j.Write(sample("b")), j.Remove("a"), j.Writable()
 	})
 	for what, err := range errs {
 		check.True(t, errors.Is(err, syscall.EACCES), "%s: %v; want %v", what, err, syscall.EACCES)

@@ -83,7 +83,7 @@ func Count(dir string) (n int, err error) {
 		var r record.Record
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err == nil {
-			r, err = decode(data)
+			r, err = decode(data, "") // a process may be writing the other half
 		}
 		if err != nil || r.State != record.Tombstone && !ofRuntime(r) {
 			n++

@@ -1,5 +1,5 @@
 // Package journal keeps records on disk, so that they survive the process and a power loss: one
-// file per record, replaced as a whole (docs/design/state-directory.md).
+// file per record, with two halves that are written in turn (docs/design/state-directory.md).
 //
 // Layout of the state directory:
 //
@@ -45,6 +45,9 @@ type Options struct {
 	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
 	// on disk.
 	DefaultPool string
+	// BootID is the ID of this boot (Host.BootID); empty if unknown. A half that a write of an
+	// earlier boot has left torn is ignored; one of this boot is damage.
+	BootID string
 }
 
 // Journal is the set of all records in a state directory. Its methods may be called
@@ -55,10 +58,11 @@ type Journal struct {
 	attachments *directory
 	quarantine  *directory
 
-	// writes numbers the temporary files.
-	writes atomic.Uint64
+	// temporaries numbers the temporary files.
+	temporaries atomic.Uint64
 
 	removals removals
+	own      ownFiles
 
 	// mu is held by Load, and shared by writes, so that Load sees none half done.
 	mu sync.RWMutex
@@ -90,6 +94,7 @@ func Open(dir string, opts Options) (*Journal, error) {
 		state:          state,
 		attachments:    attachments,
 		quarantine:     quarantine,
+		own:            ownFiles{files: map[string]ownFile{}},
 		futureVersions: map[string]bool{},
 		reasons:        map[string]string{},
 	}, nil
@@ -130,18 +135,18 @@ func (j *Journal) Available() error {
 // would lose what only that version understands.
 var errFutureVersion = errors.New("the record on disk was written by a newer version of this program")
 
-// Write makes a record durable before it returns nil: a new file, fsync, rename, fsync of the
-// directory. After an error the disk has either the old or the new record, complete. A record
-// that Load would not return unchanged is refused before anything is written. Every record is
+// Write makes a record durable before it returns nil. After an error the disk has either the old or
+// the new record, complete. A record that Load would not return unchanged is refused before
+// anything is written. Every record is
 // refused while the state directory is not Available; that error may also follow a write to a
 // directory that was replaced meanwhile.
 func (j *Journal) Write(r record.Record) error {
 	if r.Pool == j.options.DefaultPool {
 		r.Pool = storedDefaultPool
 	}
-	data, err := j.encode(r)
+	raw, err := j.encode(r)
 	if err == nil {
-		err = j.whileAvailable(func() error { return j.replace(r.ContainerID, data) })
+		err = j.whileAvailable(func() error { return j.write(r.ContainerID, raw) })
 	}
 	if err != nil {
 		return fmt.Errorf("record of container ID %q: %w", r.ContainerID, err)
@@ -196,63 +201,13 @@ func (j *Journal) whileAvailable(change func() error) error {
 	return j.Available()
 }
 
-// createTemporary creates a file with a name that neither a record nor another write has. Load
-// removes such files.
-func (j *Journal) createTemporary() (name string, f *os.File, err error) {
-	name = fmt.Sprintf(".new%s%d", fileSuffix, j.writes.Add(1))
-	f, err = j.attachments.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
-	return name, f, files.In(j.attachments.Root, err)
-}
-
-// replace makes data the content of the file of a container ID: it is written to a temporary file,
-// which is synced and renamed; then the directory is synced. After an error the name belongs to
-// the old or to the new file.
-//
-// A file is written once: after a failed fsync the kernel may mark lost pages as clean, and a
-// second fsync would succeed.
-func (j *Journal) replace(containerID string, data []byte) error {
-	if j.futureVersions[containerID] {
-		return errFutureVersion
-	}
-	entries, err := j.attachments.self() // before the change, so that its fsync reports each error since
-	if err != nil {
-		return err
-	}
-	defer entries.Close()
-	failpoint.Reach(failpoint.WriteBegins)
-	temporary, f, err := j.createTemporary()
-	if err != nil {
-		return err
-	}
-	failpoint.Reach(failpoint.WriteMade)
-	_, err = f.WriteAt(data, 0)
-	if err == nil {
-		failpoint.Reach(failpoint.WriteWritten)
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		failpoint.Reach(failpoint.WriteSynced)
-		err = files.In(j.attachments.Root, j.attachments.Rename(temporary, containerID+fileSuffix))
-	}
-	if err != nil {
-		_ = j.attachments.Remove(temporary)
-		return err
-	}
-	failpoint.Reach(failpoint.WriteRenamed)
-	removed := j.removals.count()
-	err = entries.Sync()
-	failpoint.Reach(failpoint.WriteDurable)
-	j.removals.durable(removed, err)
-	return err
-}
-
 // remove unlinks the file of a container ID, durably now or soon. A missing one is synced too: an
 // earlier removal may have failed in its fsync.
 func (j *Journal) remove(containerID string, soon bool) error {
 	if j.futureVersions[containerID] {
 		return errFutureVersion
 	}
+	j.own.take(containerID)
 	entries, err := j.attachments.self() // as in replace
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func sample(containerID string) record.Record {
 
 func open(t testing.TB, dir string) *Journal {
 	t.Helper()
-	j, err := Open(dir, Options{MachineID: "machine"})
+	j, err := Open(dir, Options{MachineID: "machine", BootID: "boot"})
 	check.Must(t, err)
 	t.Cleanup(func() { check.NoError(t, j.Close()) })
 	return j

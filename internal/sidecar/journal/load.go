@@ -172,7 +172,7 @@ func containerIDFromName(name string) string {
 func (j *Journal) readRecord(in *directory, name string) (r record.Record, err error) {
 	data, err := readFile(in, name)
 	if err == nil {
-		r, err = decode(data)
+		r, err = decode(data, j.options.BootID)
 	}
 	if err == nil {
 		err = j.checkMachine(r)

@@ -16,8 +16,7 @@ import (
 func TestLoadQuarantines(t *testing.T) {
 	another := sample("a")
 	another.MachineID = "other"
-	foreign, err := (&Journal{}).encode(another)
-	check.Must(t, err)
+	foreign := fileOf(t, another)
 	flipped := bytes.Replace(encoded(t, "a"), []byte("10.1.0.7"), []byte("10.1.0.5"), 1)
 	plant := func(name string, data []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -72,8 +71,8 @@ func TestFutureVersion(t *testing.T) {
 		want          FutureVersion
 	}{
 		"readable owner": {
-			"a.json", `{"version":3,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
-			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 3},
+			"a.json", `{"version":4,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
+			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 4},
 		},
 		"other record format": {
 			"a.json", `{"version":7,"record":[1,2]}`,
@@ -85,8 +84,8 @@ func TestFutureVersion(t *testing.T) {
 			dir := t.TempDir()
 			j := open(t, dir)
 			check.Must(t, os.WriteFile(attachmentFile(dir, c.file), []byte(c.content), 0o600))
-			_, err := decode([]byte(c.content))
-			check.Error(t, err, "supports versions up to 2")
+			_, err := decode([]byte(c.content), "")
+			check.Error(t, err, "supports versions up to 3")
 			check.Equal(t, "loaded", load(t, j), Loaded{FutureVersions: []FutureVersion{c.want}})
 			if c.want.ContainerID != "" {
 				for what, err := range map[string]error{"Write": j.Write(sample("a")), "Remove": j.Remove("a")} {

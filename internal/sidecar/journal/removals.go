@@ -42,14 +42,19 @@ func (r *removals) durable(before uint64, err error) {
 	}
 }
 
-// stopTimer also reports whether a removal is not durable.
-func (r *removals) stopTimer() (due bool) {
+func (r *removals) stopTimer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
 	}
+}
+
+// pending reports whether a removal is not durable.
+func (r *removals) pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.synced < r.done
 }
 
@@ -58,16 +63,24 @@ func (r *removals) stopTimer() (due bool) {
 func (j *Journal) syncRemovals() {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	if !j.removals.stopTimer() {
-		return
+	j.removals.stopTimer()
+	_ = j.syncPending()
+}
+
+// syncPending syncs the directory if a removal is not durable.
+func (j *Journal) syncPending() error {
+	if !j.removals.pending() {
+		return nil
 	}
 	entries, err := j.attachments.self()
 	if err != nil {
-		return
+		return err
 	}
 	defer entries.Close()
 	failpoint.Reach(failpoint.RemoveSyncing)
 	removed := j.removals.count()
-	j.removals.durable(removed, entries.Sync())
+	err = entries.Sync()
+	j.removals.durable(removed, err)
 	failpoint.Reach(failpoint.RemoveDurable)
+	return err
 }

@@ -106,7 +106,7 @@ func checkRoundTrip(t *rapid.T) {
 	if err != nil {
 		return
 	}
-	back, err := decode(data)
+	back, err := decodeRecord(data)
 	if err != nil {
 		t.Fatalf("%q was encoded, but not decoded: %v", data, err)
 	}
