@@ -3,6 +3,7 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -80,12 +81,15 @@ func checkRegular(info os.FileInfo) error {
 }
 
 func readAll(f *os.File, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
+	var data bytes.Buffer
+	if info, err := f.Stat(); err == nil {
+		data.Grow(int(min(info.Size(), limit)) + bytes.MinRead) // so that one read suffices
+	}
+	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > limit {
+	if int64(data.Len()) > limit {
 		return nil, UnfitError(fmt.Sprintf("larger than %d bytes", limit))
 	}
-	return data, nil
+	return data.Bytes(), nil
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,14 +105,15 @@ func newest(data []byte, bootID string) (e envelope, ok bool) {
 		return e, false
 	}
 	first, firstOK := unseal(data[:size])
+	if text, padded := line(data[size:]); firstOK && padded && len(text) == 0 { // blank
+		return first, true
+	}
 	second, secondOK := unseal(data[size:])
 	switch {
 	case firstOK && secondOK && second.Sequence > first.Sequence:
 		return second, true
-	case firstOK && secondOK, firstOK && bytes.Equal(data[size:], blank(size)):
-		return first, true
 	case firstOK:
-		return first, first.BootID != bootID
+		return first, secondOK || first.BootID != bootID
 	default:
 		return second, secondOK && second.BootID != bootID
 	}
@@ -140,21 +142,40 @@ func (j *Journal) seal(sequence uint64, raw []byte) []byte {
 	return envelope{Sequence: sequence, BootID: j.options.BootID, Record: raw}.seal()
 }
 
+// beforeSum and afterSum surround the checksum, beforeRecord precedes the record.
+const (
+	beforeSum, afterSum = `{"version":3,"sha256":"`, `",`
+	beforeRecord        = `,"record":`
+)
+
 func (e envelope) seal() []byte {
 	bootID, _ := json.Marshal(e.BootID) // never fails for a string
-	body := fmt.Appendf(nil, `"sequence":%d,"bootID":%s,"record":%s}`, e.Sequence, bootID, e.Record)
-	data := fmt.Appendf(nil, `{"version":%d,"sha256":"%x",%s`, version, sha256.Sum256(body), body)
+	summed := fmt.Appendf(nil, `"sequence":%d,"bootID":%s%s%s}`, e.Sequence, bootID, beforeRecord, e.Record)
+	data := fmt.Appendf(nil, `%s%x%s%s`, beforeSum, sha256.Sum256(summed), afterSum, summed)
 	half := blank((len(data)/blockSize + 1) * blockSize)
 	copy(half, data)
 	return half
 }
 
-// unseal returns the envelope of a half if the half is exactly what seal returns for it. JSON readers accept
-// variants (letter case of keys, repeated keys, white space), but a damaged envelope must not pass
-// because its record is intact.
+// unseal returns the envelope of a half if the half is exactly what seal returns for it: JSON readers accept
+// variants (letter case of keys, repeated keys, white space), but a damaged envelope must not pass because
+// its record is intact.
 func unseal(half []byte) (e envelope, ok bool) {
-	ok = json.Unmarshal(half, &e) == nil && bytes.Equal(e.seal(), half)
-	return e, ok
+	text, padded := line(half)
+	rest, begins := bytes.CutPrefix(text, []byte(beforeSum))
+	sum, summed, ok := bytes.Cut(rest, []byte(afterSum))
+	if expected := sha256.Sum256(summed); !padded || !begins || !ok || !bytes.Equal(sum, hex.AppendEncode(nil, expected[:])) {
+		return e, false
+	}
+	head, record, ok := bytes.Cut(bytes.TrimSuffix(summed, []byte("}")), []byte(beforeRecord))
+	e.Record = record
+	return e, ok && json.Unmarshal(fmt.Appendf(nil, "{%s}", head), &e) == nil
+}
+
+// line returns what precedes the spaces and the line feed at the end of a half.
+func line(half []byte) (text []byte, ok bool) {
+	spaces, ok := bytes.CutSuffix(half, []byte("\n"))
+	return bytes.TrimRight(spaces, " "), ok
 }
 
 // blank returns a half without a record.
