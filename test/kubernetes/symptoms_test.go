@@ -475,7 +475,7 @@ func (p patient) recordProblems() []symptom {
 			}
 		}},
 		damage("empty file", func(string) string { return "" }),
-		damage("not an envelope", func(text string) string { return text[:len(text)/2] }),
+		damage("not an envelope", func(text string) string { return text[:200] }),
 		damage("damaged", func(text string) string { return strings.Replace(text, "held", "hela", 1) }),
 		damage("only a newer delegated-ipam understands", func(text string) string {
 			return strings.Replace(text, `"version":`, `"version":9`, 1)
