@@ -28,9 +28,10 @@ type exceptions struct {
 func writers() map[string]exceptions {
 	return map[string]exceptions{
 		"sidecar/journal": {sequences: map[sequence]string{
-			{"ensureDir", "mkdir", "syncParent"}: "syncParent is for a directory that exists",
-			{"replace", "Rename", "Remove"}:      "Remove is for a replacement that failed; without it there is what write.synced leaves",
-			{"probe", "WriteString", "Sync"}:     "no process reads the file; the next start removes it, synced or not",
+			{"ensureDir", "mkdir", "syncParent"}:    "syncParent is for a directory that exists",
+			{"overwrite", "Fdatasync", "Fdatasync"}: "a signal has interrupted the first one",
+			{"replace", "Rename", "Remove"}:         "Remove is for a replacement that failed; without it there is what write.synced leaves",
+			{"probe", "WriteString", "Sync"}:        "no process reads the file; the next start removes it, synced or not",
 		}},
 		"plugin/internal/process": {memory: map[string][]string{
 			"memoryFile":  {"WriteAt"}, // memfd_create(2)

@@ -46,7 +46,6 @@ func (j *Journal) write(containerID string, raw []byte) error {
 	if j.futureVersions[containerID] {
 		return errFutureVersion
 	}
-	failpoint.Reach(failpoint.WriteBegins)
 	f, err := j.overwrite(containerID, j.own.take(containerID), raw)
 	if f == (ownFile{}) && err == nil {
 		f, err = j.replace(containerID, raw)
@@ -65,6 +64,7 @@ func (j *Journal) overwrite(containerID string, own ownFile, raw []byte) (ownFil
 		return ownFile{}, nil
 	}
 	half := j.seal(own.sequence+1, raw)
+	failpoint.Reach(failpoint.WriteBegins)
 	f, ok := j.openOwn(containerID, own)
 	if !ok || len(half) != blockSize {
 		return ownFile{}, nil
@@ -77,11 +77,9 @@ func (j *Journal) overwrite(containerID string, own ownFile, raw []byte) (ownFil
 		failpoint.Reach(failpoint.WriteWritten)
 		err = datasync(f)
 	}
+	failpoint.Reach(failpoint.WriteDurable)
 	own.sequence++
-	if err = errors.Join(err, f.Close()); err == nil {
-		failpoint.Reach(failpoint.WriteDurable)
-	}
-	return own, err
+	return own, errors.Join(err, f.Close())
 }
 
 // openOwn opens the file of a container ID for writing if it is still this one, and has no other name.
@@ -126,6 +124,7 @@ func (j *Journal) replace(containerID string, raw []byte) (own ownFile, err erro
 		return own, err
 	}
 	defer entries.Close()
+	failpoint.Reach(failpoint.WriteBegins)
 	temporary, f, err := j.createTemporary()
 	if err != nil {
 		return own, err
