@@ -29,6 +29,7 @@ func writers() map[string]exceptions {
 	return map[string]exceptions{
 		"sidecar/journal": {sequences: map[sequence]string{
 			{"ensureDir", "mkdir", "syncParent"}:    "syncParent is for a directory that exists",
+			{"overwrite", "OpenFile", "WriteAt"}:    "the file exists, and is not changed by opening it",
 			{"overwrite", "Fdatasync", "Fdatasync"}: "a signal has interrupted the first one",
 			{"replace", "Rename", "Remove"}:         "Remove is for a replacement that failed; without it there is what write.synced leaves",
 			{"probe", "WriteString", "Sync"}:        "no process reads the file; the next start removes it, synced or not",
