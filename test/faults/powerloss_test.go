@@ -71,27 +71,33 @@ func newDisk(t *testing.T, n *harness.Node, dirs ...string) *disk {
 	}
 	d := &disk{image: filepath.Join(n.Dir, "disk.img"), root: filepath.Join(n.Dir, "disk"), dirs: dirs}
 	check.Must(t, errors.Join(os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, 16<<20), os.Mkdir(d.root, 0o700)))
-	if out, err := exec.Command("mkfs.ext4", "-q", "-b", "4096", d.image).CombinedOutput(); err != nil {
-		t.Skipf("no ext4: %v: %s", err, out)
+	err := exec.Command("mkfs.ext4", "-q", "-b", "4096", d.image).Run()
+	if err == nil {
+		err = d.mount()
+	}
+	if err != nil {
+		t.Skipf("no loop device with ext4: %v", err)
 	}
 	t.Cleanup(func() { d.unmount(t) })
-	d.mount(t)
 	return d
 }
 
 // mount mounts the file system, and each of the directories from it.
-func (d *disk) mount(t *testing.T) {
-	t.Helper()
-	out, err := exec.Command("losetup", "--find", "--show", d.image).CombinedOutput()
+func (d *disk) mount() error {
+	out, err := exec.Command("losetup", "--find", "--show", d.image).Output()
 	if err != nil {
-		t.Skipf("no loop device: %v: %s", err, out)
+		return err
 	}
 	d.device = strings.TrimSpace(string(out))
-	check.Must(t, unix.Mount(d.device, d.root, "ext4", 0, ""))
+	if err := unix.Mount(d.device, d.root, "ext4", 0, ""); err != nil {
+		return errors.Join(err, exec.Command("losetup", "--detach", d.device).Run())
+	}
+	var errs []error
 	for _, dir := range d.dirs {
 		there := filepath.Join(d.root, filepath.Base(dir))
-		check.Must(t, errors.Join(os.MkdirAll(there, 0o700), os.MkdirAll(dir, 0o700), unix.Mount(there, dir, "", unix.MS_BIND, "")))
+		errs = append(errs, os.MkdirAll(there, 0o700), os.MkdirAll(dir, 0o700), unix.Mount(there, dir, "", unix.MS_BIND, ""))
 	}
+	return errors.Join(errs...)
 }
 
 // unmount also frees the device, when the last process with a copy of the mount has ended.
@@ -125,5 +131,5 @@ func (d *disk) restorePower(t *testing.T) {
 	d.unmount(t)
 	data, err := os.ReadFile(d.image)
 	check.Must(t, errors.Join(err, os.Remove(d.image), os.WriteFile(d.image, data, 0o600)))
-	d.mount(t)
+	check.Must(t, d.mount())
 }
