@@ -65,7 +65,7 @@ func TestNamespace(t *testing.T) {
 }
 
 // Trap: whereabouts' reconciler frees what no live pod has, and nothing notices: the operator has to
-// accept that. Its addresses are still released after he has withdrawn that.
+// accept that. Its addresses are still released after that is withdrawn.
 func TestUnsafePlugin(t *testing.T) {
 	f := imitate(t, "whereabouts")
 	_, err := f.newInvocation("id")

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -28,7 +29,7 @@ type storageFault struct {
 // otherDir is the error for a directory that is not the one that the sidecar has opened.
 const otherDir = "another directory or file system"
 
-// newFiles are the errors of only new files: a record that exists may still be writable.
+// newFiles are the errors of new files only: a record of this process can still be overwritten.
 var newFiles = []string{"no space left on device", "permission denied"}
 
 //evidence:design/reliability Storage faults
@@ -72,10 +73,11 @@ func TestStorageFault(t *testing.T) {
 		undo := f.inject(t, n, s)
 		s.WaitNotReady(t, f.err)
 		s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, f.err)
-		if a := s.TryRelease(t, released[0]); a.Status == http.StatusOK && slices.Contains(newFiles, f.err) {
+		if slices.Contains(newFiles, f.err) {
+			s.Release(t, released[0])
 			released = released[1:]
 		} else {
-			a.WantError(t, http.StatusInternalServerError, f.err)
+			s.TryRelease(t, released[0]).WantError(t, http.StatusInternalServerError, f.err)
 		}
 		s.TryRestore(t, "10.15.0.77", "restored").WantError(t, http.StatusInternalServerError, f.err)
 		// A request for a held address needs no write and still succeeds.
@@ -246,6 +248,36 @@ func TestStartWithUnreadableRecord(t *testing.T) {
 		s.WaitConsistent(t)
 		wantHeld(t, s, "router", router)
 		wantHeld(t, s, "health", health)
+	})
+}
+
+// Without space a release overwrites the record and frees the address; without permission its file stays
+// until the background can remove it.
+func TestReleaseWithoutNewFiles(t *testing.T) {
+	eachCase(t, storage, map[string]storageFault{
+		"no space":   {func(t *testing.T, n *harness.Node) { mountSmall(t, n.StateDir) }, fillDisk, "", nil},
+		"permission": {dropCapabilities, removeWritePermission, "could not be removed", nil},
+	}, func(t *testing.T, _ *stats, f storageFault) {
+		n := nodeWith(t)
+		f.prepare(t, n)
+		s := n.Start(t, "--enable-ipv6=false")
+		held := s.AllocateFor(t, "router")
+		undo := f.inject(t, n, s)
+		if f.err == "" {
+			s.Release(t, held[0])
+		} else {
+			s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, f.err)
+		}
+		wantLeases(t, n, nil)
+		undo()
+		s.WaitReady(t)
+		harness.Eventually(t, "the record to be removed", func() error {
+			if a := s.Attachment(t, "router"); a != nil {
+				return fmt.Errorf("listed is %+v", a)
+			}
+			return nil
+		})
+		s.WaitConsistent(t)
 	})
 }
 

@@ -45,8 +45,8 @@ type Options struct {
 	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
 	// on disk.
 	DefaultPool string
-	// BootID is the ID of this boot (Host.BootID); empty if unknown. A half that a write of an
-	// earlier boot has left torn is ignored; one of this boot is damage.
+	// BootID is the ID of this boot (Host.BootID). A damaged half of an earlier boot is ignored, one
+	// of this boot makes its file unusable. Empty if unknown: each damaged half is ignored.
 	BootID string
 }
 
@@ -137,9 +137,8 @@ var errFutureVersion = errors.New("the record on disk was written by a newer ver
 
 // Write makes a record durable before it returns nil. After an error the disk has either the old or
 // the new record, complete. A record that Load would not return unchanged is refused before
-// anything is written. Every record is
-// refused while the state directory is not Available; that error may also follow a write to a
-// directory that was replaced meanwhile.
+// anything is written. Every record is refused while the state directory is not Available; that
+// error may also follow a write to a directory that was replaced meanwhile.
 func (j *Journal) Write(r record.Record) error {
 	if r.Pool == j.options.DefaultPool {
 		r.Pool = storedDefaultPool

@@ -56,17 +56,17 @@ func (j *Journal) write(containerID string, raw []byte) error {
 	return err
 }
 
-// overwrite writes a record into the half of a file that has not the newest one, which stays valid
+// overwrite writes a record into the older half of a file. The newest one stays valid
 // until the new one is durable (docs/design/state-directory.md, Records). The zero value without an
 // error means that nothing was written.
 func (j *Journal) overwrite(containerID string, own ownFile, raw []byte) (ownFile, error) {
-	if own.sequence == 0 {
+	half := j.seal(own.sequence+1, raw)
+	if own == (ownFile{}) || len(half) != blockSize {
 		return ownFile{}, nil
 	}
-	half := j.seal(own.sequence+1, raw)
 	failpoint.Reach(failpoint.WriteBegins)
 	f, ok := j.openOwn(containerID, own)
-	if !ok || len(half) != blockSize {
+	if !ok {
 		return ownFile{}, nil
 	}
 	err := j.syncPending()
