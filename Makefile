@@ -19,7 +19,7 @@ BIN         := bin
 CACHE       := .cache
 TOOLS       := $(CACHE)/tools
 PLUGINS     := $(CACHE)/plugins
-OLD_PLUGINS := $(CACHE)/plugins-v1.4
+OLD_PLUGINS := $(CACHE)/plugins-old
 TEST_BIN    := $(CACHE)/test/delegated-ipam
 TEST_CNI    := $(CACHE)/test/delegated-ipam-cni
 SCRIPTED    := $(CACHE)/test/scripted
@@ -115,10 +115,11 @@ run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with th
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
-plugins: # build host-local, static, dhcp and bridge (tools/plugins) and an old host-local (tools/plugins-v1.4)
-	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)
+plugins: # build the CNI plugins of tools/plugins, and old ones, tools/plugins-v1.9 and tools/plugins-v1.4
+	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)/v1.9 $(OLD_PLUGINS)/v1.4
 	CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
-	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/ tool
+	CGO_ENABLED=0 go build -C tools/plugins-v1.9 -o $(CURDIR)/$(OLD_PLUGINS)/v1.9/ tool
+	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/v1.4/ tool
 
 # --- tests of each change (workflow test)
 

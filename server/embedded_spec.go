@@ -1349,7 +1349,7 @@ func init() {
           "type": "string"
         },
         "not-ready": {
-          "description": "The error of STATUS; absent if the plugin can serve",
+          "description": "The error of STATUS, or why the plugin refuses the configuration; absent if the plugin can serve",
           "type": "string"
         },
         "plugin": {
@@ -2985,7 +2985,7 @@ func init() {
           "type": "string"
         },
         "not-ready": {
-          "description": "The error of STATUS; absent if the plugin can serve",
+          "description": "The error of STATUS, or why the plugin refuses the configuration; absent if the plugin can serve",
           "type": "string"
         },
         "plugin": {

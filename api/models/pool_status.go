@@ -33,7 +33,7 @@ type PoolStatus struct {
 	// Name of the CNI network configuration in use
 	Network string `json:"network,omitempty"`
 
-	// The error of STATUS; absent if the plugin can serve
+	// The error of STATUS, or why the plugin refuses the configuration; absent if the plugin can serve
 	NotReady string `json:"not-ready,omitempty"`
 
 	// Type of the IPAM plugin

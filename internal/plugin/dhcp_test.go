@@ -24,23 +24,42 @@ type dhcpFixture struct {
 	*harness.DHCP
 }
 
+// threeAddresses is a pool of the server.
+const threeAddresses = "10.77.0.10 10.77.0.12"
+
 // newDHCP returns a fixture whose server has a pool of three addresses.
 func newDHCP(t *testing.T) *dhcpFixture {
 	t.Helper()
-	return newDHCPWith(t, "10.77.0.10 10.77.0.12", "-timeout", "10s", "-resendtimeout", "60s")
+	return newDHCPOf(t, "", harness.NewDHCP(t, threeAddresses))
 }
 
-// newDHCPWith returns a fixture with a pool of the server, and flags of the plugin's daemon.
-func newDHCPWith(t *testing.T, pool string, daemonFlags ...string) *dhcpFixture {
+// newDHCPOf returns a fixture with a server, a version of the plugin, as newRealOf has it, and flags of
+// its daemon.
+func newDHCPOf(t *testing.T, version string, server *harness.DHCP, daemonFlags ...string) *dhcpFixture {
 	t.Helper()
-	d := &dhcpFixture{DHCP: harness.NewDHCP(t, pool)}
-	d.fixture = newReal(t, `{"type":"dhcp","daemonSocketPath":"`+d.Socket+`"}`, func(o *Options) { o.NetNS = d.NetNS })
+	d := &dhcpFixture{DHCP: server}
+	d.fixture = newRealOf(t, version, `{"type":"dhcp","daemonSocketPath":"`+d.Socket+`"}`, func(o *Options) { o.NetNS = d.NetNS })
+	if len(daemonFlags) == 0 {
+		daemonFlags = []string{"-timeout", "10s", "-resendtimeout", "60s"}
+	}
 	d.StartDaemon(t, filepath.Join(d.bin, "dhcp"), daemonFlags...)
 	return d
 }
 
+// eachDHCP runs a test with each version of the plugin, named as newRealOf names it.
+func eachDHCP(t *testing.T, run func(t *testing.T, version string)) {
+	t.Run("newest", func(t *testing.T) { run(t, "") })
+	t.Run(harness.PluginsV19, func(t *testing.T) { run(t, harness.PluginsV19) })
+}
+
 func TestRealDHCPVerbs(t *testing.T) {
-	d := newDHCP(t)
+	eachDHCP(t, func(t *testing.T, version string) {
+		testDHCPVerbs(t, newDHCPOf(t, version, harness.NewDHCP(t, threeAddresses)))
+	})
+}
+
+func testDHCPVerbs(t *testing.T, d *dhcpFixture) {
+	t.Helper()
 	target := d.call("id")
 	got := d.add(target)
 	ips, lease := ipsOf(got), got.Addresses[0].Addr()
@@ -62,6 +81,51 @@ func TestRealDHCPVerbs(t *testing.T) {
 	d.WaitState(t, lease, "free")
 	d.must(target, call.VerbDel)
 	d.must(other, call.VerbDel)
+}
+
+// Trap: v1.10.0 sends the release from the leased address. Where that is not local, DEL succeeds and the
+// server keeps the lease. v1.9.1 releases it from any namespace.
+func TestRealDHCPUnpreparedNamespace(t *testing.T) {
+	eachDHCP(t, func(t *testing.T, version string) {
+		d := newDHCPOf(t, version, harness.NewDHCPUnprepared(t, threeAddresses))
+		target := d.call("id")
+		lease := d.add(target).Addresses[0].Addr()
+		d.WaitState(t, lease, "active")
+		d.must(target, call.VerbDel)
+		if !target.Invocation.Profile.ReleaseFromAddress {
+			t.Error("the profile does not name the trap")
+		}
+		if version == harness.PluginsV19 {
+			d.WaitState(t, lease, "free")
+			return
+		}
+		// The server handles messages in order: after this lease it would have handled a release.
+		other := d.add(d.call("other")).Addresses[0].Addr()
+		d.WaitState(t, other, "active")
+		if got := d.State(t, lease); got != "active" || other == lease {
+			t.Errorf("the released lease of %s is %q, and %s was leased next; want it \"active\"", lease, got, other)
+		}
+	})
+}
+
+// The prepared namespace does not attract the traffic of the addresses that are local in it.
+func TestRealDHCPNamespaceIsSilent(t *testing.T) {
+	d := newDHCP(t)
+	target := d.call("id")
+	lease := d.add(target).Addresses[0].Addr()
+	d.must(target, call.VerbDel)
+	d.WaitState(t, lease, "free")
+	if got := d.NeighbourState(t, lease); got != "" {
+		t.Errorf("the server's ARP table has the leased address as %s; want no entry", got)
+	}
+	if got := d.Neighbour(t, lease); got != "FAILED" {
+		t.Errorf("ARP for the leased address ended as %s, want FAILED", got)
+	}
+	// Without arp_ignore the namespace answers, so the ARP above failed because of it.
+	harness.IP(t, "netns", "exec", d.Client, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=0")
+	if got := d.Neighbour(t, lease.Next()); got != "REACHABLE" {
+		t.Errorf("ARP without arp_ignore ended as %s, want REACHABLE", got)
+	}
 }
 
 // Trap in the table: a CHECK of an unknown ID succeeds and takes a lease. That is why the profile
@@ -98,7 +162,7 @@ func TestRealDHCPKilledAdd(t *testing.T) {
 // Trap: exhaustion takes the daemon's whole resend time (3 s here, 208 s by default), because a
 // server without a free address does not respond. Below that it looks like a timeout.
 func TestRealDHCPExhausted(t *testing.T) {
-	d := newDHCPWith(t, "10.77.0.10 10.77.0.11", "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
+	d := newDHCPOf(t, "", harness.NewDHCP(t, "10.77.0.10 10.77.0.11"), "-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "3s")
 	for _, id := range []string{"first", "second"} {
 		d.add(d.call(id))
 	}

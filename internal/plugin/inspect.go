@@ -36,12 +36,18 @@ type Inspection struct {
 	NetNSErr error
 	// Err is the error of NewInvocation; nil if an ADD is possible.
 	Err error
+	// ConfigErr is the error of CheckConfig.
+	ConfigErr error
 }
 
-// Inspect takes the steps of NewInvocation for a network. It runs no verb but VERSION.
+// Inspect takes the steps of NewInvocation for a network, and CheckConfig. It runs no other verb than
+// VERSION and the CHECK of the latter.
 func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	inv, err := r.NewInvocation(ctx, n, "", "")
 	found := Inspection{Plugin: inv.Plugin, Profile: inv.Profile, Err: err}
+	if err == nil {
+		found.ConfigErr = r.CheckConfig(ctx, n, inv)
+	}
 	object, err := parsePluginObject(n.PluginConfig)
 	if err != nil || found.Profile.Type == "" {
 		return found

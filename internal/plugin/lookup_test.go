@@ -61,10 +61,14 @@ func TestLookup(t *testing.T) {
 		"small subnets":           `"ranges":[[{"subnet":"10.1.0.8/29"}],[{"subnet":"fd00::8/125"}]]`,
 		"addresses mapped 4-in-6": `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"::ffff:10.1.0.7","gateway":"::ffff:10.1.0.9"}]]`,
 	} {
-		for _, plugins := range []string{harness.EnvPlugins, harness.EnvOldPlugins} {
+		for _, plugins := range []string{"", harness.PluginsV19, harness.PluginsV14} {
 			t.Run(name+", "+plugins, func(t *testing.T) {
-				f := newRealFrom(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
+				f := newRealOf(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
 				target := f.call("id")
+				if plugins == "" && strings.Contains(ipam, `"gateway":"fe80::1"`) {
+					wantError(t, f.run(call.VerbAdd, target), call.Refused, "gateway fe80::1 not in network fd00::/120")
+					return
+				}
 				f.addInStore(f.call("other"))
 				want := f.addInStore(target)
 				got := f.wantLookup(target.Invocation, ipsOf(want))

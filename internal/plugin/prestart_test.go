@@ -101,14 +101,14 @@ func (f *fixture) wantOnlyDel(pid int, byIt bool) {
 // nothing has changed.
 func TestRealPluginPrestarted(t *testing.T) {
 	const static = `{"type":"static","addresses":[{"address":"10.1.0.7/24"}]}`
-	for name, c := range map[string]struct{ variable, ipam string }{
-		"host-local":      {harness.EnvPlugins, dualStack},
-		"host-local v1.4": {harness.EnvOldPlugins, dualStack},
-		"static":          {harness.EnvPlugins, static},
-		"dhcp, no daemon": {harness.EnvPlugins, `{"type":"dhcp"}`},
+	for name, c := range map[string]struct{ plugins, ipam string }{
+		"host-local":      {"", dualStack},
+		"host-local v1.4": {harness.PluginsV14, dualStack},
+		"static":          {"", static},
+		"dhcp, no daemon": {"", `{"type":"dhcp"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newRealFrom(t, c.variable, c.ipam, func(o *Options) { o.NetNS = "/var/run/netns/none" })
+			f := newRealOf(t, c.plugins, c.ipam, func(o *Options) { o.NetNS = "/var/run/netns/none" })
 			target := f.call("id")
 			for _, verb := range []string{call.VerbDel, call.VerbAdd} {
 				pids, discard := f.prestart(target, verb)

@@ -21,15 +21,18 @@ const dualStack = `{"type":"host-local","dataDir":"DIR",` + twoRanges + `}`
 // newReal returns a fixture of a real plugin.
 func newReal(t *testing.T, ipam string, change ...func(*Options)) *fixture {
 	t.Helper()
-	return newRealFrom(t, harness.EnvPlugins, ipam, change...)
+	return newRealOf(t, "", ipam, change...)
 }
 
-// newRealFrom returns a fixture of a plugin in the directory that an environment variable names: that of
-// the real host-local, static and dhcp, or that of host-local of plugins v1.4.0 (CNI up to 1.0.0).
-func newRealFrom(t *testing.T, variable, ipam string, change ...func(*Options)) *fixture {
+// newRealOf is newReal for an older version of the plugins (harness.PluginsV19); empty for the newest.
+func newRealOf(t *testing.T, version, ipam string, change ...func(*Options)) *fixture {
 	t.Helper()
-	bin := os.Getenv(variable)
-	if bin == "" {
+	variable := harness.EnvPlugins
+	if version != "" {
+		variable = harness.EnvOldPlugins
+	}
+	bin := filepath.Join(os.Getenv(variable), version)
+	if bin == version {
 		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", variable)
 	}
 	f := &fixture{t: t, bin: bin, dir: t.TempDir(), profiles: embeddedProfiles(t)}

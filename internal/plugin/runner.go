@@ -37,6 +37,8 @@ type Runner struct {
 	stores hostlocal.Stores
 	// ranges has the last parsedRanges of each network.
 	ranges sync.Map
+	// acceptedConfigs has the last acceptedConfig of each network.
+	acceptedConfigs sync.Map
 	// linkMAC and isELF look at this machine; tests replace them.
 	linkMAC func(name string) (string, error)
 	isELF   func(path string) bool

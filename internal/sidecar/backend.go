@@ -54,6 +54,35 @@ func (p plugins) Range(pool string, addrs []netip.Addr) call.Range {
 	return p.Runner.Range(n, addrs)
 }
 
+// Del runs DEL with the recorded configuration or, if the plugin refuses it, the present one.
+func (p plugins) Del(ctx context.Context, c call.Call) error {
+	return p.orAsConfigured(ctx, c, p.Runner.Del)
+}
+
+// Check is Del for CHECK.
+func (p plugins) Check(ctx context.Context, c call.Call) error {
+	return p.orAsConfigured(ctx, c, p.Runner.Check)
+}
+
+// orAsConfigured makes a call and, if the plugin refuses it without an answer, makes it as configured now
+// (plugin.Runner.AsConfigured): an upgraded host-local may refuse every verb with the recorded
+// configuration, and the address could never be released.
+func (p plugins) orAsConfigured(ctx context.Context, c call.Call, run func(context.Context, call.Call) error) error {
+	err := run(ctx, c)
+	refused, ok := errors.AsType[*call.Error](err)
+	if !ok || !refused.IsPluginRefusal() || call.IsLost(c.Invocation, err) {
+		return err
+	}
+	n, confErr := p.Network(c.Pool)
+	if confErr != nil {
+		return err
+	}
+	if c.Invocation, ok = p.AsConfigured(ctx, c.Invocation, n); ok {
+		return run(ctx, c)
+	}
+	return err
+}
+
 // GC adds to the valid attachments those of the sidecar that only the plugin's store has, because the
 // journal was lost. It fails if there are records of unknown content: their addresses are in use.
 func (p plugins) GC(ctx context.Context, inv call.Invocation, valid []call.Attachment) error {

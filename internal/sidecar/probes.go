@@ -54,8 +54,8 @@ func (r *reporter) poolProbe(pool string, n call.Network) *cachedProbe[pluginSta
 	return probe.cachedProbe
 }
 
-// probePlugin checks whether a pool's plugin can be used. It reads the executable and calls
-// STATUS and, unless the versions are known, VERSION: each may take long.
+// probePlugin checks whether a pool's plugin can be used. It reads the executable and calls STATUS and,
+// unless the results are known, VERSION and plugin.Runner.CheckConfig: each may take long.
 func (r *reporter) probePlugin(n call.Network) pluginStatus {
 	s := pluginStatus{PoolStatus: models.PoolStatus{Plugin: n.IPAMType}}
 	if err := r.locks.Acquire(n.Name, nodelock.QueryTimeout); err != nil {
@@ -71,7 +71,10 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 	}
 	s.invocation = c
 	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.runner.Versions(c.Binary)
-	if err := r.runner.Status(ctx, c); err != nil {
+	if err = r.runner.Status(ctx, c); err == nil {
+		err = r.runner.CheckConfig(ctx, n, c)
+	}
+	if err != nil {
 		s.NotReady = err.Error()
 	}
 	return s

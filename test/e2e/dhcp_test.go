@@ -20,8 +20,14 @@ exec "$0.real"
 
 // Trap: dhcp's CHECK of an unknown ID acquires a lease, so it must never be called.
 func TestRealDHCPVerifiedByADD(t *testing.T) {
+	t.Run("newest", func(t *testing.T) { testDHCPVerifiedByADD(t, "") })
+	t.Run(harness.PluginsV19, func(t *testing.T) { testDHCPVerifiedByADD(t, harness.PluginsV19) })
+}
+
+func testDHCPVerifiedByADD(t *testing.T, version string) {
+	t.Helper()
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
-	n := dhcpNode(t, d)
+	n := dhcpNode(t, d, version)
 	s := n.Start(t, "--enable-ipv6=false", "--cni-netns="+d.NetNS, "--verify-interval=0s")
 	held := s.Allocate(t, harness.Request{Owner: "router"})
 	lease, err := netip.ParseAddr(held.Address.IPv4)
@@ -33,6 +39,7 @@ func TestRealDHCPVerifiedByADD(t *testing.T) {
 	wantDHCPCalls(t, n, "ADD")
 	wantAddresses(t, s.AllocateFor(t, "router"), held.Addresses())
 	wantDHCPCalls(t, n, "ADD", "ADD")
+	check.Contains(t, n.Command(t, "doctor").Stdout, "all 1 held addresses are local in "+d.NetNS)
 
 	s.Release(t, held.Addresses()...)
 	wantDHCPCalls(t, n, "ADD", "ADD", "DEL")
@@ -43,7 +50,7 @@ func TestRealDHCPVerifiedByADD(t *testing.T) {
 // The ADDs that verify the address do not acquire a second lease.
 func TestRealDHCPAfterKill(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.12")
-	n := dhcpNode(t, d)
+	n := dhcpNode(t, d, "")
 	n.Flags = []string{"--enable-ipv6=false", "--cni-netns=" + d.NetNS, "--verify-interval=0s"}
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
@@ -54,12 +61,12 @@ func TestRealDHCPAfterKill(t *testing.T) {
 	s.WaitConsistent(t)
 }
 
-// dhcpNode returns a node whose network delegates to the real dhcp plugin. Its leases are
-// those in the server's file.
-func dhcpNode(t *testing.T, d *harness.DHCP) *harness.Node {
+// dhcpNode returns a node whose network delegates to a version of the real dhcp plugin
+// (harness.InstallDHCP). Its leases are those in the server's file.
+func dhcpNode(t *testing.T, d *harness.DHCP, version string) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
-	n.InstallPlugin(t, "dhcp")
+	n.InstallDHCP(t, version)
 	plugin := n.WrapPlugin(t, "dhcp", loggingDHCP)
 	n.Store = d.Leases
 	d.StartDaemon(t, plugin+".real", "-resendtimeout", "6s")

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,12 +22,17 @@ fi
 exec "$0.real"
 `
 
-func TestDuplicateAfterStoreLoss(t *testing.T) {
+// verifyByCheck returns the flag with which addresses of host-local are verified by its CHECK.
+func verifyByCheck(t *testing.T, n *harness.Node) string {
+	t.Helper()
 	builtIn, err := os.ReadFile("../../internal/plugin/profile/profiles/host-local.json")
 	check.Must(t, err)
-	byCheck := strings.Replace(string(builtIn), `"host-local-leases"`, `"none"`, 1)
+	return "--plugin-profile=" + writeProfile(t, n, strings.Replace(string(builtIn), `"host-local-leases"`, `"none"`, 1))
+}
+
+func TestDuplicateAfterStoreLoss(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		n.Flags = append(n.Flags, "--plugin-profile="+writeProfile(t, n, byCheck), "--verify-interval=0s")
+		n.Flags = append(n.Flags, verifyByCheck(t, n), "--verify-interval=0s")
 		s := n.Start(t)
 		held := s.AllocateFor(t, "router")
 		s.Stop(t)
@@ -103,12 +110,65 @@ func TestIPv6Only(t *testing.T) {
 
 func TestHostLocalOfPlugins14(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		n.InstallOldHostLocal(t)
+		n.InstallOldPlugin(t, harness.PluginsV14, "host-local")
 		s := checkLifecycle(t, n, "--verify-interval=0s")
 		if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
 			t.Errorf("the CNI version is %s; want 1.0.0, its highest", got)
 		}
 	})
+}
+
+// host-local v1.10.0 refuses what v1.9.1 accepts, also for CHECK and DEL. Readiness and doctor name the line,
+// nothing is lost, and all is released with the corrected file, or by the earlier version.
+func TestHostLocalRefusesConfig(t *testing.T) {
+	t.Parallel()
+	nw := harness.DualStack()
+	nw.IPAM = map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24"}}, {{"subnet": "fd00:15::/112", "gateway": "fe80::1"}}}}
+	const reason = "gateway fe80::1 not in network fd00:15::/112"
+	for name, byCheck := range map[string]bool{"verified by lookup": false, "verified by CHECK": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeWith(t, nw)
+			n.Flags = []string{"--verify-interval=0s"}
+			status, remedy := http.StatusCreated, func() { n.WriteNetwork(t, "05-cilium", harness.DualStack()) }
+			if byCheck { // whether the plugin accepts the configuration is not known then
+				n.Flags = append(n.Flags, verifyByCheck(t, n))
+				status, remedy = http.StatusBadGateway, func() { n.InstallOldPlugin(t, harness.PluginsV19, "host-local") }
+			}
+			n.InstallOldPlugin(t, harness.PluginsV19, "host-local")
+			s := n.Start(t)
+			router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
+			n.InstallPlugin(t, "host-local")
+			if !byCheck {
+				file := filepath.Join(n.ConfDir, "05-cilium.conflist")
+				data, err := os.ReadFile(file)
+				check.Must(t, err)
+				before, _, _ := strings.Cut(string(data), "fe80::1")
+				text := fmt.Sprintf("plugin host-local refuses the configuration %s:%d: invalid range set 1: %s", file, 1+strings.Count(before, "\n"), reason)
+				s.WaitNotReady(t, text)
+				doctorWithoutOptions(t, n).wantProblems(t, []string{"error sidecar", "error plugin"}, text, "correct the file")
+			}
+			s.Stop(t)
+			s = n.Launch(t)
+			s.WaitServing(t)
+			s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, reason)
+			s.TryAllocate(t, harness.Request{Owner: "router"}).WantStatus(t, status)
+			if a := wantState(t, s, "router", "held"); a.Lost {
+				t.Errorf("%+v is lost", a)
+			}
+			s.TryRelease(t, health[0]).WantStatus(t, http.StatusOK)
+			s.TryRelease(t, health[1]).WantError(t, http.StatusInternalServerError, reason)
+			wantLeased(t, n, append(router, health...)...)
+
+			remedy()
+			s.WaitReady(t)
+			wantAddresses(t, s.AllocateFor(t, "router"), router)
+			s.Release(t, router...)
+			waitReleased(t, s, "health")
+			waitReleased(t, s, "ingress")
+			wantLeaseCount(t, n, 0)
+		})
+	}
 }
 
 // checkLifecycle allocates, verifies, restarts, reacquires and releases.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // podNode returns a node whose pods get their addresses through the sidecar.
@@ -51,6 +52,23 @@ func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the store has leases of %q; want %q", got, want)
+	}
+}
+
+func TestPodThroughSidecarIPv6(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Subnets: []string{"fd00:15::/112"}})
+	s := n.Start(t, "--enable-ipv4=false")
+	s.AllocateFor(t, "router")
+	if got := string(call(t, pods, "ADD", "0123abcd")); strings.Count(got, `"address":`) != 1 || !strings.Contains(got, `"address": "fd00:15::`) {
+		t.Errorf("ADD returned %s; want one address, of fd00:15::/112", got)
+	}
+	call(t, pods, "CHECK", "0123abcd")
+	s.WaitConsistent(t)
+	call(t, pods, "DEL", "0123abcd")
+	if left := n.Leases(t); len(left) != 1 {
+		t.Errorf("the store has %v; want the router's lease", left)
 	}
 }
 
@@ -121,6 +139,31 @@ exec "$0.real"`)
 	wantLeased(t, n, got.ips...)
 	wantIDs(t, n, "0123abcd")
 	call(t, pods, "STATUS", "")
+}
+
+// host-local frees every lease that its GC does not list. A GC of the runtime names none of the agent's.
+func TestPodGC(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t, "--release-delay=1h", "--exclude-addresses=10.15.0.2")
+	s.AllocateFor(t, "router")
+	s.Release(t, s.AllocateFor(t, "health")...)
+	for _, id := range []string{"listed", "stale", "web-0"} {
+		pods.Add(t, id)
+	}
+	call(t, pods, "DEL", "web-0")
+	for owner, state := range map[string]string{"excluded:10.15.0.2": "held", "health": "cooldown", "cni/web-0/eth0": "cooldown"} {
+		wantState(t, s, owner, state)
+	}
+	store := n.Store
+	n.PodsOf(t, harness.DualStack()).Add(t, "foreign")
+	n.Store = store
+	want := slices.DeleteFunc(n.Leases(t), func(l oracle.Lease) bool { return l.ContainerID == "stale" || l.ContainerID == "foreign" })
+	_, err := pods.Call("GC", "", map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "listed", "ifname": "eth0"}}})
+	check.Must(t, err)
+	if got := n.Leases(t); len(want) != 10 || !slices.Equal(got, want) {
+		t.Errorf("the store has %v; want %v", got, want)
+	}
 }
 
 // What the bare plugin has allocated is released through the sidecar, and the other way round.

@@ -85,7 +85,7 @@ func TestProfileTryStatic(t *testing.T) {
 
 func TestRealDHCPProfileTry(t *testing.T) {
 	d := harness.NewDHCP(t, "10.77.0.10 10.77.0.14")
-	wantDifferences(t, dhcpNode(t, d), "dhcp", nil, "--cni-netns="+d.NetNS)
+	wantDifferences(t, dhcpNode(t, d, ""), "dhcp", nil, "--cni-netns="+d.NetNS)
 	harness.Eventually(t, "the release of each address", func() error {
 		leases, err := d.Leases()
 		if err == nil && len(leases) > 0 {

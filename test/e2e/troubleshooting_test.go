@@ -64,6 +64,13 @@ func symptoms() map[string]symptom {
 			s := n.Launch(t)
 			return s, func() *sidecar { n.WriteNetwork(t, "05-cilium", harness.IPv4Only()); return s }
 		}},
+		"refuses the configuration": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			nw := harness.IPv4Only()
+			nw.IPAM = map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24", "gateway": "10.15.1.1"}}}}
+			n.WriteNetwork(t, "05-cilium", nw)
+			s := n.Launch(t)
+			return s, func() *sidecar { n.WriteNetwork(t, "05-cilium", harness.IPv4Only()); return s }
+		}},
 		"failed to find plugin": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
 			removePlugin(t, n)
 			s := n.Launch(t)

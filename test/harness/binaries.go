@@ -21,7 +21,7 @@ const (
 	EnvBinary = "DELEGATED_IPAM_TEST_BIN"
 	// EnvPlugins names a directory with the real plugins, in the version that tools/plugins/go.mod pins.
 	EnvPlugins = "DELEGATED_IPAM_TEST_PLUGINS"
-	// EnvOldPlugins names a directory with the host-local of plugins v1.4.0, for CNI versions up to 1.0.0.
+	// EnvOldPlugins names a directory with one for each older version of the plugins (OldPlugins).
 	EnvOldPlugins = "DELEGATED_IPAM_TEST_OLD_PLUGINS"
 	// EnvScripted names the scripted plugin.
 	EnvScripted = "DELEGATED_IPAM_TEST_SCRIPTED"
@@ -29,6 +29,11 @@ const (
 	EnvCNI = "DELEGATED_IPAM_TEST_CNI"
 	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint).
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
+
+	// PluginsV19 and PluginsV14 are the older versions of the plugins, for OldPlugins: host-local and dhcp of
+	// v1.9.1, and host-local of v1.4.0, which has CNI versions up to 1.0.0.
+	PluginsV19 = "v1.9"
+	PluginsV14 = "v1.4"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
@@ -62,6 +67,12 @@ func Failpoints(t testing.TB) string {
 	return fromEnv(t, EnvFailpoints)
 }
 
+// OldPlugins returns the directory of an older version of the plugins.
+func OldPlugins(t testing.TB, version string) string {
+	t.Helper()
+	return filepath.Join(fromEnv(t, EnvOldPlugins), version)
+}
+
 func fromEnv(t testing.TB, name string) string {
 	t.Helper()
 	path := os.Getenv(name)
@@ -88,7 +99,6 @@ func buildMissing(dir string) error {
 	for _, a := range []artifact{
 		{EnvBinary, "delegated-ipam", ".", "./cmd/delegated-ipam", ""},
 		{EnvPlugins, "plugins/", "tools/plugins", "tool", ""},
-		{EnvOldPlugins, "plugins-v1.4/", "tools/plugins-v1.4", "tool", ""},
 		{EnvScripted, "scripted", ".", "./test/scripted", ""},
 		{EnvCNI, "delegated-ipam-cni", ".", "./cmd/delegated-ipam-cni", ""},
 		{EnvFailpoints, "delegated-ipam-failpoints", ".", "./cmd/delegated-ipam", "failpoints"},
@@ -97,12 +107,26 @@ func buildMissing(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return buildOldPlugins(dir, strings.TrimSpace(string(root)))
 }
 
-// build builds the artifact into dir and sets the variable to its path.
+// buildOldPlugins builds the older versions unless a variable names their directory.
+func buildOldPlugins(dir, root string) error {
+	if os.Getenv(EnvOldPlugins) != "" {
+		return nil
+	}
+	for _, version := range []string{PluginsV19, PluginsV14} {
+		a := artifact{"", version + "/", "tools/plugins-" + version, "tool", ""}
+		if err := a.build(dir, root); err != nil {
+			return err
+		}
+	}
+	return os.Setenv(EnvOldPlugins, dir)
+}
+
+// build builds the artifact into dir and sets the variable, if there is one, to its path.
 func (a artifact) build(dir, root string) error {
-	if os.Getenv(a.env) != "" {
+	if a.env != "" && os.Getenv(a.env) != "" {
 		return nil
 	}
 	result := filepath.Join(dir, a.name)
@@ -116,6 +140,9 @@ func (a artifact) build(dir, root string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s in %s: %w\n%s", cmd, cmd.Dir, err, out)
 	}
+	if a.env == "" {
+		return nil
+	}
 	return os.Setenv(a.env, result)
 }
 
@@ -125,10 +152,10 @@ func (n *Node) InstallPlugin(t testing.TB, name string) {
 	n.install(t, filepath.Join(fromEnv(t, EnvPlugins), name))
 }
 
-// InstallOldHostLocal replaces host-local with the one of plugins v1.4.0.
-func (n *Node) InstallOldHostLocal(t testing.TB) {
+// InstallOldPlugin is InstallPlugin for an older version (PluginsV19).
+func (n *Node) InstallOldPlugin(t testing.TB, version, name string) {
 	t.Helper()
-	n.install(t, filepath.Join(fromEnv(t, EnvOldPlugins), "host-local"))
+	n.install(t, filepath.Join(OldPlugins(t, version), name))
 }
 
 // InstallScript puts an executable script into BinDir as a plugin.

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -32,10 +33,22 @@ type DHCP struct {
 	serverPID int
 }
 
-// NewDHCP starts a server whose pool is a range of 10.77.0.0/24 in the syntax of
-// dhcpd.conf(5): one address, or the first and the last. It is stopped with the test. Without
-// dhcpd or network namespaces the test is skipped.
+// NewDHCP starts a server whose pool is a range of 10.77.0.8/29 in the syntax of dhcpd.conf(5): one
+// address, or the first and the last. The client's namespace is prepared for releases
+// (docs/reference/plugins.md, dhcp). The server is stopped with the test. Without dhcpd or network
+// namespaces the test is skipped.
 func NewDHCP(t testing.TB, pool string) *DHCP {
+	t.Helper()
+	d := NewDHCPUnprepared(t, pool)
+	IP(t, "netns", "exec", d.Client, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=8", "net.ipv4.conf.all.arp_announce=2")
+	IP(t, "-n", d.Client, "link", "set", "lo", "up")
+	IP(t, "-n", d.Client, "route", "add", "local", "10.77.0.8/29", "dev", "lo")
+	IP(t, "-n", d.Client, "route", "add", "10.77.0.0/24", "dev", "eth0")
+	return d
+}
+
+// NewDHCPUnprepared is NewDHCP without the addresses of the pool in the client's namespace.
+func NewDHCPUnprepared(t testing.TB, pool string) *DHCP {
 	t.Helper()
 	name := os.Getenv(EnvDHCPServer)
 	if name == "" {
@@ -85,6 +98,16 @@ func (d *DHCP) SignalServer(t testing.TB, s syscall.Signal) {
 	}
 }
 
+// InstallDHCP puts a version of the dhcp plugin into BinDir: PluginsV19, or empty for the newest.
+func (n *Node) InstallDHCP(t testing.TB, version string) {
+	t.Helper()
+	if version == "" {
+		n.InstallPlugin(t, "dhcp")
+		return
+	}
+	n.install(t, filepath.Join(OldPlugins(t, version), "dhcp"))
+}
+
 // StartDaemon starts the plugin's daemon with the given flags. It inherits a listening socket
 // (socket activation), so the caller need not wait for it. Its output is logged if the test fails.
 func (d *DHCP) StartDaemon(t testing.TB, plugin string, flags ...string) {
@@ -113,6 +136,34 @@ func (d *DHCP) StartDaemon(t testing.TB, plugin string, flags ...string) {
 			t.Logf("output of the dhcp daemon:\n%s", out)
 		}
 	})
+}
+
+// Neighbour makes the server's host look for an address by ARP and returns the result, such as
+// REACHABLE or FAILED (ip-neighbour(8)).
+func (d *DHCP) Neighbour(t testing.TB, addr netip.Addr) string {
+	t.Helper()
+	IP(t, "netns", "exec", d.server, "bash", "-c", "echo >/dev/udp/"+addr.String()+"/9")
+	var state string
+	Eventually(t, "ARP for "+addr.String()+" to end", func() error {
+		if state = d.NeighbourState(t, addr); state == "INCOMPLETE" {
+			return errors.New(state)
+		}
+		return nil
+	})
+	return state
+}
+
+// NeighbourState returns the state of an address in the ARP table of the server's host; empty if it is
+// not there.
+func (d *DHCP) NeighbourState(t testing.TB, addr netip.Addr) string {
+	t.Helper()
+	out, err := exec.Command("ip", "-n", d.server, "neigh", "show", "to", addr.String(), "nud", "all").CombinedOutput()
+	check.Must(t, err)
+	fields := strings.Fields(string(out))
+	if len(fields) == 0 {
+		return ""
+	}
+	return fields[len(fields)-1]
 }
 
 // WaitState waits until the server has written a binding state of an address

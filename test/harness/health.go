@@ -33,7 +33,7 @@ type Health struct {
 			Pool    string `json:"pool"`
 			Network string `json:"network"`
 			Error   string `json:"error"`
-			// NotReady is the error of the plugin's STATUS.
+			// NotReady is the error of the plugin's STATUS, or why it refuses the configuration.
 			NotReady   string         `json:"not-ready"`
 			CNIVersion string         `json:"cni-version"`
 			Profile    map[string]any `json:"profile-facts"`

@@ -48,6 +48,7 @@ var readers = map[string]string{
 	"NetworkNameUnless":  "profile.CheckNetworkName",
 	"StatusProves":       "profile.HasStatus",
 	"DelGivesUpSeconds":  "profile.CheckTimeout",
+	"ReleaseFromAddress": "doctor.collectReleases",
 	"Requires":           "profile.Required",
 	"Dangers":            "profile.Danger",
 	"TryUnsafe":          "cli.profileTry",

@@ -36,7 +36,8 @@ func (d dependencies) doctorCommand() *cobra.Command {
 		Short: "Diagnose configuration, plugin and node",
 		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
 the files of the plugin, and report for each what was found and how to fix it. Nothing
-is changed without --repair, and VERSION is the only plugin verb that is run.
+is changed without --repair. The only plugin verbs that are run are VERSION and, of
+host-local, a CHECK of its configuration that reads no lease.
 
 While the sidecar runs, its own options apply, otherwise those that serve would have:
 doctor accepts every flag of serve (see "serve --help"), its environment variables and

@@ -147,6 +147,9 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 			p.Row("    "+name+":", fact(pool.ProfileFacts[name]))
 		}
 	}
+	if from, _ := pool.ProfileFacts["releaseFromAddress"].(bool); from {
+		p.Row("  Releases:", "only from addresses that are local in --cni-netns; other leases stay at the server until they expire (doctor: netns)")
+	}
 	p.Row("  Verified by:", verification(pool.Verification))
 	p.Row("  Since:", p.since(pool.Since))
 	if pool.Error != "" {

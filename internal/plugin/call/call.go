@@ -104,7 +104,7 @@ func (inv Invocation) SameAttachment(o Invocation) bool {
 // Call is one plugin call: its invocation, and whom it is for.
 type Call struct {
 	Invocation
-	// Owner and Pool are the owner and the pool in the API; for logs only.
+	// Owner and Pool are the owner and the pool in the API.
 	Owner, Pool string
 }
 

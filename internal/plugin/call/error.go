@@ -45,10 +45,7 @@ func (e *Error) Error() string {
 	}
 	switch e.Outcome {
 	case Refused:
-		s += fmt.Sprintf(" refused (code %d): %s", e.Code, e.Msg)
-		if e.Details != "" {
-			s += "; " + e.Details
-		}
+		s += fmt.Sprintf(" refused (code %d): %s", e.Code, e.Reason())
 	case NotStarted:
 		s += fmt.Sprintf(" did not start: %v", e.Err)
 	default:
@@ -61,6 +58,14 @@ func (e *Error) Error() string {
 		s += fmt.Sprintf(" (stderr: %s)", e.Stderr)
 	}
 	return s
+}
+
+// Reason returns message and details of the plugin's own error.
+func (e *Error) Reason() string {
+	if e.Details == "" {
+		return e.Msg
+	}
+	return e.Msg + "; " + e.Details
 }
 
 func (e *Error) Unwrap() error { return e.Err }

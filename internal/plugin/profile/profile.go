@@ -204,8 +204,11 @@ type Profile struct {
 	StatusProves      StatusProves `json:"statusProves,omitempty"`
 	// DelGivesUpSeconds is after how many seconds a DEL whose backend does not respond reports
 	// success without having released; 0 for never. The time limit of a call must be shorter.
-	DelGivesUpSeconds int           `json:"delGivesUpSeconds,omitempty"`
-	Requires          []Requirement `json:"requires,omitempty"`
+	DelGivesUpSeconds int `json:"delGivesUpSeconds,omitempty"`
+	// ReleaseFromAddress reports that DEL sends the release from the address itself. Where the address
+	// is not local in CNI_NETNS, DEL succeeds and the plugin's server keeps the lease until it expires.
+	ReleaseFromAddress bool          `json:"releaseFromAddress,omitempty"`
+	Requires           []Requirement `json:"requires,omitempty"`
 	// Dangers are the ways in which the plugin loses addresses or allocates them twice regardless of
 	// the sidecar; empty for a safe plugin. A plugin with dangers is refused without
 	// --accept-unsafe-plugin.

@@ -43,6 +43,7 @@ func TestParse(t *testing.T) {
 		"request":                 {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
 		"requires a file":         {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
 		"small facts":             {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
+		"release from address":    {"namespace", `"link"`, "releaseFromAddress", "true"},
 		"DEL from any node":       {"store", `"remote"`, "delFromAnyNode", "true"},
 		"longest time to outlive": {"addOutlivesSeconds", "86400"},
 	} {
@@ -97,6 +98,7 @@ func TestParseInvalid(t *testing.T) {
 		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
 		"DEL from any node, store there": {valid(t, "store", `"node"`, "delFromAnyNode", "true"), `delFromAnyNode is true although store is "node"`},
 		"DEL from any node, queued":      {valid(t, "store", `"remote"`, "delFromAnyNode", "true", "del", `"queued"`), `del is "queued"`},
+		"release from any namespace":     {valid(t, "releaseFromAddress", "true"), `although namespace is "any"`},
 		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
 		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11],"message":"no such lease"}`), "lost.codes has 11"},
 		"lost is a code":                 {valid(t, "lost", `{"codes":[110]}`), "lost.message is empty"},

@@ -58,6 +58,8 @@ func (p Profile) validate() error {
 	c.requests(p)
 	oneOf(c, "podIdentity", p.PodIdentity, PodIdentityNone, PodIdentitySynthetic, PodIdentityGiven)
 	oneOf(c, "namespace", p.Namespace, NamespaceAny, NamespaceLink)
+	c.refuse(p.ReleaseFromAddress && p.Namespace != NamespaceLink,
+		"releaseFromAddress is true although namespace is %q; expected %q", p.Namespace, NamespaceLink)
 	c.refuse((p.StateDirKey == "") != (p.DefaultStateDir == ""), "stateDirKey is %q and defaultStateDir is %q; expected both, or neither", p.StateDirKey, p.DefaultStateDir)
 	c.refuse(p.DefaultStateDir != "" && !path.IsAbs(p.DefaultStateDir), "defaultStateDir is %q; expected an absolute path", p.DefaultStateDir)
 	oneOf(c, "networkName", p.NetworkName, "", NetworkNameAny, NetworkNameLabel)

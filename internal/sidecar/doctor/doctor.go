@@ -57,8 +57,8 @@ var checks = []Check{
 		eachPool(nil, checkCNIConfig),
 	},
 	{
-		"plugin", "The plugin is executable, for this processor, linked with an existing loader, and permitted by its profile.",
-		"Install a statically linked build with mode 0755; in a pod mount it from the host.",
+		"plugin", "The plugin is executable, for this processor, linked with an existing loader, permitted by its profile, and accepts the configuration.",
+		"Install a statically linked build with mode 0755; in a pod mount it from the host. A new version may refuse what an older one accepted: correct the line.",
 		checkPlugin,
 	},
 	{
@@ -77,8 +77,8 @@ var checks = []Check{
 		eachPool(pool.configured, checkNodeLock),
 	},
 	{
-		"netns", "The plugin does not work in the sidecar's own network namespace.",
-		"Leave --cni-netns unset, or name a namespace for a plugin that needs one (docs/reference/plugins.md).",
+		"netns", "The plugin does not work in the sidecar's own network namespace, and dhcp can release each held address (otherwise its lease stays until it expires: warning).",
+		"Leave --cni-netns unset, or name a namespace for a plugin that needs one (docs/reference/plugins.md). For dhcp prepare the namespace as shown there.",
 		eachPool(pool.known, checkNetNS),
 	},
 	{

@@ -62,8 +62,9 @@ type Options struct {
 }
 
 // Collect sets Config and the fields that depend on it. socket is the path of the socket on which the
-// sidecar was queried. It changes nothing and calls no plugin verb but VERSION; with repair it removes
-// the stale lease files. It reads stores under the plugin's own lock, for which it waits until ctx ends.
+// sidecar was queried. It changes nothing and calls no plugin verb but those of plugin.Runner.Inspect;
+// with repair it removes the stale lease files. It reads stores under the plugin's own lock, for which it
+// waits until ctx ends.
 func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket string, repair bool) {
 	o.Config = &c
 	if o.Status != nil {
@@ -74,6 +75,7 @@ func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket str
 	if o.pools, o.poolsErr = collectPools(ctx, c); o.poolsErr == nil {
 		for i := range o.pools {
 			o.pools[i].collectStore(ctx, repair)
+			o.pools[i].collectReleases(o.Before)
 		}
 	}
 }
@@ -116,6 +118,7 @@ type pool struct {
 	// keeps no state in files; nothing else is set if it is relative.
 	stateDir directory
 	store    store
+	releases *releases // nil if DEL needs no address in CNI_NETNS
 }
 
 func (p pool) configured() bool { return p.confErr == nil }
@@ -130,8 +133,8 @@ func (p pool) executed() bool {
 }
 
 // collectPools inspects each pool, in the order in which pools are served, with the code that the
-// sidecar runs before its first ADD. It changes nothing and calls no plugin verb but VERSION. The
-// error is why no plugin can be run with these options.
+// sidecar runs before its first ADD. It changes nothing. The error is why no plugin can be run with
+// these options.
 func collectPools(ctx context.Context, c sidecar.Config) ([]pool, error) {
 	o := c.PluginOptions()
 	netNSErr := plugin.CheckNetNS(o.NetNS)

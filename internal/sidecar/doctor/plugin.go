@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -63,6 +64,9 @@ func checkPoolPlugin(_ *Observations, p pool, r *report) {
 	default:
 		r.ok("%s can be executed", p.plugin.Binary)
 	}
+	if p.plugin.ConfigErr != nil {
+		r.fail("correct the file; until then the plugin refuses ADD, CHECK and DEL, and held addresses stay", "%s", p.plugin.ConfigErr)
+	}
 	// An error of a step, of which the error of the whole is a consequence, is reported with that step.
 	if p.plugin.Err != nil && errors.Join(p.plugin.FindErr, p.plugin.VersionErr, p.plugin.StateErr, p.plugin.NetNSErr) == nil {
 		r.fail("fix the cause", "%s", p.plugin.Err)
@@ -81,23 +85,33 @@ func checkCNIVersions(_ *Observations, p pool, r *report) {
 // checkRuntimeGC checks that a GC by the container runtime cannot free the sidecar's addresses.
 // The runtime names only its own attachments, and a plugin frees all others (CNI spec
 // section 2, "GC"). It calls GC if the configuration has version 1.1.0 or above and does
-// not set disableGC (libcni, GCNetworkList).
+// not set disableGC (libcni, GCNetworkList), and reaches the plugin if the one that delegates passes it
+// on. Whether the plugin has one is unknown: host-local lists the same versions with and without it.
 func checkRuntimeGC(_ *Observations, p pool, r *report) {
 	configured := p.network.CNIVersion
-	switch {
+	var object struct{ Type string }
+	_ = json.Unmarshal(p.network.PluginConfig, &object) // for an empty one the cases of every plugin hold
+	switch upTo := withoutGC[object.Type]; {
 	case p.network.DisableGC:
 		r.ok("disableGC is set in %s", p.network.File)
 	case configured == "": // CNI spec section 1, "cniVersion"
 		r.ok("the configuration has CNI version 0.1.0 (the default), which lacks GC")
 	case !hasGC(configured):
 		r.ok("the configuration has CNI version %s, which lacks GC", configured)
+	case p.network.ServesContainers:
+		r.ok("a GC of network %q goes through the sidecar, which keeps its addresses", p.network.Name)
+	case upTo != "":
+		r.ok("%s does not pass a GC on to %s (known up to %s)", object.Type, p.plugin.Plugin, upTo)
 	case len(p.plugin.Versions) > 0 && !slices.ContainsFunc(p.plugin.Versions, hasGC):
 		r.ok("%s supports no CNI version with GC", p.plugin.Plugin)
 	default:
-		r.warn(`set "disableGC": true beside "name" in the file, or a cniVersion below 1.1.0`,
+		r.warn(`set "disableGC": true beside "name" in the file`,
 			"%s has CNI version %s without disableGC: a GC by the container runtime does not name the sidecar's attachments, so %s may free their addresses", p.network.File, configured, p.plugin.Plugin)
 	}
 }
+
+// withoutGC are the plugins that delegate IPAM and do not pass GC on, with the last version that was read.
+var withoutGC = map[string]string{"cilium-cni": "v1.20", "bridge": "v1.10.0"}
 
 func hasGC(v string) bool {
 	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")
@@ -117,7 +131,8 @@ func checkNodeLock(o *Observations, p pool, r *report) {
 	}
 }
 
-// checkNetNS checks that a plugin does not work in the sidecar's own network namespace.
+// checkNetNS checks that a plugin does not work in the sidecar's own network namespace, and can
+// release addresses in another one.
 func checkNetNS(_ *Observations, p pool, r *report) {
 	switch {
 	case p.netNSErr != nil:
@@ -126,6 +141,7 @@ func checkNetNS(_ *Observations, p pool, r *report) {
 		r.fail("create the namespace, or name it with --cni-netns (docs/reference/plugins.md, Network namespaces)", "%s", p.plugin.NetNSErr)
 	default:
 		r.ok("CNI_NETNS is %q, which is not the sidecar's own", p.plugin.NetNS)
+		checkReleases(p, r)
 	}
 }
 

@@ -87,6 +87,11 @@ func TestPlugin(t *testing.T) {
 			withRest(ok, failed, ok),
 			[]string{"it loses addresses"},
 		},
+		"configuration refused": {
+			found(func(p *pool) { p.plugin.ConfigErr = errors.New("refuses /net.d/05.conflist:7: gateway") }),
+			withRest(ok, failed, ok),
+			[]string{"/net.d/05.conflist:7", "correct the file"},
+		},
 		"unknown profile": {
 			found(func(p *pool) {
 				p.plugin = plugin.Inspection{Plugin: "host-local", Err: errors.New("broken profile")}
@@ -114,6 +119,12 @@ func TestRuntimeGC(t *testing.T) {
 			p.network.CNIVersion, p.network.DisableGC, p.plugin.Versions = version, disabled, supported
 		})
 	}
+	by := func(pluginType string, containers bool) []Finding {
+		return runPool("runtime-gc", func(p *pool) {
+			p.network.CNIVersion, p.network.ServesContainers = "1.1.0", containers
+			p.network.PluginConfig = []byte(`{"type":"` + pluginType + `"}`)
+		})
+	}
 	runCases(t, map[string]testCase{
 		"version below 1.1.0":        {gc("1.0.0", false, "1.0.0", "1.1.0"), states(ok), []string{"1.0.0"}},
 		"no version":                 {gc("", false, "1.1.0"), states(ok), []string{"0.1.0"}},
@@ -121,6 +132,10 @@ func TestRuntimeGC(t *testing.T) {
 		"plugin without GC":          {gc("1.1.0", false, "0.3.1", "1.0.0"), states(ok), []string{"host-local"}},
 		"plugin with GC":             {gc("1.1.0", false, "1.0.0", "1.1.0"), states(warning), []string{`"disableGC": true`, "/net.d/05.conflist", "host-local"}},
 		"plugin of unknown versions": {gc("1.1.0", false), states(warning), nil},
+		"through the sidecar":        {by("ptp", true), states(ok), []string{"through the sidecar"}},
+		"delegated by cilium-cni":    {by("cilium-cni", false), states(ok), []string{"cilium-cni does not pass a GC on to host-local", "v1.20"}},
+		"delegated by bridge":        {by("bridge", false), states(ok), []string{"v1.10.0"}},
+		"delegated by another":       {by("ptp", false), states(warning), []string{"host-local may free"}},
 	})
 }
 

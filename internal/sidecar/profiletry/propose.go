@@ -29,6 +29,7 @@ var untriable = map[string]string{
 	"perNodeKey":         "a second node would be needed",
 	"networkNameUnless":  "the network has one name",
 	"delGivesUpSeconds":  "the backend would have to be stopped",
+	"releaseFromAddress": "the server's leases are not in the plugin's results",
 	"requires":           "the files that the plugin reads are not in its results",
 	"dangers":            "the later actions of a backend are not in the plugin's results",
 	"tryUnsafe":          "it concerns this command",

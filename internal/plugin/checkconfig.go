@@ -1,0 +1,130 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+)
+
+const (
+	// noDir is a path below which no directory can be made: the executable of the plugin itself, even
+	// if it is replaced meanwhile.
+	noDir = "/proc/self/exe"
+	// maxConfigFile bounds the configuration file in which a line is looked up, in bytes.
+	maxConfigFile = 1 << 20
+)
+
+// acceptedConfig is a network configuration that a plugin accepts, and the state of the plugin's file.
+type acceptedConfig struct{ binary, config string }
+
+// CheckConfig returns why the plugin refuses the configuration of a network, of which inv is an
+// invocation, with file and line; nil if it accepts it, or if that is unknown. It knows only plugins
+// like host-local, of which a newer version may refuse what an older one accepts, also for DEL. It runs
+// CHECK until the plugin accepts the configuration, then again when binary or configuration changes.
+//
+// The CHECK touches neither leases nor their lock: it has noDir as the plugin's directory, at which the
+// plugin fails after it has accepted the rest. That would count as a refused call, so it is not counted.
+func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
+	state, err := fileState(inv.Binary)
+	if err != nil || !inv.Profile.LikeHostLocal() || inv.VerifyBy() != profile.VerifyCheck {
+		return nil
+	}
+	config := acceptedConfig{state, string(inv.Config)}
+	if last, _ := r.acceptedConfigs.Load(n.Name); last == any(config) {
+		return nil
+	}
+	inv.ContainerID = "delegated-ipam-config-" + uuid.NewString()
+	if inv.Config, err = withNoDir(inv); err != nil {
+		return nil // the configuration of an invocation can be parsed
+	}
+	// Without a container ID no lock of the state directory is needed, which doctor may not create.
+	x := r.execution(call.VerbCheck, call.Call{Invocation: call.Invocation{Plugin: inv.Plugin, NetNS: inv.NetNS}})
+	_, err = x.exec(ctx, input{inv.Binary, cniEnv(x.verb, inv, inv.Args), inv.Config})
+	refused, ok := errors.AsType[*call.Error](err)
+	switch {
+	case err == nil, call.IsLost(inv, err), ok && refused.IsPluginRefusal() && strings.Contains(refused.Msg, noDir):
+		r.acceptedConfigs.Store(n.Name, config)
+	case ok && refused.IsPluginRefusal():
+		return fmt.Errorf("plugin %s refuses the configuration %s: %s", inv.Plugin, locate(n.File, refused.Msg), refused.Reason())
+	}
+	return nil
+}
+
+// AsConfigured returns a recorded invocation with the configuration that its network n has now, if that
+// differs and names the same store of a plugin like host-local: there container ID and interface alone
+// identify an attachment, so that DEL and CHECK mean the same with both. Otherwise it returns false.
+func (r *Runner) AsConfigured(ctx context.Context, inv call.Invocation, n call.Network) (call.Invocation, bool) {
+	now, err := r.newInvocation(ctx, n, inv.NetNS)
+	if err != nil || now.Plugin != inv.Plugin || bytes.Equal(now.Config, inv.Config) {
+		return inv, false
+	}
+	recorded, err := r.storeOf(inv)
+	configured, errNow := r.storeOf(now)
+	if err != nil || errNow != nil || recorded.Network != configured.Network || recorded.Dir != configured.Dir {
+		return inv, false
+	}
+	inv.Config, inv.CNIVersion, inv.Capabilities = now.Config, now.CNIVersion, now.Capabilities
+	return inv, true
+}
+
+// withNoDir returns the configuration of an invocation with noDir as the directory of the plugin's state.
+func withNoDir(inv call.Invocation) (json.RawMessage, error) {
+	object, err := parsePluginObject(inv.Config)
+	if err != nil {
+		return nil, err
+	}
+	var ipam map[string]json.RawMessage
+	if err := json.Unmarshal(object["ipam"], &ipam); err != nil {
+		return nil, err
+	}
+	if _, key := inv.Profile.StateDir(object["ipam"]); key != "" {
+		ipam = withKey(ipam, key, json.RawMessage(`"`+noDir+`"`))
+	}
+	if object["ipam"], err = json.Marshal(ipam); err != nil {
+		return nil, err
+	}
+	return json.Marshal(object)
+}
+
+// locate returns the path of a configuration file with the number of the first line that has an
+// address or prefix of a message about it, preferably the message's first; without such a line, the path.
+func locate(file, message string) string {
+	data, err := files.Read(file, maxConfigFile)
+	if err != nil {
+		return file
+	}
+	for _, p := range prefixesIn(message) {
+		number := 0
+		for line := range strings.Lines(string(data)) {
+			if number++; slices.Contains(prefixesIn(line), p) {
+				return fmt.Sprintf("%s:%d", file, number)
+			}
+		}
+	}
+	return file
+}
+
+// prefixesIn returns the prefixes in a text, and its addresses with their full length. As values they are
+// equal in each of their textual forms.
+func prefixesIn(text string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, word := range strings.FieldsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF.:/", c) }) {
+		if p, err := netip.ParsePrefix(word); err == nil {
+			all = append(all, p)
+		} else if ip, err := netip.ParseAddr(word); err == nil {
+			all = append(all, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()))
+		}
+	}
+	return all
+}

@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"os"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// attachmentsOf returns attachments of the pool of newPool and of another one.
+func attachmentsOf(owner string, ips ...string) []*models.Attachment {
+	list := []*models.Attachment{{Pool: "blue", Owner: owner, Addresses: []*models.AttachmentAddress{{IP: "10.9.9.9"}}}}
+	for _, ip := range ips {
+		list = append(list, &models.Attachment{Pool: "default", Owner: owner, Addresses: []*models.AttachmentAddress{{IP: ip}, {IP: "fd00::1"}}})
+	}
+	return list
+}
+
+func TestReleases(t *testing.T) {
+	name := harness.NewNetNS(t)
+	harness.IP(t, "-n", name, "link", "set", "lo", "up")
+	harness.IP(t, "-n", name, "route", "add", "local", "10.77.0.8/29", "dev", "lo")
+	ns := harness.NetNSPath(name)
+	found := func(netNS string, list []*models.Attachment) []Finding {
+		return runPool("netns", func(p *pool) {
+			p.plugin.NetNS, p.plugin.Profile = netNS, profile.Profile{Type: "dhcp", ReleaseFromAddress: true}
+			p.collectReleases(list)
+		})
+	}
+	runCases(t, map[string]testCase{
+		"no address held":       {found(ns, attachmentsOf("router")), states(ok, ok), []string{"checked once one is held"}},
+		"pods only":             {found(ns, attachmentsOf("cni/id/eth0", "10.1.1.1")), states(ok, ok), []string{"checked once one is held"}},
+		"local":                 {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.15")), states(ok, ok), []string{"all 2 held addresses are local in " + ns}},
+		"not local":             {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.16")), states(ok, warning), []string{"1 of 2 held addresses", "such as 10.77.0.16", "until it expires", "docs/reference/plugins.md"}},
+		"no namespace":          {found("/nowhere", attachmentsOf("router", "10.77.0.8")), states(ok, ok), []string{"not checked", "no such file", "CAP_SYS_ADMIN", "as root"}},
+		"not a namespace":       {found(os.Args[0], attachmentsOf("router", "10.77.0.8")), states(ok, ok), []string{"not checked", "invalid argument"}},
+		"profile without field": {runPool("netns", func(p *pool) { p.collectReleases(attachmentsOf("router", "10.77.0.8")) }), states(ok), nil},
+	})
+}
