@@ -24,10 +24,15 @@ TEST_BIN    := $(CACHE)/test/delegated-ipam
 TEST_CNI    := $(CACHE)/test/delegated-ipam-cni
 SCRIPTED    := $(CACHE)/test/scripted
 FAILPOINTS  := $(CACHE)/test/delegated-ipam-failpoints
-CILIUM_DBG  := $(CACHE)/test/cilium-dbg
 COVER       := $(CACHE)/cover
 BENCH       := $(CACHE)/bench
 BENCH_NODES := $(CACHE)/bench-bridge
+# The real programs of the suites, in the versions of test/versions/versions.txt: RELEASES=older takes the
+# older line of Cilium and Kubernetes.
+RELEASES     ?=
+export RELEASES
+AGENT_TEST   := $(CACHE)/agent-test$(RELEASES:%=-%)
+CLUSTER_TEST := $(CACHE)/cluster-test$(RELEASES:%=-%)
 
 PROGRAMS       := delegated-ipam delegated-ipam-bridge delegated-ipam-cni
 IMAGES         := delegated-ipam delegated-ipam-bridge
@@ -253,40 +258,40 @@ faults: plugins test-binaries skipped ## run the whole fault campaign, with rand
 
 .PHONY: agent-test
 agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
-	test/agent/build.sh $(CACHE)/agent-test
+	test/agent/build.sh $(AGENT_TEST)
 	go build -o $(SCRIPTED) ./test/scripted
-	go test -C test/programs -modfile $(CURDIR)/$(CACHE)/agent-test/patched/patched.mod $(PATCHED:%=github.com/cilium/cilium/%)
-	go test -c -o $(CACHE)/agent-test/agent.test ./test/agent
-	AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
-	  test/agent/run.sh $(CACHE)/agent-test/agent.test
+	go test -C test/programs/cilium$(RELEASES:%=-%) -modfile $(CURDIR)/$(AGENT_TEST)/patched/patched.mod $(PATCHED:%=github.com/cilium/cilium/%)
+	go test -c -o $(AGENT_TEST)/agent.test ./test/agent
+	AGENT_TEST_DIR=$${AGENT_TEST_DIR:-$(CURDIR)/$(AGENT_TEST)} AGENT_TEST_CHAOS=$${AGENT_TEST_CHAOS:-10m} DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
+	  test/agent/run.sh $(AGENT_TEST)/agent.test
 
 .PHONY: plugin-test
 plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions, and a real kube-apiserver; needs root; the first build takes minutes
 	@mkdir -p $(COVER)/binary
-	test/cluster/build.sh $(CACHE)/agent-test/bin
+	test/programs/build.sh $(AGENT_TEST)/bin etcd kube-apiserver
 	@mkdir -p $(CACHE)/plugin-test
 	go test -c -o $(CACHE)/plugin-test/plugin.test ./test/whereabouts
 	for module in plugins-whereabouts plugins-whereabouts-v0.9; do \
 	  test/whereabouts/build.sh $$module $(CACHE)/plugin-test/$$module && \
-	  PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test/$$module PLUGIN_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver $(TEST_ENV) \
+	  PLUGIN_TEST_DIR=$(CURDIR)/$(CACHE)/plugin-test/$$module PLUGIN_TEST_APISERVER=$(CURDIR)/$(AGENT_TEST)/bin/kube-apiserver $(TEST_ENV) \
 	    test/whereabouts/run.sh $(CACHE)/plugin-test/plugin.test -test.run "$${PLUGIN_TEST_RUN:-.}" || exit 1; done
 
 .PHONY: network-test
 network-test: $(BIN)/delegated-ipam-bridge ## run delegated-ipam-bridge network with a real kube-apiserver; needs root; the first build takes minutes
-	test/cluster/build.sh $(CACHE)/agent-test/bin
+	test/programs/build.sh $(AGENT_TEST)/bin etcd kube-apiserver
 	@test/cluster/crds.sh $(CACHE)/network-test/crds
 	go test -c -o $(CACHE)/network-test/network.test ./test/network
-	NETWORK_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
+	NETWORK_TEST_APISERVER=$(CURDIR)/$(AGENT_TEST)/bin/kube-apiserver \
 	  NETWORK_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge NETWORK_TEST_MANIFESTS=$(CURDIR)/deploy/kubernetes/base \
 	  NETWORK_TEST_CRDS=$(CURDIR)/$(CACHE)/network-test/crds \
 	  test/network/run.sh $(CACHE)/network-test/network.test
 
 .PHONY: audit-test
 audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a real kube-apiserver; needs root; the first build takes minutes
-	test/cluster/build.sh $(CACHE)/agent-test/bin
+	test/programs/build.sh $(AGENT_TEST)/bin etcd kube-apiserver
 	test/audit/build.sh $(CACHE)/audit-test
 	go test -c -o $(CACHE)/audit-test/audit.test ./test/audit
-	AUDIT_TEST_DIR=$(CURDIR)/$(CACHE)/audit-test AUDIT_TEST_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver \
+	AUDIT_TEST_DIR=$(CURDIR)/$(CACHE)/audit-test AUDIT_TEST_APISERVER=$(CURDIR)/$(AGENT_TEST)/bin/kube-apiserver \
 	  AUDIT_TEST_BRIDGE=$(CURDIR)/$(BIN)/delegated-ipam-bridge AUDIT_TEST_MANIFEST=$(CURDIR)/deploy/kubernetes/base/audit/audit.yaml \
 	  test/audit/run.sh $(CACHE)/audit-test/audit.test
 
@@ -296,12 +301,10 @@ client-test: cilium-dbg-test ## run Cilium's Go clients of v1.15 to v1.20 and it
 	CLIENT_TEST_DIR=$(CURDIR)/$(CACHE)/client-test $(TEST_ENV) go test $(NOCACHE) -timeout 1h ./test/clients
 
 .PHONY: cilium-dbg-test
-cilium-dbg-test: $(CILIUM_DBG) plugins test-binaries # build the real cilium-dbg v1.19.0 and run its test
+cilium-dbg-test: plugins test-binaries # build the real cilium-dbg and run its test
 	@mkdir -p $(COVER)/binary
-	cd test/external && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(CILIUM_DBG) $(TEST_ENV) go test $(RACE) $(NOCACHE) -run CiliumDbg ./contract
-
-$(CILIUM_DBG): test/programs/go.mod test/programs/go.sum
-	go build -C test/programs -ldflags '-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/cilium-dbg
+	test/programs/build.sh $(AGENT_TEST)/bin cilium-dbg
+	cd test/external && DELEGATED_IPAM_TEST_CILIUM_DBG=$(CURDIR)/$(AGENT_TEST)/bin/cilium-dbg $(TEST_ENV) go test $(RACE) $(NOCACHE) -run CiliumDbg ./contract
 
 .PHONY: allocator-test
 allocator-test: # run the planner of the bridge with Cilium's allocator in random order
@@ -311,11 +314,11 @@ allocator-test: # run the planner of the bridge with Cilium's allocator in rando
 
 .PHONY: cluster-test
 cluster-test: build plugins ## run images and manifests on two real nodes with kubelet, containerd and cilium-agent; needs root; the first build takes most of an hour
-	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CACHE)/cluster-test/images
-	@$(MAKE) --no-print-directory release VERSION=v0.0.0-snapshot BIN=$(CACHE)/cluster-test
-	test/kubernetes/build.sh $(CACHE)/cluster-test $(CACHE)/agent-test
-	go test -c -o $(CACHE)/cluster-test/cluster.test ./test/kubernetes
-	test/kubernetes/run.sh $(CACHE)/cluster-test/cluster.test
+	@$(MAKE) --no-print-directory image IMAGE_ARCHES=$$(go env GOARCH) BIN=$(CLUSTER_TEST)/images
+	@$(MAKE) --no-print-directory release VERSION=v0.0.0-snapshot BIN=$(CLUSTER_TEST)
+	test/kubernetes/build.sh $(CLUSTER_TEST) $(AGENT_TEST)
+	go test -c -o $(CLUSTER_TEST)/cluster.test ./test/kubernetes
+	CLUSTER_TEST_DIR=$(CURDIR)/$(CLUSTER_TEST) CLUSTER_TEST_AGENT_DIR=$(CURDIR)/$(AGENT_TEST) test/kubernetes/run.sh $(CLUSTER_TEST)/cluster.test
 
 .PHONY: vulncheck
 vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
@@ -340,16 +343,16 @@ bench: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-cni plugins ## compare the co
 .PHONY: bench-cilium
 bench-cilium: # bench, also with Cilium's own server and allocator
 	@mkdir -p $(BENCH)
-	CGO_ENABLED=0 go build -C test/programs -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
+	CGO_ENABLED=0 go build -C test/programs/cilium -o $(CURDIR)/$(BENCH)/cilium ./cilium-ipam
 	@$(MAKE) --no-print-directory bench
 
 .PHONY: bench-bridge
 bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes over a real kube-apiserver; the first build takes minutes
-	test/benchbridge/build.sh $(BENCH_NODES) $(CACHE)/agent-test
+	test/benchbridge/build.sh $(BENCH_NODES) $(AGENT_TEST)
 	go test -c -o $(BENCH_NODES)/bench.test ./test/benchbridge
 	BENCH_BRIDGE_ROOT=$(CURDIR) BENCH_BRIDGE_DIR=$(CURDIR)/$(BENCH_NODES)/run \
 	  BENCH_BRIDGE_BIN=$${BENCH_BRIDGE_BIN:-$(CURDIR)/$(BIN)/delegated-ipam-bridge} BENCH_BRIDGE_OPERATOR=$(CURDIR)/$(BENCH_NODES)/cilium-operator-ipam \
-	  BENCH_BRIDGE_APISERVER=$(CURDIR)/$(CACHE)/agent-test/bin/kube-apiserver BENCH_BRIDGE_CRDS=$(CURDIR)/$(CACHE)/agent-test/crds \
+	  BENCH_BRIDGE_APISERVER=$(CURDIR)/$(AGENT_TEST)/bin/kube-apiserver BENCH_BRIDGE_CRDS=$(CURDIR)/$(AGENT_TEST)/crds \
 	  test/benchbridge/run.sh $(BENCH_NODES)/bench.test -test.run "$${BENCH_BRIDGE_RUN:-.}"
 
 .PHONY: bench-counts
@@ -429,6 +432,11 @@ generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, pa
 	$(SWAGGER) generate client $(SWAGGER_FLAGS) --client-package=client --skip-models --config-file=tools/swagger/client.yml
 	go run ./test/reference
 
+.PHONY: versions
+versions: ## pin the versions of test/versions/versions.txt in all modules, and generate README's table of them; needs the network
+	test/versions/pin.sh
+	go run ./test/reference
+
 $(TOOLS)/helm: test/external/go.mod test/external/go.sum
 	go build -C test/external -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
 
@@ -438,7 +446,7 @@ manifests: $(TOOLS)/helm ## render deploy/kubernetes, deploy/prometheus and depl
 
 .PHONY: generate-check
 generate-check: generate charts manifests ## fail if a generated file differs from its source
-	@differs="$$(git status --porcelain -- $(GENERATED) docs/reference docs/operate/doctor.md docs/design/development.md deploy)" || exit 1; test -z "$$differs" || \
+	@differs="$$(git status --porcelain -- $(GENERATED) README.md docs/reference docs/operate/doctor.md docs/design/development.md deploy)" || exit 1; test -z "$$differs" || \
 	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
 
 # --- rest

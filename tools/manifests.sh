@@ -8,6 +8,7 @@ set -euo pipefail
 helm=$(realpath "$1")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 chart=deploy/chart out=deploy/kubernetes/base
+kubernetes=$(awk '$1 == "kubernetes" { print $2 }' test/versions/versions.txt)
 
 # Without the labels and hooks of Helm, and without versions, which the pinned images have.
 render() { # FILE TEMPLATE [FLAGS]
@@ -15,7 +16,7 @@ render() { # FILE TEMPLATE [FLAGS]
   shift 2
   {
     echo "# Rendered from $chart/$template by 'make manifests'. Do not edit."
-    "$helm" template delegated-ipam "$chart" --namespace kube-system --kube-version v1.35.0 \
+    "$helm" template delegated-ipam "$chart" --namespace kube-system --kube-version "$kubernetes" \
       --api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy \
       --set createConfigMaps=false --show-only "$template" "$@" |
       sed -e '1{/^---$/d}' -e '/^# Source: /d' -e '/^ *helm\.sh\/chart: /d' -e '/^ *app\.kubernetes\.io\/\(managed-by\|version\): /d' \

@@ -1,7 +1,7 @@
 #!/bin/bash
-# build.sh DIR: builds the real programs into DIR/bin, from the modules that pin them, and
-# copies Cilium's CRDs and BPF sources into DIR. Existing files are not built again, but the
-# patched agent is when its patch (deploy/cilium/agent) has changed.
+# build.sh DIR: builds the real programs into DIR/bin, and copies Cilium's CRDs and BPF sources into DIR.
+# Existing files are not built again, but the patched agent is when its patch (deploy/cilium/agent) has
+# changed. With RELEASES=older they are of the older releases.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 programs=$here/../programs
@@ -14,21 +14,12 @@ for pair in clang-19:clang-19 iptables:iptables ipset:ipset ip:iproute2 unshare:
 done
 [ -z "$missing" ] || { echo "missing: run 'apt-get install --no-install-recommends$missing'" >&2; exit 1; }
 
-build() { # NAME MODULE PACKAGE [FLAG…]
-  [ -x "$dir/bin/$1" ] && return
-  echo "building $1" >&2
-  go build -C "$2" -trimpath -buildvcs=false -ldflags '-s -w' "${@:4}" -o "$dir/bin/$1" "$3"
-}
-cilium=github.com/cilium/cilium
-build cilium-agent "$programs" $cilium/daemon
-CGO_ENABLED=0 build cilium-dbg "$programs" $cilium/cilium-dbg # also runs in a container without a C library
-build cilium-health-responder "$programs" $cilium/cilium-health/responder
-build cilium-cni "$here/cilium-cni" $cilium/plugins/cilium-cni
-"$here/../cluster/build.sh" "$dir/bin"
+"$programs/build.sh" "$dir/bin" etcd kube-apiserver cilium-agent cilium-dbg cilium-health-responder cilium-cni
 "$here/../cluster/crds.sh" "$dir/crds"
 
-source=$(cd "$programs" && go mod download -json $cilium@"$(go list -m -f '{{.Version}}' $cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
-
+cilium=github.com/cilium/cilium
+module=cilium${RELEASES:+-$RELEASES}
+source=$("$programs/source.sh" "$module" $cilium)
 patch=$here/../../deploy/cilium/agent
 sum=$(cat "$patch"/*.patch "$patch/patch.sh" "$source/VERSION" | sha256sum)
 if [ "$(cat "$dir/patched/sum" 2>/dev/null)" != "$sum" ]; then
@@ -36,11 +27,15 @@ if [ "$(cat "$dir/patched/sum" 2>/dev/null)" != "$sum" ]; then
   mkdir -p "$dir/patched"
   "$patch/patch.sh" "$source" "$dir/patched/cilium"
   # The same dependencies as those of the other agent, so that only Cilium's packages are built.
-  cp "$programs/go.mod" "$dir/patched/patched.mod"
-  cp "$programs/go.sum" "$dir/patched/patched.sum"
+  sed "s|=> \./|=> $programs/$module/|" "$programs/$module/go.mod" >"$dir/patched/patched.mod"
+  cp "$programs/$module/go.sum" "$dir/patched/patched.sum"
   go mod edit -replace "$cilium=$dir/patched/cilium" "$dir/patched/patched.mod"
 fi
-build cilium-agent-delegated "$programs" $cilium/daemon -modfile "$dir/patched/patched.mod"
+if [ ! -x "$dir/bin/cilium-agent-delegated" ]; then
+  echo "building cilium-agent-delegated" >&2
+  go build -C "$programs/$module" -trimpath -buildvcs=false -ldflags '-s -w' -modfile "$dir/patched/patched.mod" \
+    -o "$dir/bin/cilium-agent-delegated" $cilium/daemon
+fi
 echo "$sum" >"$dir/patched/sum"
 
 if [ ! -d "$dir/lib/bpf" ]; then

@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
-"$here/../cluster/build.sh" "$2/bin"
+"$here/../programs/build.sh" "$2/bin" etcd kube-apiserver
 "$here/../cluster/crds.sh" "$2/crds"
 [ -x "$dir/cilium-operator-ipam" ] ||
-  CGO_ENABLED=0 go build -C "$here/../programs" -o "$dir/cilium-operator-ipam" ./cilium-operator-ipam
+  CGO_ENABLED=0 go build -C "$here/../programs/cilium" -o "$dir/cilium-operator-ipam" ./cilium-operator-ipam

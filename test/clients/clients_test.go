@@ -12,12 +12,13 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/versions"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
 // releases are the releases of Cilium whose clients are tested.
-var releases = []string{"v1.15.0", "v1.16.0", "v1.17.0", "v1.18.0", "v1.19.0", "v1.20.2"}
+var releases = []string{"v1.15.0", "v1.16.0", "v1.17.0", "v1.18.0", "v1.19.0", versions.Of("cilium")}
 
 // TestCiliumClients builds the programs in the directory CLIENT_TEST_DIR.
 func TestCiliumClients(t *testing.T) {

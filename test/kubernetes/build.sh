@@ -1,12 +1,13 @@
 #!/bin/bash
 # build.sh DIR AGENT_DIR: builds what the test needs beside the programs of this tree: into
-# AGENT_DIR the programs of "make agent-test", into DIR those of Kubernetes, Helm, the CNI plugin
-# loopback, the image of the pods and Cilium's chart. Existing files are not built again.
+# AGENT_DIR the programs of "make agent-test", into DIR those of Kubernetes, containerd, Helm, the image
+# of the pods and Cilium's chart. Existing files are not built again. With RELEASES=older they are of the
+# older releases of Cilium and Kubernetes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 missing=
-for pair in containerd:containerd ctr:containerd runc:runc busybox:busybox-static iptables:iptables nsenter:util-linux findmnt:util-linux; do
+for pair in runc:runc busybox:busybox-static iptables:iptables nsenter:util-linux findmnt:util-linux; do
   command -v "${pair%%:*}" >/dev/null || missing+=" ${pair##*:}"
 done
 [ -z "$missing" ] || { echo "missing: run 'apt-get install --no-install-recommends$missing'" >&2; exit 1; }
@@ -15,18 +16,12 @@ done
 mkdir -p "$1/bin"
 dir=$(cd "$1" && pwd)
 [ -e "$dir/bin/kube-apiserver" ] || ln -s "$(realpath "$2")/bin/kube-apiserver" "$dir/bin/"
-"$here/../cluster/build.sh" "$dir/bin" kubectl kubelet kube-controller-manager kube-scheduler
-
-build() { # NAME MODULE PACKAGE
-  [ -x "$dir/bin/$1" ] && return
-  echo "building $1" >&2
-  CGO_ENABLED=0 go build -C "$root/$2" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/$1" "$3"
-}
-build helm test/external helm.sh/helm/v3/cmd/helm
-build loopback tools/plugins github.com/containernetworking/plugins/plugins/main/loopback
+"$here/../programs/build.sh" "$dir/bin" kubectl kubelet kube-controller-manager kube-scheduler \
+  containerd containerd-shim-runc-v2 ctr
+[ -x "$dir/bin/helm" ] || CGO_ENABLED=0 go build -C "$root/test/external" -o "$dir/bin/helm" helm.sh/helm/v3/cmd/helm
 
 if [ ! -f "$dir/charts/index.yaml" ]; then
-  cilium=$(cd "$root/test/external" && go mod download -json "github.com/cilium/cilium@$(go list -m -f '{{.Version}}' github.com/cilium/cilium)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+  cilium=$("$here/../programs/source.sh" "$root/test/external" github.com/cilium/cilium)
   "$dir/bin/helm" package "$cilium/install/kubernetes/cilium" --destination "$dir/charts"
   "$dir/bin/helm" repo index "$dir/charts"
 fi

@@ -13,6 +13,9 @@ if [ -z "${NODE_BOOTING-}" ]; then
     group=$h/$CLUSTER_TEST_CGROUP/$NODE_NAME
     find "$group" -mindepth 1 -depth -type d -exec rmdir {} + 2>/dev/null || true
     mkdir -p "$group"
+    if [ "$CLUSTER_TEST_CGROUP_VERSION" = 2 ]; then
+      echo "+cpu +cpuset +memory +pids" | tee "$h/cgroup.subtree_control" >"$(dirname "$group")/cgroup.subtree_control"
+    fi
     if [ -f "$h/cpuset.cpus" ]; then
       for file in cpuset.cpus cpuset.mems; do
         cat "$h/$file" >"$(dirname "$group")/$file"
@@ -25,10 +28,18 @@ if [ -z "${NODE_BOOTING-}" ]; then
 fi
 
 # File systems.
-controllers=$(findmnt -n -t cgroup -o OPTIONS | tr , '\n' | grep -Evx 'rw|ro|nosuid|nodev|noexec|relatime|noatime')
+controllers=$(findmnt -n -t cgroup -o OPTIONS | tr , '\n' | grep -Evx 'rw|ro|nosuid|nodev|noexec|relatime|noatime' || true)
 umount -R /sys
 mount -t sysfs sysfs /sys
-mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+if [ "$CLUSTER_TEST_CGROUP_VERSION" = 2 ]; then
+  mount -t cgroup2 cgroup2 /sys/fs/cgroup
+  # Only a cgroup without processes has children with controllers.
+  mkdir -p /sys/fs/cgroup/services
+  echo 0 >/sys/fs/cgroup/services/cgroup.procs
+  controllers=
+else
+  mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+fi
 for c in $controllers; do
   mkdir "/sys/fs/cgroup/${c#name=}"
   case $c in
@@ -74,14 +85,15 @@ echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 
 # Programs and services.
 agent=$CLUSTER_TEST_AGENT_DIR
-cp -u "$agent/bin/cilium-cni" "$CLUSTER_TEST_DIR/bin/loopback" "$CLUSTER_TEST_ROOT/.cache/plugins/host-local" /opt/cni/bin/
+cp -u "$agent/bin/cilium-cni" "$CLUSTER_TEST_ROOT"/.cache/plugins/{host-local,loopback} /opt/cni/bin/
 mkdir -p /run/bin
 ln -s "$CLUSTER_TEST_CLANG" /run/bin/clang
 
 cat >/run/containerd.toml <<T
-version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "localhost/cluster-test/busybox:1"
+version = 3
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "localhost/cluster-test/busybox:1"
+[plugins."io.containerd.cri.v1.runtime"]
   # A machine may lack CAP_SYS_RESOURCE, which a negative value takes.
   restrict_oom_score_adj = true
 T

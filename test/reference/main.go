@@ -1,5 +1,5 @@
-// Command reference writes the parts of docs/reference that restate swagger.yaml and the shipped plugin
-// profiles. It runs in the root of the repository. A part stands between two marks:
+// Command reference writes the parts of the pages that restate swagger.yaml, the shipped plugin profiles
+// and the versions of the programs that tests run. It runs in the root of the repository. A part stands between two marks:
 //
 //	<!-- make generate: NAME -->
 //	<!-- end -->
@@ -18,6 +18,7 @@ func main() {
 		"docs/reference/api.md":      api,
 		"docs/reference/profiles.md": profiles,
 		"docs/reference/plugins.md":  dangers,
+		"README.md":                  maturity,
 	} {
 		if err := write(page, generate); err != nil {
 			log.Fatalf("%s: %v", page, err)

@@ -11,7 +11,7 @@ dir=$(cd "$2" && pwd)
 
 CGO_ENABLED=0 go build -C "$pinned" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/whereabouts" $module/cmd
 
-source=$(cd "$pinned" && go mod download -json $module@"$(go list -m -f '{{.Version}}' $module)" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+source=$("$here/../programs/source.sh" "$(realpath "$pinned")" $module)
 rm -rf "$dir/crds" "$dir/install"
 mkdir "$dir/crds" "$dir/install"
 cp "$source"/doc/crds/whereabouts.cni.cncf.io_*.yaml "$dir/crds"

@@ -64,11 +64,14 @@ var installations = []installation{
 	{"the chart with the bridge", ofChart(newest, overlayYAML), "cilium", true, "network", false},
 	{"the chart with whereabouts", ofChart(newest, overlayYAML, sharedYAML), "cilium", true, "conflist", false},
 	{"the chart with a patched agent", ofChart(newest, patchedYAML), "cilium", false, "", true},
+	{"the chart with the bridge, IPv6 alone", ofChart(newest, overlayYAML, ipv6YAML), "cilium", true, "network", false},
+	{"the chart with a patched agent, IPv6 alone", ofChart(newest, patchedYAML, ipv6YAML), "cilium", false, "", true},
 	{"the DaemonSet", ofKustomization("sidecar"), "delegated-ipam", false, "", false},
 	{"the DaemonSet for pods", ofKustomization("pods"), "delegated-ipam", false, "", false},
 	{"the DaemonSet with the bridge", ofKustomization("with-bridge"), "delegated-ipam", true, "network", false},
 	{"the DaemonSet with whereabouts", ofKustomization("whereabouts"), "delegated-ipam", true, "conflist", false},
 	{"our chart", ofOurChart(), "delegated-ipam", true, "network", false},
+	{"our chart, IPv6 alone", ofOurChart("sidecar.options.enable-ipv4=false", "sidecar.options.enable-ipv6=true"), "delegated-ipam", true, "network", false},
 	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
 }
 

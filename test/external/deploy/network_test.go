@@ -75,7 +75,7 @@ func TestSameNetwork(t *testing.T) {
 			t.Errorf("%s: the network is\n%s\nwant that of the other installations\n%s", i.name, got, first[i.network])
 		}
 	}
-	if want := map[string]int{"network": 3, "conflist": 2}; !maps.Equal(count, want) {
+	if want := map[string]int{"network": 5, "conflist": 2}; !maps.Equal(count, want) {
 		t.Errorf("installations with a template and with a configuration for all nodes: %v; want %v", count, want)
 	}
 }

@@ -96,14 +96,19 @@ func TestOptionsAccepted(t *testing.T) {
 func TestServeWithOptions(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
+		options := d.files(t, "/etc/delegated-ipam/options")
+		nw := harness.IPv4Only()
+		if options["enable-ipv4"] == "false" {
+			nw.Subnets = []string{"fd00:15::/112"}
+		}
 		inTest := strings.NewReplacer("/etc/delegated-ipam", n.Dir, `"type": "host-local",`, `"type": "host-local", "dataDir": "`+n.StoreDir+`",`)
-		write(t, filepath.Join(n.Dir, "options"), d.files(t, "/etc/delegated-ipam/options"), inTest)
+		write(t, filepath.Join(n.Dir, "options"), options, inTest)
 		switch d.network {
 		case "":
 			// The agent writes this configuration for its pods.
-			n.WriteNetwork(t, "05-cilium", harness.IPv4Only())
+			n.WriteNetwork(t, "05-cilium", nw)
 		case "network":
-			rendered := strings.ReplaceAll(d.template(t), `"${ranges}"`, `[[{"subnet": "10.244.1.0/24"}]], "dataDir": "`+n.StoreDir+`"`)
+			rendered := strings.ReplaceAll(d.template(t), `"${ranges}"`, `[[{"subnet": "`+nw.Subnets[0]+`"}]], "dataDir": "`+n.StoreDir+`"`)
 			write(t, filepath.Join(n.Dir, "network"), map[string]string{"pods.conflist": rendered}, inTest)
 		case "conflist":
 			t.Skip("whereabouts needs an API server: make plugin-test")

@@ -29,9 +29,9 @@ func TestPatchApplies(t *testing.T) {
 		// renamed changes the models to the models of later releases of the line.
 		renamed bool
 	}{
-		{"the agent of make agent-test", "../../programs", "v1.19", false},
-		{"the same with the models of later releases", "../../programs", "v1.19", true},
-		{"cilium-cni of make agent-test", "../../agent/cilium-cni", "v1.20", false},
+		{"the older agent of make agent-test", "../../programs/cilium-older", "v1.19", false},
+		{"the same with the models of later releases", "../../programs/cilium-older", "v1.19", true},
+		{"the agent of make agent-test", "../../programs/cilium", "v1.20", false},
 		{"the chart", ".", "v1.20", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestPatchApplies(t *testing.T) {
 // One series is written by hand, and the other one generated from it.
 func TestPatchLines(t *testing.T) {
 	t.Parallel()
-	source := touchedFiles(t, ciliumDir(t, "../../programs"), patches+"v1.20.patch")
+	source := touchedFiles(t, ciliumDir(t, "../../programs/cilium-older"), patches+"v1.20.patch")
 	generated, err := exec.Command(patches+"generate.sh", source).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("%v: %s", err, failed.Stderr)

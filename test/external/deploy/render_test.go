@@ -28,15 +28,19 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/versions"
 )
+
+// newest is the version of Kubernetes that the suites run.
+var newest = versions.Of("kubernetes")
 
 const (
 	// oldest is the first Kubernetes version with native sidecars enabled by default.
 	oldest      = "v1.29.0"
-	newest      = "v1.35.0"
 	sidecarYAML = "../../../deploy/cilium/values.yaml"
 	overlayYAML = "../../../deploy/cilium/bridge.yaml"
 	sharedYAML  = "../../../deploy/cilium/whereabouts.yaml"
+	ipv6YAML    = "../../../deploy/cilium/ipv6.yaml"
 	patchedYAML = "../../../deploy/cilium/agent/values.yaml"
 	ourChart    = "../../../deploy/chart"
 	systemdUnit = "../../../deploy/systemd/delegated-ipam.service"

@@ -1,5 +1,5 @@
 // Command cilium-operator-ipam fills spec.ipam.pool of CiliumNodes with the allocation logic of
-// cilium-operator v1.19.0 (pkg/ipam, NodeManager), as for a cloud, over a range in memory. The benchmark
+// cilium-operator (operator/pkg/ipam/nodemanager), as for a cloud, over a range in memory. The benchmark
 // of the bridge compares both.
 package main
 
@@ -18,10 +18,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	operatork8s "github.com/cilium/cilium/operator/k8s"
-	"github.com/cilium/cilium/operator/option"
+	"github.com/cilium/cilium/operator/pkg/ipam/metrics/mock"
+	"github.com/cilium/cilium/operator/pkg/ipam/nodemanager"
 	"github.com/cilium/cilium/operator/watchers"
-	"github.com/cilium/cilium/pkg/ipam"
-	"github.com/cilium/cilium/pkg/ipam/metrics"
 	v2 "github.com/cilium/cilium/pkg/k8s/apis/cilium.io/v2"
 	ciliumclient "github.com/cilium/cilium/pkg/k8s/client/clientset/versioned"
 	corev1 "github.com/cilium/cilium/pkg/k8s/slim/k8s/api/core/v1"
@@ -67,9 +66,9 @@ func run(ctx context.Context, s settings) error {
 	if err := watchPods(ctx, config); err != nil {
 		return err
 	}
-	option.Config.ExcessIPReleaseDelay = int(s.releaseDelay / time.Second)
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	manager, err := ipam.NewNodeManager(log, &cloud{delay: s.delay}, updater{client}, &metrics.NoOpMetrics{}, parallelWorkers, true, false)
+	manager, err := nodemanager.NewNodeManager(log, &cloud{delay: s.delay}, updater{client}, mock.NewMockMetrics(),
+		parallelWorkers, true, int(s.releaseDelay/time.Second), false)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"net"
 
 	"github.com/cilium/cilium/pkg/cidr"
-	datapath "github.com/cilium/cilium/pkg/datapath/types"
 	"github.com/cilium/cilium/pkg/endpoint"
 	"github.com/cilium/cilium/pkg/endpointmanager"
 	"github.com/cilium/cilium/pkg/ipam"
@@ -30,8 +29,8 @@ func localNode() *node.LocalNodeStore {
 // nodeAddresses is the node as the allocator sees it.
 type nodeAddresses struct{}
 
-func (nodeAddresses) IPv4() datapath.NodeAddressingFamily { return family{} }
-func (nodeAddresses) IPv6() datapath.NodeAddressingFamily { return family{} } // asked for the log
+func (nodeAddresses) IPv4() node.AddressingFamily { return family{} }
+func (nodeAddresses) IPv6() node.AddressingFamily { return family{} } // asked for the log
 
 type family struct{}
 
