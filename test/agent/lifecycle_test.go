@@ -26,6 +26,8 @@ const (
 
 func TestAgentLifecycle(t *testing.T) { testLifecycle(t, ipv4Only()) }
 
+func TestAgentLifecycleIPv6(t *testing.T) { testLifecycle(t, ipv6Only()) }
+
 func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 
 func testLifecycle(t *testing.T, nw network) {
@@ -73,6 +75,9 @@ func testLifecycle(t *testing.T, nw network) {
 	if tb.families() == 1 && len(before.Store)-len(after.Store) != deletedPods {
 		t.Errorf("host-local had %d leases and now %d; want %d fewer", len(before.Store), len(after.Store), deletedPods)
 	}
+	tb.agent.End(syscall.SIGKILL)
+	tb.start(t, tb.agent)
+	tb.waitConsistent(t, manyPods-deletedPods, 2*time.Minute)
 	m.waitPods(t, time.Minute)
 	checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
 }

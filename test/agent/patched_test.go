@@ -184,6 +184,8 @@ const patchedPods = 10
 
 func TestPatchedAgent(t *testing.T) { testPatchedLifecycle(t, ipv4Only()) }
 
+func TestPatchedAgentIPv6(t *testing.T) { testPatchedLifecycle(t, ipv6Only()) }
+
 func TestPatchedAgentDualStack(t *testing.T) { testPatchedLifecycle(t, dualStack()) }
 
 func testPatchedLifecycle(t *testing.T, nw network) {
@@ -209,6 +211,11 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 	checkPodsReachable(t, while...)
 	check.Must(t, tb.dropPod(t.Context(), while[0]))
 	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGCONT))
+
+	tb.agent.End(syscall.SIGKILL)
+	tb.start(t, tb.agent)
+	tb.wantSameAddresses(t, "after a restart of the agent", own, agentOwners(), pods...)
+	checkPodsReachable(t, pods...)
 
 	tb.dropPods(t, pods)
 	tb.wantSameAddresses(t, "after the pods", own, agentOwners())

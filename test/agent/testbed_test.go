@@ -36,6 +36,7 @@ const (
 	// clusterNetns is the namespace of etcd and the API server. The node is the namespace of the test.
 	clusterNetns = "cluster"
 	apiHost      = "192.0.2.1"
+	apiHost6     = "2001:db8::1"
 	// bridgeAccount is the service account of deploy/kubernetes/base/bridge. The agent is an administrator,
 	// because the RBAC rules of Cilium's chart are not tested here.
 	bridgeAccount = "kube-system:delegated-ipam-bridge"
@@ -60,10 +61,48 @@ func dualStack() network {
 	return nw
 }
 
+func ipv6Only() network {
+	both := dualStack()
+	return network{both.subnets[1:], both.nodeIPs[1:]}
+}
+
 func (nw network) families() int { return len(nw.subnets) }
 
-func (nw network) enableIPv6() string {
-	return "--enable-ipv6=" + strconv.FormatBool(nw.families() > 1)
+// familyFlags are those of agent and sidecar.
+func (nw network) familyFlags() []string {
+	return []string{"--enable-ipv4=" + strconv.FormatBool(nw.has(netip.Addr.Is4)), "--enable-ipv6=" + strconv.FormatBool(nw.has(netip.Addr.Is6))}
+}
+
+func (nw network) has(is func(netip.Addr) bool) bool { return slices.ContainsFunc(nw.nodeIPs, is) }
+
+// apiHost is the address of the API server: an IPv4 one, if the node has IPv4.
+func (nw network) apiHost() string {
+	if nw.has(netip.Addr.Is4) {
+		return apiHost
+	}
+	return apiHost6
+}
+
+// connect sets up the networks of the node and of the API server.
+func (nw network) connect(t *testing.T) {
+	t.Helper()
+	cluster.RunLines(t,
+		"ip netns add "+clusterNetns,
+		"ip -n "+clusterNetns+" link set lo up",
+		"ip link add eth0 type veth peer name node netns "+clusterNetns,
+		"ip -n "+clusterNetns+" addr add "+apiHost6+"/64 dev node nodad",
+		"ip -n "+clusterNetns+" link set node up",
+		"ip addr add 2001:db8::2/64 dev eth0 nodad",
+		"ip link set eth0 up",
+		"ip -6 route add default via "+apiHost6,
+	)
+	if nw.has(netip.Addr.Is4) {
+		cluster.RunLines(t,
+			"ip -n "+clusterNetns+" addr add "+apiHost+"/24 dev node",
+			"ip addr add 192.0.2.2/24 dev eth0",
+			"ip route add default via "+apiHost,
+		)
+	}
 }
 
 func (nw network) checkFamilies(ips []netip.Addr) error {
@@ -115,21 +154,9 @@ func newTestbed(t *testing.T, nw network, d delays) *testbed {
 	tb := &testbed{network: nw, netConf: agentsNetConf, built: env("AGENT_TEST_DIR"), root: env("AGENT_TEST_ROOT")}
 	tb.pluginDir = filepath.Join(tb.root, ".cache", "plugins")
 	tb.dir = cluster.EmptyDir(t, tb.built, "runs", t.Name())
-	cluster.RunLines(t,
-		"ip netns add "+clusterNetns,
-		"ip -n "+clusterNetns+" link set lo up",
-		"ip link add eth0 type veth peer name node netns "+clusterNetns,
-		"ip -n "+clusterNetns+" addr add "+apiHost+"/24 dev node",
-		"ip -n "+clusterNetns+" addr add 2001:db8::1/64 dev node nodad",
-		"ip -n "+clusterNetns+" link set node up",
-		"ip addr add 192.0.2.2/24 dev eth0",
-		"ip addr add 2001:db8::2/64 dev eth0 nodad",
-		"ip link set eth0 up",
-		"ip route add default via "+apiHost,
-		"ip -6 route add default via 2001:db8::1",
-	)
+	nw.connect(t)
 	tb.Cluster = cluster.Start(t, cluster.Config{
-		Dir: tb.dir, APIServer: tb.bin("kube-apiserver"), Host: apiHost,
+		Dir: tb.dir, APIServer: tb.bin("kube-apiserver"), Host: nw.apiHost(),
 		Exec: []string{"ip", "netns", "exec", clusterNetns}, ServiceAccounts: []string{bridgeAccount},
 	})
 	tb.WriteKubeconfig(t, "bridge", bridgeAccount, "default")
@@ -206,8 +233,8 @@ func (tb *testbed) agentArgs(program string, flags ...string) []string {
 	return slices.Concat([]string{
 		tb.bin(program), "--lib-dir=" + filepath.Join(tb.built, "lib"),
 		"--k8s-kubeconfig-path=" + tb.path("admin.kubeconfig"),
-		"--ipv4-native-routing-cidr=10.42.0.0/16", "--ipv6-native-routing-cidr=fd00:42::/64", tb.enableIPv6(),
-	}, ciliumagent.Flags(), flags)
+		"--ipv4-native-routing-cidr=10.42.0.0/16", "--ipv6-native-routing-cidr=fd00:42::/64",
+	}, tb.familyFlags(), ciliumagent.Flags(), flags)
 }
 
 // healthAndIngress are the flags by which an agent has addresses for both; ingress needs no Envoy.
@@ -223,10 +250,10 @@ func (tb *testbed) newSidecar(t *testing.T, name string, flags ...string) *clust
 }
 
 func (tb *testbed) sidecarArgs(flags ...string) []string {
-	return append([]string{
+	return slices.Concat([]string{
 		tb.ownProgram("delegated-ipam"), "serve", "--node-name=" + nodeName, "--socket-path=" + sidecarSocket,
-		"--state-dir=" + tb.path("sidecar"), "--cni-conf-dir=" + tb.path("net.d"), "--cni-bin-dir=" + tb.pluginDir, tb.enableIPv6(),
-	}, flags...)
+		"--state-dir=" + tb.path("sidecar"), "--cni-conf-dir=" + tb.path("net.d"), "--cni-bin-dir=" + tb.pluginDir,
+	}, tb.familyFlags(), flags)
 }
 
 func (tb *testbed) newBridge(t *testing.T, name string, flags ...string) *cluster.Program {

@@ -5,7 +5,6 @@ package ciliumagent
 func Flags() []string {
 	return []string{
 		"--routing-mode=native", "--enable-endpoint-routes=true", "--devices=eth0",
-		"--enable-ipv4=true",
 		"--bpf-root=/sys/fs/bpf", "--cgroup-root=/run/cilium/cgroupv2",
 		"--identity-allocation-mode=crd",
 		// Features that are not tested.

@@ -112,12 +112,12 @@ func Start(t testing.TB, config Config) *Cluster {
 	c.APIServer = program("kube-apiserver", append([]string{
 		config.APIServer,
 		"--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=0.0.0.0", "--secure-port=6443", "--advertise-address=" + config.Host,
+		"--bind-address=::", "--secure-port=6443", "--advertise-address=" + config.Host,
 		"--tls-cert-file=" + cert, "--tls-private-key-file=" + certKey,
 		"--token-auth-file=" + in("tokens.csv"), "--authorization-mode=Node,RBAC",
 		"--service-account-key-file=" + accountKey, "--service-account-signing-key-file=" + accountKey,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",
+		"--service-cluster-ip-range=" + serviceRanges(config.Host),
 		"--profiling=false", "--allow-privileged=true",
 	}, slices.Concat(admission, config.Flags)...)...)
 	c.APIServer.MustStart(t)
@@ -155,7 +155,16 @@ func (c *Cluster) WaitReady(t testing.TB) {
 	MustEventually(t, "the API server to be ready", 3*time.Minute, c.ready)
 }
 
-func (c *Cluster) URL() string { return "https://" + c.config.Host + ":6443" }
+func (c *Cluster) URL() string { return "https://" + net.JoinHostPort(c.config.Host, "6443") }
+
+// serviceRanges returns the ranges of services, that of the API server's family first.
+func serviceRanges(host string) string {
+	const v4, v6 = "10.96.0.0/16", "fd00:96::/112"
+	if strings.Contains(host, ":") {
+		return v6 + "," + v4
+	}
+	return v4 + "," + v6
+}
 
 func (config Config) tokens() []byte {
 	lines := fmt.Appendf(nil, "%s,admin,1,system:masters\n", admin)
