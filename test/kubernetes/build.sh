@@ -15,7 +15,7 @@ done
 "$here/../agent/build.sh" "$2"
 mkdir -p "$1/bin"
 dir=$(cd "$1" && pwd)
-[ -e "$dir/bin/kube-apiserver" ] || ln -s "$(realpath "$2")/bin/kube-apiserver" "$dir/bin/"
+ln -sf "$(realpath "$2")"/bin/{etcd,kube-apiserver} "$dir/bin/"
 "$here/../programs/build.sh" "$dir/bin" kubectl kubelet kube-controller-manager kube-scheduler \
   containerd containerd-shim-runc-v2 ctr
 [ -x "$dir/bin/helm" ] || CGO_ENABLED=0 go build -C "$root/test/external" -o "$dir/bin/helm" helm.sh/helm/v3/cmd/helm

@@ -19,6 +19,7 @@ func maturity(string) (map[string]string, error) {
 			v("plugins"), v("plugins-v1.9"), v("plugins-v1.4"), v("plugins"), v("plugins"), v("plugins-v1.9"), v("whereabouts"), v("whereabouts-older")),
 			"`make test`, `make test-dhcp`, `make plugin-test`") +
 		row3("plugins, imitated from runs of the real ones", "calico-ipam, azure-ipam, cni-ipvlan-vpc-k8s-ipam; any other gets a careful profile", "`make test`") +
+		row3("systemd", "the unit, under Debian 12's: start, kill, reload, stop", "`make test-deploy`") +
 		row3("nodes", "Linux; amd64 run, arm64 built", "`make image`"),
 	}, nil
 }
