@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
@@ -104,14 +105,32 @@ func (n *namespaces) sweep(ctx context.Context, now time.Time) {
 	n.missing = since
 }
 
-// netNS returns the network namespace that the runtime named for a held container interface; empty if it
-// is not known.
+// netNS returns the network namespace that the runtime named for a held container interface, or one that is
+// added again; empty if it is not known.
 func (n *namespaces) netNS(a engine.Attachment) string {
-	if !protocol.OfContainer(a.Owner) || a.State != record.Held || len(a.Invocations) == 0 {
+	if a.State != record.Held && a.State != record.Adding {
 		return ""
 	}
-	if path := a.Invocations[len(a.Invocations)-1].NetNS; path != n.own {
+	return netNS(a.Record, n.own)
+}
+
+// netNS returns the network namespace of a container interface; empty for own, the one of other calls.
+func netNS(r record.Record, own string) string {
+	if !protocol.OfContainer(r.Owner) || len(r.Invocations) == 0 {
+		return ""
+	}
+	if path := r.Invocations[len(r.Invocations)-1].NetNS; path != own {
 		return path
 	}
 	return ""
+}
+
+// namespaceExists returns a function that reports whether the network namespace of a container exists. A
+// file that is left of one, or a directory that is not the runtime's, has no namespace.
+func namespaceExists(own string) func(record.Record) bool {
+	return func(r record.Record) bool {
+		path := netNS(r, own)
+		var s unix.Statfs_t
+		return path != "" && unix.Statfs(path, &s) == nil && s.Type == unix.NSFS_MAGIC
+	}
 }

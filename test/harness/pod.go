@@ -48,11 +48,14 @@ const cniPlugin = "delegated-ipam-cni"
 // leases, and returns them.
 func (n *Node) PodsThrough(t testing.TB, file string, nw Network) Pods {
 	t.Helper()
-	nw.Socket = n.Socket
+	nw.Socket, nw.Spool = n.Socket, n.Spool()
 	n.install(t, fromEnv(t, EnvCNI))
 	n.WriteNetwork(t, file, nw)
 	return n.podsOf(t, nw)
 }
+
+// Spool returns the directory for DELs while the sidecar is away.
+func (n *Node) Spool() string { return filepath.Join(n.StateDir, "spool") }
 
 // omitPods makes Store omit the leases of pods, which the sidecar does not list.
 func (n *Node) omitPods() {
@@ -114,6 +117,33 @@ func (p Pods) Del(t testing.TB, id string) {
 
 // Call runs a verb for a pod, with more keys in the configuration, and returns what the plugin prints.
 func (p Pods) Call(verb, id string, keys map[string]any) ([]byte, error) {
+	cmd, err := p.command(verb, id, keys)
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s of a pod: %w: %s", verb, err, out)
+	}
+	return out, nil
+}
+
+// Begin starts a verb for a pod. The function that it returns kills the plugin's process, as a runtime does
+// that waits no longer; it must be called once.
+func (p Pods) Begin(t testing.TB, verb, id string, keys map[string]any) (kill func()) {
+	t.Helper()
+	cmd, err := p.command(verb, id, keys)
+	check.Must(t, err)
+	check.Must(t, cmd.Start())
+	return func() {
+		t.Helper()
+		check.Must(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+	}
+}
+
+// command returns the call of a verb for a pod.
+func (p Pods) command(verb, id string, keys map[string]any) (*exec.Cmd, error) {
 	config := map[string]any{}
 	if err := json.Unmarshal(p.stdin, &config); err != nil {
 		return nil, err
@@ -136,11 +166,7 @@ func (p Pods) Call(verb, id string, keys map[string]any) ([]byte, error) {
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)
 	}
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s of a pod: %w: %s", verb, err, out)
-	}
-	return out, nil
+	return cmd, nil
 }
 
 // NewNetNS creates a network namespace and returns its name, for IP and "ip netns exec"; NetNSPath

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -31,6 +34,51 @@ func TestRepeatedContainerAdd(t *testing.T) {
 			f.t.Errorf("the attachment is %s; want held", a.State)
 		}
 		f.wantStoreAgrees()
+	})
+}
+
+// A DEL that was received is carried out, although its client has left and the engine stops.
+func TestReceivedDel(t *testing.T) {
+	receive := func(f *fixture) { // during the ADD
+		for _, request := range []func(context.Context, string, call.Container) (Attachment, error){f.AddContainer, f.DelContainer} {
+			ctx, leave := context.WithCancel(context.Background())
+			go request(ctx, "net", podContainer("one", "web-0")) //nolint:errcheck // nobody reads it
+			synctest.Wait()
+			leave()
+			synctest.Wait()
+		}
+	}
+	run(t, "client left", with(gatedAdd), func(f *fixture) {
+		receive(f)
+		f.openGate()
+		f.sleep(time.Second)
+		f.wantNone()
+	})
+	run(t, "stopping", with(gatedAdd), func(f *fixture) {
+		receive(f)
+		stopped := make(chan error)
+		go func() { stopped <- f.Stop(context.Background()) }()
+		synctest.Wait()
+		f.openGate()
+		if err := <-stopped; err != nil {
+			f.t.Error(err)
+		}
+		for id, r := range f.node.records {
+			if r.State != record.Releasing {
+				f.t.Errorf("after the stop the record %s is %s; want releasing", id, r.State)
+			}
+		}
+		f.restart()
+		f.sleep(time.Second)
+		f.wantNone()
+	})
+	run(t, "failed write", nil, func(f *fixture) {
+		f.add("one", "web-0")
+		f.inject(once("write releasing", writeFailed))
+		_, err := f.DelContainer(context.Background(), "net", podContainer("one", "web-0"))
+		f.wantError(err, protocol.Failed)
+		f.sleep(10 * time.Second)
+		f.wantNone()
 	})
 }
 

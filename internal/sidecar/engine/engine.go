@@ -39,7 +39,10 @@ type Options struct {
 	// MaxQueued is the maximum number of requests that wait or use the plugin; further ones
 	// fail with Busy.
 	MaxQueued int
-	Log       logrus.FieldLogger
+	// NamespaceExists reports whether the network namespace of a container is known to exist; nil if that is
+	// never known.
+	NamespaceExists func(record.Record) bool
+	Log             logrus.FieldLogger
 	// Observer receives events; nil for none.
 	Observer Observer
 }
@@ -105,6 +108,7 @@ func (e *Engine) Start(records []record.Record) {
 	for _, r := range records {
 		e.load(r)
 	}
+	e.logBoot(records)
 	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 	e.wg.Go(e.lookUpRounds)
 	for _, p := range e.pools {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -13,7 +15,8 @@ func (e *Engine) load(r record.Record) {
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
-	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now()), e.pools[r.Pool])
+	alive := protocol.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
+	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
 	a.verifyDue.Store(a.Rec.State == record.Held)
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.Key]; ok {
@@ -31,6 +34,29 @@ func (e *Engine) load(r record.Record) {
 	e.records.Store(a.Key, a.Rec)
 	e.indexLoaded(a)
 	a.shared.workqueue.add(a)
+}
+
+// logBoot logs that the boot ID changed, and what that means for the containers.
+func (e *Engine) logBoot(before []record.Record) {
+	var kept, ended int
+	var boot string
+	for _, r := range before {
+		a := e.byOwner[protocol.Key{Pool: r.Pool, Owner: r.Owner}]
+		switch {
+		case a == nil || r.BootID == e.opts.BootID || !protocol.OfContainer(r.Owner):
+			continue
+		case a.Rec.BootID == e.opts.BootID:
+			kept++
+		case a.Rec.State == record.Releasing:
+			ended++
+		}
+		boot = r.BootID
+	}
+	if boot == "" {
+		return
+	}
+	e.opts.Log.WithFields(logrus.Fields{"bootID": e.opts.BootID, "before": boot, "released": ended, "kept": kept}).
+		Info("The boot ID changed: containers are released unless their network namespaces exist")
 }
 
 // retires reports whether an attachment is released at start: its owner is not among Owners any more

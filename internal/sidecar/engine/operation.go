@@ -35,6 +35,8 @@ type operation struct {
 	// waitCtx ends when nothing waits for the result any more. It ends the waits for the
 	// entry's lock and for a plugin process, but never a plugin call.
 	waitCtx context.Context
+	// release reports that it is a client's release, which is carried out also if the client leaves.
+	release bool
 	// started is when the operation got the entry's lock.
 	started time.Time
 	// client reports that a client requested the operation; otherwise it is background work. hasSlot

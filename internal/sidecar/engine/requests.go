@@ -162,8 +162,8 @@ func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 }
 
 // run executes a request on the attachment of k, unless it is rejected. It returns when the work is
-// done, the client has left or the budget is spent. In the last two cases work in progress continues
-// and its outcome is recorded.
+// done, the client has left or the budget is spent. In the last two cases work in progress continues,
+// and a release that waits, too; the outcome is recorded.
 func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req request) (Attachment, error) {
 	a, err := (*entry)(nil), rejected
 	if err == nil {
@@ -177,11 +177,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	defer cancel()
 	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
 	op.protocol.Action, op.container = req.action, req.container
-	if err := op.waitForLock(); err != nil {
-		err = e.clientError(ctx, k, err)
-		e.actionDone(req.action, k.Pool, req.families, err)
-		return Attachment{}, err
-	}
+	op.release = req.action == protocol.Release || req.action == protocol.Cleanup
 	done := make(chan result)
 	go op.work(req, done)
 	select {
@@ -199,6 +195,15 @@ type result struct {
 
 // work does what a request wants, and sends its outcome unless the client has left.
 func (op *operation) work(req request, done chan<- result) {
+	if err := op.waitForLock(); err != nil {
+		err = op.engine.clientError(op.waitCtx, op.entry.Key, err)
+		op.engine.actionDone(req.action, op.entry.Pool, req.families, err)
+		select {
+		case done <- result{err: err}:
+		case <-op.waitCtx.Done():
+		}
+		return
+	}
 	defer op.unlock()
 	defer op.finish()
 	op.engine.mu.Lock()

@@ -44,8 +44,9 @@ func (op *operation) tryLock() bool {
 	}
 }
 
-// waitForLock waits for the entry's lock. A request takes its queue slot if it must wait. After
-// an error the reference to the entry is dropped.
+// waitForLock waits for the entry's lock. A request takes its queue slot if it must wait. A release waits
+// also when its client has left, and when the engine is stopping: then its intent is recorded. After an error
+// the reference to the entry is dropped.
 func (op *operation) waitForLock() error {
 	if op.tryLock() {
 		return nil
@@ -53,11 +54,15 @@ func (op *operation) waitForLock() error {
 	err := op.acquireSlot()
 	if err == nil {
 		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
+			left := ctx.Done()
+			if op.release {
+				left = nil
+			}
 			select {
 			case op.entry.lock <- struct{}{}:
 				op.begin()
 				return nil
-			case <-ctx.Done():
+			case <-left:
 				return ctx.Err()
 			}
 		})
@@ -96,8 +101,8 @@ func (op *operation) processes() *semaphore.Weighted {
 	return op.entry.shared.background
 }
 
-// acquireProcess waits for a plugin process, once per operation. Until it returns nothing has
-// been changed, so an operation without a client ends here.
+// acquireProcess waits for a plugin process, once per operation. An operation whose client has left ends
+// here.
 func (op *operation) acquireProcess() error {
 	if op.hasProcess {
 		return nil
@@ -105,17 +110,36 @@ func (op *operation) acquireProcess() error {
 	if err := op.acquireSlot(); err != nil {
 		return err
 	}
-	if err := op.engine.journal.Available(); err != nil {
-		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
-	}
-	if !op.canceled() && op.processes().TryAcquire(1) {
-		op.engine.opts.Observer.QueueWait(QueueProcess, 0)
-	} else if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+	if free, err := op.tryProcess(); free || err != nil {
 		return err
 	}
+	if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+		return err
+	}
+	op.gotProcess()
+	return nil
+}
+
+// tryProcess takes a plugin process and a queue slot if both are free, and reports whether the operation has
+// them.
+func (op *operation) tryProcess() (bool, error) {
+	if op.hasProcess {
+		return true, nil
+	}
+	if err := op.engine.journal.Available(); err != nil {
+		return false, fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	}
+	if op.canceled() || op.acquireSlot() != nil || !op.processes().TryAcquire(1) {
+		return false, nil
+	}
+	op.engine.opts.Observer.QueueWait(QueueProcess, 0)
+	op.gotProcess()
+	return true, nil
+}
+
+func (op *operation) gotProcess() {
 	op.hasProcess = true
 	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
-	return nil
 }
 
 // wait runs until and reports how long it took to the observer. The wait ends with the client

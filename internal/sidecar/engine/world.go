@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -184,6 +186,8 @@ func (op *operation) Doubt(o protocol.Other) {
 // Process waits for a plugin process, once per operation. An operation without a client ends here.
 func (op *operation) Process() error { return op.acquireProcess() }
 
+func (op *operation) TryProcess() (bool, error) { return op.tryProcess() }
+
 func (op *operation) Announce(dels []call.Invocation, adds ...call.Invocation) (forget func()) {
 	return op.prestart(dels, adds...)
 }
@@ -270,18 +274,41 @@ func (op *operation) Kept(inv call.Invocation) (k protocol.Key, had []call.Addre
 
 // EndCooldown releases another attachment that is in cooldown.
 func (op *operation) EndCooldown(k protocol.Key) {
+	_, _ = op.endCooldown(k)
+}
+
+// endCooldown releases another attachment that is in cooldown, unless it is locked.
+func (op *operation) endCooldown(k protocol.Key) (locked bool, err error) {
 	other := op.lockOther(k)
 	if other == nil {
-		return
+		return true, nil
 	}
 	defer other.unlock()
 	other.protocol.Action, other.requestID = protocol.Cleanup, op.requestID
-	err := other.protocol.EndCooldown()
+	ips := other.protocol.Rec.Addrs()
+	err = other.protocol.EndCooldown()
 	other.recordResult(err)
-	if err != nil {
-		other.outcomeLogger(nil).WithError(err).Warn("The addresses that the pod had could not be released; it gets others")
-	}
+	other.logOutcome(ips, err, "Ended the cooldown for "+op.String(), "Failed to end the cooldown for "+op.String())
 	other.schedule()
+	return false, err
+}
+
+// EndOldestCooldown ends the oldest cooldown of the pool. One that is locked is being ended or requested.
+func (op *operation) EndOldestCooldown(having []netip.Addr) bool {
+	since := map[protocol.Key]time.Time{}
+	op.engine.each(func(a *entry) {
+		has := func(ip netip.Addr) bool { return slices.Contains(having, ip) }
+		if a.Pool == op.entry.Pool && a != op.entry && a.Rec.State == record.Cooldown && (len(having) == 0 || slices.ContainsFunc(a.Rec.Addrs(), has)) {
+			since[a.Key] = a.Rec.Changed
+		}
+	})
+	oldest := func(a, b protocol.Key) int { return cmp.Or(since[a].Compare(since[b]), a.Compare(b)) }
+	for _, k := range slices.SortedFunc(maps.Keys(since), oldest) {
+		if locked, err := op.endCooldown(k); !locked {
+			return err == nil
+		}
+	}
+	return false
 }
 
 func (a *entry) other() protocol.Other {

@@ -46,7 +46,7 @@ const (
 
 func (x *explorer) restOf(w *world) rest {
 	switch {
-	case w.outage || len(w.late) > 0 || slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil }):
+	case w.outage || len(w.late) > 0 || slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || o.waits }):
 		return works
 	case x.unfinished(w) != "":
 		return unfinished
@@ -288,6 +288,10 @@ func configs() []config {
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
 		{name: "container-another", profile: another, container: true, reboot: true},
 		{name: "container-loss", profile: local, lookup: true, families: both, container: true, lostAddress: true},
+		{name: "container-lost", profile: local, lookup: true, container: true, held: true, lostLease: true, calls: 2},
+		{name: "container-boot", profile: local, lookup: true, container: true, bootID: true},
+		{name: "container-rollback", profile: local, lookup: true, container: true, bare: true},
+		{name: "container-leaves", profile: local, lookup: true, container: true, leaves: true, calls: 2},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
@@ -298,7 +302,7 @@ func configs() []config {
 		if c.lostLease {
 			c.pods = 0 // nothing but a lease keeps it from the address
 		}
-		if c.container && c.profile.OnNode() {
+		if c.container && c.profile.OnNode() && !c.leaves && !c.held {
 			c.calls = 3
 		}
 		if c.families == nil {

@@ -75,6 +75,7 @@ func (x *explorer) moves(w *world) []move {
 			x.begins(w, i, to)
 		} else {
 			x.outcomes(w, i, to)
+			x.receives(w, i, to)
 		}
 	}
 	x.lateMoves(w, to)
@@ -202,6 +203,9 @@ func (x *explorer) faults(w *world, to adder) {
 	if cfg.reboot {
 		to(fault, func(c *world) { x.reboot(c) }, "reboot")
 	}
+	if cfg.bootID {
+		to(fault, func(c *world) { c.boot++; x.restart(c) }, "crash, and the boot ID reads differently")
+	}
 	if cfg.olderStore && cfg.profile.OnNode() {
 		for _, l := range w.leases {
 			if l.id != "pod" {
@@ -213,7 +217,7 @@ func (x *explorer) faults(w *world, to adder) {
 		}
 	}
 	for _, l := range w.leases {
-		if cfg.lostLease && l.id != "pod" {
+		if cfg.lostLease && l.id != "pod" && (!cfg.container || l.id == idOf(containerOwner)) {
 			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
 		}
 	}
@@ -291,6 +295,13 @@ func (x *explorer) reboot(w *world) {
 // begins are the operations that an owner's client and the background begin.
 func (x *explorer) begins(w *world, i int, to adder) {
 	o := &w.owners[i]
+	if o.waits {
+		to(goesOn, func(c *world) {
+			c.owners[i].waits = false
+			x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
+		}, "%s: the DEL that waited begins", o.key.Owner)
+		return
+	}
 	if t := x.due(w, o); t >= 0 && t <= w.now {
 		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
 	}
@@ -336,15 +347,16 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
 		to(chosen, func(c *world) {
 			c.calls--
-			if o.st.Rec == nil {
+			if o.st.Rec == nil || x.cfg.bare && !slices.Equal(o.using, o.st.Rec.Addrs()) {
 				c.owners[i].using = nil
 			}
+			c.owners[i].deleted = false
 			x.begin(c, i, task{action: protocol.Allocate, families: x.cfg.families})
 		}, "%s: ADD", o.key.Owner)
 	}
 	to(chosen, func(c *world) {
 		c.calls--
-		c.owners[i].using = nil
+		c.owners[i].using, c.owners[i].deleted = nil, true
 		x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
 	}, "%s: DEL", o.key.Owner)
 	if !x.cfg.bare {
@@ -356,15 +368,26 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 			c.owners[i].using = nil
 			c.delete(id)
 		}, "%s: DEL without the sidecar", o.key.Owner)
-	} else if o.st.Rec == nil {
+	} else if o.st.Rec == nil || x.cfg.lookup && o.st.Rec.State == record.Held { // assumed: a runtime repeats a verb that failed
 		for _, set := range x.choices(w, nil) {
 			to(chosen, func(c *world) {
 				c.calls--
-				c.owners[i].using = set
+				c.owners[i].using, c.owners[i].deleted = set, false
 				c.allocate(id, set)
 				c.excused = append(slices.Clip(c.excused), id)
 			}, "%s: ADD without the sidecar: %v", o.key.Owner, set)
 		}
+	}
+}
+
+// receives is a DEL that the sidecar receives while another operation is in progress on the container. Its client
+// may leave: it makes no difference.
+func (x *explorer) receives(w *world, i int, to adder) {
+	if o := &w.owners[i]; x.cfg.leaves && w.calls > 0 && protocol.OfContainer(o.key.Owner) && !o.waits {
+		to(chosen, func(c *world) {
+			c.calls--
+			c.owners[i].using, c.owners[i].deleted, c.owners[i].waits = nil, true, true
+		}, "%s: DEL waits", o.key.Owner)
 	}
 }
 
@@ -400,7 +423,16 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 	case process:
 		then(goesOn, outcome{}, nil, "gets a plugin process")
 		if !o.run.task.background {
-			then(fault, outcome{err: errLeft}, nil, "leaves the queue")
+			k := fault
+			if x.cfg.leaves {
+				k = chosen
+			}
+			then(k, outcome{err: errLeft}, nil, "leaves the queue")
+		}
+	case tryProcess:
+		then(goesOn, outcome{ok: true}, nil, "gets a plugin process")
+		if !o.run.task.background {
+			then(goesOn, outcome{}, nil, "no plugin process is free")
 		}
 	case pause:
 		then(goesOn, outcome{}, nil, "pauses")

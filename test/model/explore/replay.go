@@ -49,6 +49,7 @@ const (
 	holds
 	lookup
 	process
+	tryProcess
 	pause
 	other // another operation is begun, or waited for
 )
@@ -192,7 +193,9 @@ func (p *replay) RemoveSoon(id string) error {
 	return p.step(step{verb: remove, rec: record.Record{ContainerID: id}, soon: true}).err
 }
 
-func (p *replay) Network() (call.Network, error) { return call.Network{Name: "net"}, nil }
+func (p *replay) Network() (call.Network, error) {
+	return call.Network{Name: "net", ServesContainers: !p.cfg.bare}, nil
+}
 
 func (p *replay) Configured() error { return nil }
 
@@ -225,6 +228,11 @@ func (p *replay) Lookup(inv call.Invocation) (call.Result, error) {
 }
 
 func (p *replay) Process() error { return p.step(step{verb: process}).err }
+
+func (p *replay) TryProcess() (bool, error) {
+	o := p.step(step{verb: tryProcess})
+	return o.ok, o.err
+}
 
 func (p *replay) Announce([]call.Invocation, ...call.Invocation) (forget func()) { return func() {} }
 
@@ -355,10 +363,24 @@ func (p *replay) EndCooldown(k protocol.Key) {
 	p.another(k, &task{action: protocol.Cleanup, background: true})
 }
 
-// another begins an operation on another attachment and waits for its end, unless one is in progress there.
-func (p *replay) another(k protocol.Key, t *task) {
+func (p *replay) EndOldestCooldown([]netip.Addr) bool {
+	o := p.read(func() outcome {
+		for j := range p.w.owners {
+			if r := p.w.owners[j].st.Rec; j != p.i && r != nil && r.State == record.Cooldown {
+				return outcome{other: p.w.other(j)}
+			}
+		}
+		return outcome{}
+	})
+	return o.other.Owner != "" && p.another(o.other.Key, &task{action: protocol.Cleanup, background: true})
+}
+
+// another begins an operation on another attachment and waits for its end, unless one is in progress there. It
+// reports whether it succeeded.
+func (p *replay) another(k protocol.Key, t *task) bool {
 	j := p.w.find(k)
 	if p.step(step{verb: other, owner: j, begin: t}).ok {
-		p.step(step{verb: other, owner: j})
+		return p.step(step{verb: other, owner: j}).err == nil
 	}
+	return false
 }

@@ -27,6 +27,9 @@ type config struct {
 	addrs, calls, faults, pods, late int
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
 	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, lostAddress, outage, ranges, restore, held bool
+	// bootID: the boot ID reads differently after a crash. leaves: the client of a DEL leaves, also while another
+	// operation is in progress on the container.
+	bootID, leaves bool
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
 	// fixed: both owners are container interfaces of one pod.
 	container, bare, fixed       bool
@@ -62,8 +65,9 @@ type owner struct {
 	// gone is the record whose removal a power loss undoes; result the result of the last operation.
 	gone   *record.Record
 	result error
-	// stale: its record on disk is that of a container that ended with a reboot.
-	stale bool
+	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container
+	// was received; waits: it waits for the operation in progress.
+	stale, deleted, waits bool
 	// using are the addresses that its client uses.
 	using []netip.Addr
 }
@@ -256,9 +260,12 @@ func (x *explorer) restart(w *world) {
 	w.late = slices.Clone(w.late)
 	for i := range w.owners {
 		o := &w.owners[i]
-		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone, stale: o.stale}
+		// A DEL without a response is repeated, and one after a failed write has one.
+		repeated := o.waits || o.run != nil && o.run.task.action == protocol.Release || o.st.Dirty
+		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone, stale: o.stale, deleted: o.deleted && !repeated}
 		if o.disk != nil {
-			o.st = protocol.Load(*o.disk, x.options(w), at(w.now))
+			alive := protocol.OfContainer(o.key.Owner) && len(o.using) > 0
+			o.st = protocol.Load(*o.disk, x.options(w), at(w.now), alive)
 			o.doubted, o.queued = o.st.Rec.State == record.Held, true
 		}
 	}
@@ -309,6 +316,9 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		if len(t.kept) > 0 && !slices.Equal(got, t.kept) && w.faults == x.cfg.faults && w.pods == x.cfg.pods {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
+		if o.deleted {
+			got = nil // it has ended meanwhile
+		}
 		other := func(ip netip.Addr) bool { return slices.Contains(t.families, record.FamilyOf(ip)) }
 		o.using = append(slices.DeleteFunc(slices.Clone(o.using), other), got...)
 		if i := slices.IndexFunc(got, func(ip netip.Addr) bool { return slices.Contains(t.outside, ip) }); i >= 0 {
@@ -343,7 +353,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) && (x.cfg.bare || !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
@@ -359,6 +369,12 @@ func (x *explorer) violation(w *world) string {
 		return x.unfinished(w)
 	}
 	return ""
+}
+
+// had reports whether an ADD requests what a container has, and nothing else.
+func had(r *record.Record, inv call.Invocation) bool {
+	lacks := func(ip netip.Addr) bool { return r == nil || !r.Holds(ip) }
+	return len(inv.Requested) > 0 && !slices.ContainsFunc(requested(inv), lacks)
 }
 
 // tooFar returns what of a record is due later than its delay.
@@ -391,6 +407,9 @@ func (x *explorer) unfinished(w *world) string {
 	for _, o := range w.owners {
 		if o.stale {
 			return fmt.Sprintf("the record of %s stays after a reboot", o.key.Owner)
+		}
+		if o.deleted && o.st.Rec != nil {
+			return fmt.Sprintf("the DEL of %s was received, and its record stays %s", o.key.Owner, o.st.Rec.State)
 		}
 		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && (!r.InUse() || protocol.OfContainer(o.key.Owner))) {
 			return fmt.Sprintf("the record of %s stays %s", o.key.Owner, r.State)
@@ -441,7 +460,7 @@ func (x *explorer) due(w *world, o *owner) int {
 
 // idle reports whether nothing is in progress, in flight or due.
 func (x *explorer) idle(w *world) bool {
-	return len(w.late) == 0 && !w.outage && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || x.due(w, &o) >= 0 })
+	return len(w.late) == 0 && !w.outage && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || o.waits || x.due(w, &o) >= 0 })
 }
 
 // shortID is an ID in a trace.

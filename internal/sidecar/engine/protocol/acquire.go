@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -101,11 +102,21 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 		return false, nil
 	}
 	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, othersRan: acquisition.OthersRan() && !op.World.Stopping(), err: err})
+	if final != nil && op.endCooldownAfter(err, t.Want, requests[0]) {
+		t.failed, t.pause = err, 0
+		return true, nil
+	}
 	if final != nil {
 		return false, op.undoAcquire(inv, final)
 	}
 	*t = next
 	return true, nil
+}
+
+// endCooldownAfter ends a cooldown of the pool after an ADD that the plugin refused, and reports whether the ADD
+// can be repeated: the range may have been full. What a runtime requests can only be in one of some cooldowns.
+func (op *Operation) endCooldownAfter(err error, w Want, requested []netip.Addr) bool {
+	return isPluginRefusal(err) && len(requested) == 0 && len(w.Required) == 0 && op.World.EndOldestCooldown(w.OfRuntime)
 }
 
 // add runs one ADD and records its result: steps 5 to 7.

@@ -19,7 +19,7 @@ func (op *Operation) writeAdding(inv call.Invocation) error {
 	}
 	inv.AddRefused = false // of an interrupted ADD; delEach sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
-	op.WaitsForOwner = false
+	op.WaitsForOwner, op.ReleaseAs = false, ""
 	op.World.SetDoubted(false)
 	write := op.write
 	if op.unconfirmed != nil {
@@ -83,7 +83,7 @@ func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 	addsEnded := op.addsEnded()
 	delErr := op.delEach(r.Invocations, inv)
 	switch {
-	case r.InUse() && !OfContainer(op.Owner): // no container waits for its addresses
+	case op.inUse():
 		op.setLost(cause)
 		return cause
 	case delErr != nil:

@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -12,8 +13,8 @@ import (
 
 // A container runtime calls the plugin through the sidecar for the interfaces of its containers, and
 // chooses their container IDs (docs/design/pods.md). So no other ID is used for them: where another
-// attachment gets the next generation, a container interface is released first, or its ADD fails. It is
-// acquired by an ADD of the runtime only, never in the background.
+// attachment gets the next generation, an ADD of a container interface fails. The background only adds
+// again what an ADD of the runtime has returned.
 
 // ContainerOwner returns the owner of a container interface.
 func ContainerOwner(containerID, ifName string) string {
@@ -33,11 +34,17 @@ func (k Key) runtimeID() string {
 	return id
 }
 
+// inUse reports whether an address of the record may be in use. What a new container interface reserves for
+// itself is not (takeOver).
+func (op *Operation) inUse() bool {
+	return len(op.Rec.Claims) > 0 || op.Rec.InUse() && !OfContainer(op.Owner)
+}
+
 // Add returns the held addresses of a container interface, or acquires some: those that the runtime
-// requests, if any.
+// requests, if any, or else those that it had.
 func (op *Operation) Add(requested []netip.Addr) error {
 	w := Want{Families: []record.Family{record.IPv4, record.IPv6}, Any: true, OfRuntime: requested}
-	if op.Rec != nil && isHeld(op.Rec.State) {
+	if op.Rec != nil && isHeld(op.Rec.State) && op.ReleaseAs == "" {
 		held, err := op.verify()
 		if err != nil {
 			return err
@@ -52,8 +59,14 @@ func (op *Operation) Add(requested []netip.Addr) error {
 	if err := op.checkRequired(Want{Required: requested}); err != nil {
 		return err
 	}
-	if op.Rec != nil && op.Rec.State != record.Tombstone {
-		if err := op.giveUp(); err != nil {
+	switch {
+	case op.Rec == nil || op.Rec.State == record.Tombstone:
+	case op.ReleaseAs == "" && op.inUse() && len(requested) == 0:
+		w.Claimed = op.inRange(op.addresses())
+		w.Preferred = w.Claimed
+	case op.ReleaseAs == "" && op.inUse():
+	default:
+		if err := op.release(); err != nil {
 			return err
 		}
 	}
@@ -66,27 +79,57 @@ func (op *Operation) idInUseError() error {
 	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", op.runtimeID(), wait)}
 }
 
-// giveUp releases the attachment of a container interface that is not held. The DEL confirms a loss that
-// CHECK reported; until then the record on disk stays held.
-func (op *Operation) giveUp() error {
-	if op.unconfirmed != nil {
-		if err := op.World.Process(); err != nil {
-			return err
-		}
-		inv := op.LastInvocation()
-		if err := op.writeAdding(inv); err != nil {
-			return err
-		}
-		if err := op.delEach(op.Rec.Invocations, inv); op.unconfirmed != nil {
-			return op.keepUnconfirmed(err)
-		}
+// mayAddAgain reports whether the background may add a lost container interface again. One that has ended is
+// released: after a rollback the plugin itself gets the DEL of the runtime.
+func (op *Operation) mayAddAgain() (bool, error) {
+	if op.Rec.State == record.Held && !op.looked && !op.Freed { // CHECK says so, or one address is lost: a DEL could cost a live container its address
+		op.World.SetDoubted(false)
+		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
+		return false, nil
 	}
-	return op.release()
+	again, err := op.addedAgain()
+	if err != nil {
+		return false, err
+	}
+	if again {
+		op.Action = Cleanup
+		return false, op.removeRecord()
+	}
+	network, err := op.World.Network()
+	switch {
+	case err != nil:
+		return false, err
+	case !network.ServesContainers:
+		op.Action = Cleanup
+		return false, op.release()
+	case network.Name != op.Rec.Network: // its runtime does not know that one
+		op.setLost(fmt.Errorf("network %q is not configured", op.Rec.Network))
+		return false, nil
+	}
+	return true, nil
+}
+
+// addedAgain reports whether the plugin's store has other addresses than the recorded ones for a container
+// interface: after a rollback the plugin itself has added the ID again. A DEL would free what that container
+// uses.
+func (op *Operation) addedAgain() (bool, error) {
+	inv := op.LastInvocation()
+	if !OfContainer(op.Owner) || !inv.StoreProven {
+		return false, nil
+	}
+	found, err := op.World.Lookup(inv)
+	if len(found.Addresses) == 0 {
+		return false, err
+	}
+	return !slices.ContainsFunc(call.Addrs(found.Addresses), op.Rec.Holds), nil
 }
 
 // Del releases a container interface, with the release delay if its addresses outlive it. Without a record
-// the plugin may have what was allocated without the sidecar, or before its journal was lost.
-func (op *Operation) Del() error {
+// the plugin may have what was allocated without the sidecar, or before its journal was lost. A runtime may
+// not repeat its DEL, so after an error the background continues.
+func (op *Operation) Del() error { return op.releaseLaterAfter(op.delOnce()) }
+
+func (op *Operation) delOnce() error {
 	switch {
 	case op.Rec == nil || op.Rec.State == record.Tombstone:
 	case op.Rec.State == record.Cooldown:
@@ -98,9 +141,6 @@ func (op *Operation) Del() error {
 	}
 	inv, _, err := op.newInvocation()
 	if err != nil {
-		return err
-	}
-	if err := op.World.Process(); err != nil {
 		return err
 	}
 	r := op.newOrClonedRecord(inv)

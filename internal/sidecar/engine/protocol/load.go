@@ -10,10 +10,15 @@ import (
 
 // A start infers from the records of the previous run which calls may still act.
 
-// Load returns the state with which a run begins, by the record that the previous one left.
-func Load(r record.Record, o *Options, now time.Time) State {
+// Load returns the state with which a run begins, by the record that the previous one left. alive reports
+// that it is of a container whose network namespace exists: then another boot ID is no reboot.
+func Load(r record.Record, o *Options, now time.Time, alive bool) State {
+	alive = alive && r.BootID != o.BootID
+	if alive {
+		r.BootID = o.BootID
+	}
 	loaded := inferInFlight(r, o, now)
-	s := State{ID: r.ContainerID, Rec: &loaded}
+	s := State{ID: r.ContainerID, Rec: &loaded, Dirty: alive}
 	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != record.Tombstone { // no container has survived the reboot
 		switch {
 		case loaded.State == record.Cooldown:

@@ -55,7 +55,7 @@ func (op *Operation) reverify() error {
 	if err == nil && !held {
 		err = op.reacquire()
 	}
-	if err != nil || op.Rec == nil { // a container interface is released
+	if err != nil || op.Rec == nil { // a container interface that has ended is released
 		return err
 	}
 	return op.delOldIDs()
@@ -63,20 +63,16 @@ func (op *Operation) reverify() error {
 
 // reacquire completes an interrupted acquisition, and reacquires lost addresses that were
 // allocated to the owner, if they can be requested and are in the ranges. Addresses that were never
-// allocated to the owner are released, and those of a container interface, which the runtime adds again.
+// allocated to the owner are released.
 func (op *Operation) reacquire() error {
-	if OfContainer(op.Owner) {
-		if op.Rec.State == record.Held && !op.looked && !op.Freed { // CHECK says so, or one address is lost: a DEL could cost a live container its address
-			op.World.SetDoubted(false)
-			op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
-			return nil
-		}
-		op.Action = Cleanup
-		return op.giveUp()
-	}
-	if op.Rec.State == record.Adding && !op.Rec.InUse() {
+	if op.Rec.State == record.Adding && !op.inUse() {
 		op.Action = Cleanup
 		return op.release()
+	}
+	if OfContainer(op.Owner) {
+		if again, err := op.mayAddAgain(); !again {
+			return err
+		}
 	}
 	op.Action = Reacquire
 	inv, claimed := op.LastInvocation(), op.claimedAddresses()

@@ -52,10 +52,16 @@ func (op *Operation) unclaim() error {
 	return op.write(r)
 }
 
-// release writes releasing, runs a DEL with every invocation and removes the record.
+// release writes releasing, runs a DEL with every invocation and removes the record. If it must wait for a
+// plugin process, releasing is written first: the client may leave, and the background continues.
 func (op *Operation) release() error {
-	if err := op.World.Process(); err != nil {
+	if err := op.processToRelease(); err != nil {
 		return err
+	}
+	if op.Action == Cleanup { // no DEL of its runtime
+		if again, _ := op.addedAgain(); again { //nolint:errcheck // then it is not known
+			return op.removeRecord()
+		}
 	}
 	all := op.withConfigured()
 	newest := slices.Clone(all)
@@ -72,6 +78,17 @@ func (op *Operation) release() error {
 		return nil // a last DEL follows when no ADD can act any more
 	}
 	return op.removeRecord()
+}
+
+// processToRelease gets a plugin process. Before a wait it writes releasing.
+func (op *Operation) processToRelease() error {
+	if free, err := op.World.TryProcess(); free || err != nil {
+		return err
+	}
+	if err := op.writeReleasing(op.Rec.Invocations); err != nil {
+		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	}
+	return op.World.Process()
 }
 
 // writeReleasing makes the state releasing durable, in this boot, because a DEL with one of the

@@ -37,8 +37,8 @@ type State struct {
 	Verified time.Time
 	// Lost: the plugin does not hold the addresses.
 	Lost bool
-	// ReleaseAs is the action of a release that is due: Retire, or Cleanup if its client got no response
-	// and the journal could not be written; empty for none.
+	// ReleaseAs is the action of a release that is due: Retire, or Cleanup if the journal could not be
+	// written for a client that may not repeat its request; empty for none.
 	ReleaseAs Action
 	// WaitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner acquires it
 	// again.
@@ -125,6 +125,8 @@ func (s State) Due(now time.Time) (due time.Time, ok bool) {
 	switch {
 	case failing:
 		times = append(times, s.RetryAt)
+	case s.ReleaseAs != "" && (isHeld(r.State) || r.State == record.Adding):
+		times = append(times, now)
 	case r.State == record.Adding && !s.WaitsForOwner, r.State == record.Releasing:
 		times = append(times, s.addActsUntil())
 	case r.State == record.Cooldown:

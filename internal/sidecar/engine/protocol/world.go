@@ -49,8 +49,10 @@ type World interface {
 	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)
 	Lookup(call.Invocation) (call.Result, error)
 
-	// Process waits for a plugin process, once. Until it returns nothing has been changed.
+	// Process waits for a plugin process, once. The wait may end with the client. TryProcess takes one that
+	// is free; an error is why the plugin cannot be called.
 	Process() error
+	TryProcess() (bool, error)
 	// Announce tells the next calls, DELs and then ADDs, until forget is called.
 	Announce(dels []call.Invocation, adds ...call.Invocation) (forget func())
 	// Acquire begins an acquisition of the pool. othersRan reports whether another one has run since the
@@ -84,6 +86,9 @@ type World interface {
 	// is in progress on it.
 	Kept(call.Invocation) (Key, []call.Address)
 	EndCooldown(Key)
+	// EndOldestCooldown ends the cooldown of another attachment of the pool, the oldest one, and reports
+	// whether its addresses were released. With addresses, only an attachment that has one of them counts.
+	EndOldestCooldown(having []netip.Addr) bool
 }
 
 // Acquisition is an acquisition in progress.
