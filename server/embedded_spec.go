@@ -288,6 +288,14 @@ func init() {
             "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
             "in": "header"
+          },
+          {
+            "maxLength": 256,
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "If set, the state is whether the pods of this CNI network get addresses: that of its pool and\nof the parts that all pools need. Other pools do not count.\n",
+            "name": "network",
+            "in": "header"
           }
         ],
         "responses": {
@@ -872,7 +880,7 @@ func init() {
         "container-id": {
           "description": "CNI_CONTAINERID",
           "type": "string",
-          "maxLength": 128,
+          "maxLength": 255,
           "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$",
           "x-nullable": false
         },
@@ -1006,6 +1014,10 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "spool": {
+          "description": "The DELs of container runtimes that could not be delivered",
+          "$ref": "#/definitions/SpoolStatus"
         },
         "started": {
           "description": "When this process started",
@@ -1441,6 +1453,43 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "SpoolStatus": {
+      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the sidecar cannot be reached, and from\nwhich the sidecar carries it out\n",
+      "type": "object",
+      "required": [
+        "directory",
+        "pending",
+        "quarantined"
+      ],
+      "properties": {
+        "directory": {
+          "description": "Its directory, as the sidecar has it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why the spool cannot be used, or why the last DEL failed; absent if neither",
+          "type": "string"
+        },
+        "oldest": {
+          "description": "When the oldest of them was left; absent if there is none",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "pending": {
+          "description": "Number of DELs that are not carried out",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "quarantined": {
+          "description": "Number of files that were moved aside, because they are damaged or of another origin",
+          "type": "integer",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "Status": {
       "description": "Status of one component",
       "type": "object",
@@ -1867,6 +1916,14 @@ func init() {
             "default": true,
             "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
+            "in": "header"
+          },
+          {
+            "maxLength": 256,
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "If set, the state is whether the pods of this CNI network get addresses: that of its pool and\nof the parts that all pools need. Other pools do not count.\n",
+            "name": "network",
             "in": "header"
           }
         ],
@@ -2508,7 +2565,7 @@ func init() {
         "container-id": {
           "description": "CNI_CONTAINERID",
           "type": "string",
-          "maxLength": 128,
+          "maxLength": 255,
           "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$",
           "x-nullable": false
         },
@@ -2642,6 +2699,10 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
+        },
+        "spool": {
+          "description": "The DELs of container runtimes that could not be delivered",
+          "$ref": "#/definitions/SpoolStatus"
         },
         "started": {
           "description": "When this process started",
@@ -3073,6 +3134,43 @@ func init() {
         "version": {
           "description": "Format version of a record of a newer version of this program, which is not moved and may\nhold addresses; absent for a file in quarantine\n",
           "type": "integer"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "SpoolStatus": {
+      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the sidecar cannot be reached, and from\nwhich the sidecar carries it out\n",
+      "type": "object",
+      "required": [
+        "directory",
+        "pending",
+        "quarantined"
+      ],
+      "properties": {
+        "directory": {
+          "description": "Its directory, as the sidecar has it",
+          "type": "string",
+          "x-nullable": false
+        },
+        "error": {
+          "description": "Why the spool cannot be used, or why the last DEL failed; absent if neither",
+          "type": "string"
+        },
+        "oldest": {
+          "description": "When the oldest of them was left; absent if there is none",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "pending": {
+          "description": "Number of DELs that are not carried out",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "quarantined": {
+          "description": "Number of files that were moved aside, because they are damaged or of another origin",
+          "type": "integer",
+          "x-nullable": false
         }
       },
       "x-delegated-ipam-extension": true

@@ -27,7 +27,7 @@ type CNIRequest struct {
 
 	// CNI_CONTAINERID
 	// Required: true
-	// Max Length: 128
+	// Max Length: 255
 	// Pattern: ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$
 	ContainerID string `json:"container-id"`
 
@@ -100,7 +100,7 @@ func (m *CNIRequest) validateContainerID(formats strfmt.Registry) error {
 		return err
 	}
 
-	if err := validate.MaxLength("container-id", "body", m.ContainerID, 128); err != nil {
+	if err := validate.MaxLength("container-id", "body", m.ContainerID, 255); err != nil {
 		return err
 	}
 

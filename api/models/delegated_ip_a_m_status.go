@@ -60,6 +60,9 @@ type DelegatedIPAMStatus struct {
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 
+	// The DELs of container runtimes that could not be delivered
+	Spool *SpoolStatus `json:"spool,omitempty"`
+
 	// When this process started
 	// Format: date-time
 	Started strfmt.DateTime `json:"started,omitempty"`
@@ -97,6 +100,10 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	}
 
 	if err := m.validateSince(formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.validateSpool(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -288,6 +295,29 @@ func (m *DelegatedIPAMStatus) validateSince(formats strfmt.Registry) error {
 	return nil
 }
 
+func (m *DelegatedIPAMStatus) validateSpool(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Spool) { // not required
+		return nil
+	}
+
+	if m.Spool != nil {
+		if err := m.Spool.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("spool")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("spool")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
 func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 	if typeutils.IsZero(m.Started) { // not required
 		return nil
@@ -325,6 +355,10 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	}
 
 	if err := m.contextValidateQuarantined(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.contextValidateSpool(ctx, formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -495,6 +529,31 @@ func (m *DelegatedIPAMStatus) contextValidateQuarantined(ctx context.Context, fo
 			}
 		}
 
+	}
+
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateSpool(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.Spool != nil {
+
+		if typeutils.IsZero(m.Spool) { // not required
+			return nil
+		}
+
+		if err := m.Spool.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("spool")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("spool")
+			}
+
+			return err
+		}
 	}
 
 	return nil

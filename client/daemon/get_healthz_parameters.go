@@ -69,6 +69,13 @@ type GetHealthzParams struct {
 	//
 	Brief *bool
 
+	// Network.
+	//
+	// If set, the state is whether the pods of this CNI network get addresses: that of its pool and
+	// of the parts that all pools need. Other pools do not count.
+	//
+	Network *string
+
 	// RequireK8sConnectivity.
 	//
 	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
@@ -156,6 +163,17 @@ func (o *GetHealthzParams) SetBrief(brief *bool) {
 	o.Brief = brief
 }
 
+// WithNetwork adds the network to the get healthz params.
+func (o *GetHealthzParams) WithNetwork(network *string) *GetHealthzParams {
+	o.SetNetwork(network)
+	return o
+}
+
+// SetNetwork adds the network to the get healthz params.
+func (o *GetHealthzParams) SetNetwork(network *string) {
+	o.Network = network
+}
+
 // WithRequireK8sConnectivity adds the requireK8sConnectivity to the get healthz params.
 func (o *GetHealthzParams) WithRequireK8sConnectivity(requireK8sConnectivity *bool) *GetHealthzParams {
 	o.SetRequireK8sConnectivity(requireK8sConnectivity)
@@ -178,6 +196,14 @@ func (o *GetHealthzParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.Re
 
 		// header param brief
 		if err := r.SetHeaderParam("brief", conv.FormatBool(*o.Brief)); err != nil {
+			return err
+		}
+	}
+
+	if o.Network != nil {
+
+		// header param network
+		if err := r.SetHeaderParam("network", *o.Network); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ type Metric struct {
 }
 
 // open are labels whose values are not known in advance, besides those that have the value _other.
-var open = []string{"version", "goversion", "code", "operation"}
+var open = []string{"version", "goversion", "code", "operation", "pool"}
 
 // Of returns the metrics of delegated-ipam in a registry by name. A registry has every series that is
 // known in advance.

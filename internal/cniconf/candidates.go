@@ -64,13 +64,27 @@ type candidate struct {
 	// name is the name of the network; empty if the file could not be parsed.
 	name    string
 	network call.Network
-	// err is why the file has no network: errNoIPAM, or why it is invalid.
+	// err is why the file has no network: errNoIPAM, errLaterIPAM, or why it is invalid.
 	err     error
 	missing bool
+	// document is the parsed file.
+	document document
 }
 
 // invalid reports whether the file could not be parsed, as while it is being written.
-func (c candidate) invalid() bool { return c.err != nil && !errors.Is(c.err, errNoIPAM) }
+func (c candidate) invalid() bool {
+	return c.err != nil && !errors.Is(c.err, errNoIPAM) && !errors.Is(c.err, errLaterIPAM)
+}
+
+// ofPlugin returns the candidate with the plugin of a type, if that is not empty.
+func (c candidate) ofPlugin(pluginType string) candidate {
+	if pluginType == "" || c.invalid() {
+		return c
+	}
+	c.network, c.err = c.document.delegatingNetwork(pluginType)
+	c.network.File, c.network.Shared = c.file, inConfigMap(c.file)
+	return c
+}
 
 func readCandidate(file string) candidate {
 	c := candidate{file: file}
@@ -84,24 +98,27 @@ func readCandidate(file string) candidate {
 		c.err = err
 		return c
 	}
-	c.name = d.network.Name
-	c.network, c.err = d.delegatingNetwork()
+	c.name, c.document = d.network.Name, d
+	c.network, c.err = d.delegatingNetwork("")
 	c.network.File, c.network.Shared = file, inConfigMap(file)
 	return c
 }
 
 // choose returns the network of a pool, by the first file of the named network or, without a name, the
-// first file whose chain delegates IPAM. While lastFile, the file in use, is invalid, no later file
-// replaces it: a partly written file must not switch a pool to another network for a moment.
+// first file whose chain delegates IPAM. A name NETWORK/TYPE also names the plugin of the chain. While
+// lastFile, the file in use, is invalid, no later file replaces it: a partly written file must not switch
+// a pool to another network for a moment.
 func choose(candidates []candidate, name, lastFile string) (call.Network, error) {
+	name, pluginType, _ := strings.Cut(name, "/")
 	for _, c := range candidates {
+		c = c.ofPlugin(pluginType)
 		switch {
 		case c.invalid() && c.file == lastFile:
 			return call.Network{}, c.err
-		case c.invalid(), name != "" && c.name != name, name == "" && c.err != nil:
+		case c.invalid(), name != "" && c.name != name, name == "" && errors.Is(c.err, errNoIPAM):
 			continue
 		case c.err != nil:
-			return call.Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, name, c.err)
+			return call.Network{}, fmt.Errorf("%s is the configuration of network %q, but %w", c.file, c.name, c.err)
 		}
 		return c.network, nil
 	}

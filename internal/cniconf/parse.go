@@ -16,8 +16,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// errNoIPAM: the file is valid, but does not delegate IPAM.
-var errNoIPAM = errors.New("no plugin of its chain sets ipam.type")
+// The file is valid, but has no network: no plugin delegates IPAM, or only one whose range is not that of
+// the pods.
+var (
+	errNoIPAM    = errors.New("no plugin of its chain sets ipam.type")
+	errLaterIPAM = errors.New("the range of a later plugin is not that of the pods")
+)
 
 // document is a configuration file after parsing.
 type document struct {
@@ -35,7 +39,7 @@ func ParseList(data []byte) (call.Network, error) {
 	if err != nil {
 		return call.Network{}, err
 	}
-	return d.delegatingNetwork()
+	return d.delegatingNetwork("")
 }
 
 // parseFile parses the content of a file, and reads the plugins in the network's own directory, one
@@ -99,30 +103,70 @@ func parseSingle(data []byte) (document, error) {
 	}, nil
 }
 
-// delegatingNetwork returns the network with the first plugin that delegates IPAM.
-func (d document) delegatingNetwork() (call.Network, error) {
+// delegatingNetwork returns the network with the plugin that delegates IPAM: the first of the chain or, if
+// pluginType is not empty, the first of that type that sets ipam.type. Without a type a later plugin is
+// refused unless it calls the sidecar: the first one gives pods their addresses, as aws-cni, and egress-cni
+// after it has a link-local range.
+func (d document) delegatingNetwork(pluginType string) (call.Network, error) {
+	var first string
 	for i, raw := range d.plugins {
 		conf, err := libcni.NetworkPluginConfFromBytes(raw)
 		if err != nil {
 			return call.Network{}, fmt.Errorf("plugin %d of its chain: %w", i+1, describe(err))
 		}
-		if conf.Network.IPAM.Type == "" {
+		p := conf.Network
+		if i == 0 {
+			first = p.Type
+		}
+		switch {
+		case p.IPAM.Type == "", pluginType != "" && p.Type != pluginType:
+			continue
+		case pluginType == "" && i > 0 && p.IPAM.Type != ContainerPlugin:
+			return call.Network{}, fmt.Errorf("%w: its first plugin, %s, sets no ipam.type, and %s does; if pods have their addresses from that, name it by --cni-network=%s/%s or --pool",
+				errLaterIPAM, first, p.Type, d.network.Name, p.Type)
+		}
+		return d.networkOf(raw, p.IPAM.Type)
+	}
+	return call.Network{}, d.noIPAM(pluginType)
+}
+
+// networkOf returns the network with a plugin object that sets ipam.type.
+func (d document) networkOf(raw json.RawMessage, ipamType string) (call.Network, error) {
+	// Without white space, reformatting a file does not change its network.
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, raw); err != nil {
+		return call.Network{}, err
+	}
+	n := d.network
+	n.PluginConfig, n.IPAMType = compact.Bytes(), ipamType
+	if ipamType != ContainerPlugin {
+		return n, nil
+	}
+	n.ServesContainers = true
+	var err error
+	n.PluginConfig, n.IPAMType, err = withDelegate(n.PluginConfig)
+	return n, err
+}
+
+// noIPAM returns the error for a chain without ipam.type, or without a plugin of a type that sets it. It
+// names a plugin such as multus or flannel, which passes the ipam to the plugins that it runs.
+func (d document) noIPAM(pluginType string) error {
+	if pluginType != "" {
+		return fmt.Errorf("%w: none is of type %s with it", errNoIPAM, pluginType)
+	}
+	for _, raw := range d.plugins {
+		var p struct{ Type string }
+		var keys map[string]json.RawMessage
+		if json.Unmarshal(raw, &p) != nil || json.Unmarshal(raw, &keys) != nil {
 			continue
 		}
-		// Without white space, reformatting a file does not change its network.
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, raw); err != nil {
-			return call.Network{}, err
+		for _, key := range []string{"delegates", "delegate"} {
+			if _, ok := keys[key]; ok {
+				return fmt.Errorf("%w: %s runs the plugin in its key %s, and that has the ipam; write the network of that plugin to a file for the sidecar (docs/install/chained.md, Plugins that run others)", errNoIPAM, p.Type, key)
+			}
 		}
-		n := d.network
-		n.PluginConfig, n.IPAMType = compact.Bytes(), conf.Network.IPAM.Type
-		if n.IPAMType == ContainerPlugin {
-			n.ServesContainers = true
-			n.PluginConfig, n.IPAMType, err = withDelegate(n.PluginConfig)
-		}
-		return n, err
 	}
-	return call.Network{}, errNoIPAM
+	return errNoIPAM
 }
 
 // describe replaces the Go type in the error of a value of the wrong type by the JSON type.

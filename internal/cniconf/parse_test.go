@@ -28,7 +28,6 @@ func TestRead(t *testing.T) {
 		"first delegating plugin of a list": {
 			"a.conflist",
 			`{"name":"net","cniVersion":"0.4.0","disableCheck":true,"disableGC":true,"plugins":[
-				{"type":"tuning"},
 				{"type":"cilium-cni", "huge":12345678901234567890, "ipam":{"type":"host-local","x":[1, 2]}},
 				{"type":"bridge","ipam":{"type":"dhcp"}}]}`,
 			call.Network{
@@ -74,7 +73,7 @@ func TestPluginDir(t *testing.T) {
 	put(t, dir, "net/50-p.conf", `{"type":"p","ipam":{"type":"i"}}`)
 	with := put(t, dir, "a.conflist", `{"name":"net","plugins":[{"type":"first"}]}`)
 	without := put(t, dir, "b.conflist", `{"name":"net","plugins":[{"type":"first"}],"loadOnlyInlinedPlugins":true}`)
-	if c := readCandidate(with); c.err != nil || c.network.IPAMType != "i" {
+	if c := readCandidate(with).ofPlugin("p"); c.err != nil || c.network.IPAMType != "i" || c.network.File != with {
 		t.Errorf("got %+v, %v", c.network, c.err)
 	}
 	if c := readCandidate(without); !errors.Is(c.err, errNoIPAM) {
@@ -83,6 +82,35 @@ func TestPluginDir(t *testing.T) {
 	put(t, dir, "plain", "a file with the name of a network")
 	if c := readCandidate(put(t, dir, "c.conflist", `{"name":"plain","plugins":[{"type":"p","ipam":{"type":"i"}}]}`)); c.err != nil {
 		t.Error(c.err)
+	}
+}
+
+// The network of a list has the ipam of its first plugin, of the named one, or of the one that calls the
+// sidecar.
+func TestPluginOfList(t *testing.T) {
+	const list = `{"name":"net","plugins":[{"type":"first"},{"type":"p","ipam":{"type":"i"}},{"type":"q","ipam":{"type":"j"}}]}`
+	containers := strings.Replace(list, `"type":"i"`, `"type":"delegated-ipam-cni","delegate":{"type":"j"}`, 1)
+	for name, c := range map[string]struct{ content, network, want, err string }{
+		"not named":              {list, "net", "", `network "net", but the range of a later plugin is not that of the pods`},
+		"no name at all":         {list, "", "", `network "net", but the range of a later plugin is not that of the pods`},
+		"named":                  {list, "net/p", "i", ""},
+		"named, the last":        {list, "net/q", "j", ""},
+		"named, without ipam":    {list, "net/first", "", "no plugin of its chain sets ipam.type: none is of type first with it"},
+		"named, of no network":   {list, "/q", "j", ""},
+		"named in another":       {list, "other/q", "", `expected a .conflist, .conf or .json file of network "other"`},
+		"that calls the sidecar": {containers, "net", "j", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir, "05.conflist", c.content)
+			put(t, dir, "90-bridge.conflist", `{"name":"podman","plugins":[{"type":"bridge","ipam":{"type":"bridge"}}]}`)
+			candidates, err := source{dir: dir}.read()
+			check.Must(t, err)
+			n, err := choose(candidates, c.network, "")
+			if n.IPAMType != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %+v, %v; want %q, %q", n, err, c.want, c.err)
+			}
+		})
 	}
 }
 
@@ -97,6 +125,9 @@ func TestInvalidFile(t *testing.T) {
 		"name outside the directory":   {"a.conflist", `{"name":"../x","plugins":[{"type":"p"}]}`, "invalid characters"},
 		"no plugins":                   {"a.conflist", `{"name":"net","plugins":[]}`, "no plugins"},
 		"no plugin that delegates":     {"a.conflist", `{"name":"net","plugins":[{"type":"p"}]}`, "ipam.type"},
+		"ipam of a later plugin":       {"a.conflist", `{"name":"net","plugins":[{"type":"first"},{"type":"p","ipam":{"type":"i"}}]}`, "its first plugin, first, sets no ipam.type, and p does; if pods have their addresses from that, name it by --cni-network=net/p"},
+		"ipam in delegates":            {"a.conf", `{"name":"net","type":"multus","delegates":[{"type":"p","ipam":{"type":"i"}}]}`, "multus runs the plugin in its key delegates"},
+		"ipam for a delegate":          {"a.conflist", `{"name":"net","plugins":[{"type":"flannel","delegate":{}},{"type":"portmap"}]}`, "flannel runs the plugin in its key delegate,"},
 		"list in a .conf file":         {"a.conf", `{"name":"net","plugins":[{"type":"p"}]}`, "extension .conflist"},
 		"ipam of another type":         {"a.conf", `{"name":"net","type":"p","ipam":"dhcp"}`, "ipam is a JSON string; expected an object"},
 		"too large":                    {"a.conf", strings.Repeat(" ", maxFile+1), "larger than 1048576 bytes"},
@@ -120,7 +151,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			n, err := d.delegatingNetwork()
+			n, err := d.delegatingNetwork("")
 			if err != nil {
 				continue
 			}

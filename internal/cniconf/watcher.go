@@ -27,8 +27,9 @@ type Options struct {
 	Dir string
 	// File is the only file to read (--cni-conf-file); Dir is then ignored.
 	File string
-	// Pools maps each pool to the name of its network; an empty name selects the first
-	// network that delegates IPAM. If empty, there is the default pool alone, with an empty name.
+	// Pools maps each pool to the name of its network, or to NETWORK/TYPE for the plugin of a type in its
+	// chain; an empty name selects the first network that delegates IPAM. If empty, there is the default
+	// pool alone, with an empty name.
 	Pools map[string]string
 	// DefaultPool is the name of the default pool; empty for "default".
 	DefaultPool string

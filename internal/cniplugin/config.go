@@ -1,6 +1,7 @@
 package cniplugin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
 const (
@@ -21,28 +24,49 @@ const (
 	// now. A failed ADD is followed by a DEL of cilium-cni or containerd, whose calls have no limit;
 	// both waits end long before kubelet's 240 s, and it repeats the start of the pod after 10 to 15 s.
 	sidecarWait = 20 * time.Second
-	// statusTimeout limits STATUS, which may be a part of each status that kubelet requests from the
-	// runtime: every 5 s, and the node is not ready after 30 s without one.
+	// delWait is sidecarWait for a DEL, which can be left for the sidecar: a pod ends without it.
+	delWait = 5 * time.Second
+	// statusTimeout limits STATUS, and how long it waits for a sidecar that restarts. It may be a part of
+	// each status that kubelet requests from the runtime: every 5 s, and the node is not ready after 30 s
+	// without one.
 	statusTimeout = 5 * time.Second
+	// statusInterval is the time between two questions to a sidecar that is not ready.
+	statusInterval = 250 * time.Millisecond
 )
 
 // config is the network configuration that the plugin reads on stdin: that of the plugin which
 // delegates, with its ipam section.
 type config struct {
-	CNIVersion       string               `json:"cniVersion"`
-	Name             string               `json:"name"`
-	IPAM             ipam                 `json:"ipam"`
-	Args             json.RawMessage      `json:"args"`
-	RuntimeConfig    json.RawMessage      `json:"runtimeConfig"`
-	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
+	CNIVersion       string           `json:"cniVersion"`
+	Name             string           `json:"name"`
+	IPAM             ipam             `json:"ipam"`
+	Args             json.RawMessage  `json:"args"`
+	RuntimeConfig    json.RawMessage  `json:"runtimeConfig"`
+	ValidAttachments validAttachments `json:"cni.dev/valid-attachments"`
+}
+
+// validAttachments is the list of GC. libcni writes an empty list as null, so null is one, and only a
+// missing key is not a list.
+type validAttachments struct {
+	given bool
+	list  []types.GCAttachment
+}
+
+// UnmarshalJSON implements json.Unmarshaler; it is called for null, too.
+func (v *validAttachments) UnmarshalJSON(data []byte) error {
+	v.given = true
+	return json.Unmarshal(data, &v.list)
 }
 
 type ipam struct {
 	Type    string `json:"type"`
 	Socket  string `json:"socket"`
 	Timeout *int   `json:"timeout"`
-	// Delegate is the ipam section of the delegated plugin.
-	Delegate *delegate `json:"delegate"`
+	// Spool is the directory for a DEL that cannot be delivered.
+	Spool string `json:"spool"`
+	// Delegate is the ipam section of the delegated plugin. Only ADD and STATUS need it: multus up to
+	// v4.3 passes nothing of the section to DEL but its type.
+	Delegate json.RawMessage `json:"delegate"`
 }
 
 // delegate is an ipam section of another plugin, whose keys may mean anything but its type.
@@ -54,13 +78,27 @@ type delegate struct {
 // example is a valid ipam section.
 const example = `such as "ipam": {"type": "` + Type + `", "delegate": {"type": "host-local", "ranges": ...}}`
 
-// parseConfig parses and checks the configuration.
+// parseConfig parses and checks the configuration of ADD and STATUS.
 func parseConfig(stdin []byte) (*config, error) {
+	return parse(stdin, (*config).checkDelegate)
+}
+
+// parseReduced parses and checks the configuration of DEL, CHECK and GC, whose callers may pass less.
+func parseReduced(stdin []byte) (*config, error) {
+	return parse(stdin, func(*config) error { return nil })
+}
+
+// parse parses the configuration of a verb, and checks it with the checks of each verb and of this one.
+func parse(stdin []byte, ofVerb func(*config) error) (*config, error) {
 	var c config
 	if err := json.Unmarshal(stdin, &c); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the network configuration: %s", err), "expected "+example)
 	}
-	if err := c.check(); err != nil {
+	err := c.check()
+	if err == nil {
+		err = ofVerb(&c)
+	}
+	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("network %s: %s", c.Name, err), "correct the file in the runtime's CNI configuration directory")
 	}
 	return &c, nil
@@ -71,11 +109,33 @@ func (c *config) check() error {
 		// The sidecar finds the delegated plugin by this type.
 		return fmt.Errorf("ipam.type is %q, and runs the binary of %s; expected %q", c.IPAM.Type, Type, Type)
 	}
-	if c.IPAM.Delegate == nil || c.IPAM.Delegate.Type == "" {
+	if s := c.IPAM.Timeout; s != nil && (*s < 1 || *s > int(maxTimeout.Seconds())) {
+		return fmt.Errorf("ipam.timeout is %d; expected 1 to %d, in seconds", *s, int(maxTimeout.Seconds()))
+	}
+	if s := c.spoolPath(); !filepath.IsAbs(s) {
+		return fmt.Errorf("ipam.spool is %q; expected the absolute path of a directory, such as %s", s, spool.DefaultPath)
+	}
+	if s := c.sidecar().socket; !filepath.IsAbs(s) {
+		return fmt.Errorf("ipam.socket is %q; expected the absolute path of a unix socket, such as %s", c.IPAM.Socket, defaultSocket)
+	}
+	return nil
+}
+
+// spoolPath returns the directory for a DEL that cannot be delivered.
+func (c *config) spoolPath() string { return cmp.Or(c.IPAM.Spool, spool.DefaultPath) }
+
+// checkDelegate returns an error if the section names no plugin that allocates.
+func (c *config) checkDelegate() error {
+	var d *delegate
+	if c.IPAM.Delegate != nil {
+		if err := json.Unmarshal(c.IPAM.Delegate, &d); err != nil {
+			return fmt.Errorf("ipam.delegate: %w; expected the ipam section of the plugin that allocates, %s", err, example)
+		}
+	}
+	if d == nil || d.Type == "" {
 		return fmt.Errorf("ipam.delegate names no plugin; expected the ipam section of the plugin that allocates, %s", example)
 	}
-	path := "ipam.delegate"
-	for d := c.IPAM.Delegate; d != nil; path += ".delegate" {
+	for path := "ipam.delegate"; d != nil; path += ".delegate" {
 		if d.Type == Type {
 			return fmt.Errorf("%s.type is %q, which would call itself; expected the plugin that allocates, %s", path, Type, example)
 		}
@@ -84,12 +144,6 @@ func (c *config) check() error {
 			break // not an ipam section
 		}
 		d = nested
-	}
-	if s := c.IPAM.Timeout; s != nil && (*s < 1 || *s > int(maxTimeout.Seconds())) {
-		return fmt.Errorf("ipam.timeout is %d; expected 1 to %d, in seconds", *s, int(maxTimeout.Seconds()))
-	}
-	if s := c.sidecar().socket; !filepath.IsAbs(s) {
-		return fmt.Errorf("ipam.socket is %q; expected the absolute path of a unix socket, such as %s", c.IPAM.Socket, defaultSocket)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -34,11 +35,14 @@ func Main(build string) int {
 		build = cmp.Or(build, info.Main.Version)
 	}
 	err := skel.PluginMainFuncsWithError(
-		skel.CNIFuncs{Add: add, Del: run("del"), Check: run("check"), GC: gc, Status: status},
-		version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0"),
+		skel.CNIFuncs{Add: add, Del: del, Check: checkInterface, GC: gc, Status: status},
+		version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"),
 		"CNI plugin "+Type+" "+build)
 	if err == nil {
 		return 0
+	}
+	if os.Getenv("CNI_COMMAND") == "DEL" {
+		err = delError(err)
 	}
 	if err := err.Print(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -80,31 +84,28 @@ func add(args *skel.CmdArgs) error {
 	return printResult(body, conf.CNIVersion)
 }
 
-// run returns a verb whose response has no body.
-func run(verb string) func(*skel.CmdArgs) error {
-	return func(args *skel.CmdArgs) error {
-		conf, err := parseConfig(args.StdinData)
-		if err != nil {
-			return err
-		}
-		_, err = conf.send(verb, conf.request(args))
+func checkInterface(args *skel.CmdArgs) error {
+	conf, err := parseReduced(args.StdinData)
+	if err != nil {
 		return err
 	}
+	_, err = conf.send("check", conf.request(args))
+	return err
 }
 
 func gc(args *skel.CmdArgs) error {
-	conf, err := parseConfig(args.StdinData)
+	conf, err := parseReduced(args.StdinData)
 	if err != nil {
 		return err
 	}
 	// An absent list is not an empty one, which releases the addresses of all pods.
-	if conf.ValidAttachments == nil {
+	if !conf.ValidAttachments.given {
 		return types.NewError(types.ErrInvalidNetworkConfig,
 			"the configuration of GC has no list of attachments; expected an array, which may be empty",
 			"the runtime has to set cni.dev/valid-attachments")
 	}
-	valid := make([]attachment, len(conf.ValidAttachments))
-	for i, a := range conf.ValidAttachments {
+	valid := make([]attachment, len(conf.ValidAttachments.list))
+	for i, a := range conf.ValidAttachments.list {
 		valid[i] = attachment{a.ContainerID, a.IfName}
 	}
 	_, err = conf.send("gc", gcRequest{Network: conf.Name, Valid: valid})
@@ -131,33 +132,57 @@ func (c *config) request(args *skel.CmdArgs) request {
 }
 
 // send sends one call and returns the body of its response.
-func (c *config) send(verb string, body any) ([]byte, error) {
+func (c *config) send(verb string, body any) ([]byte, error) { return sendTo(c.sidecar(), verb, body) }
+
+func sendTo(s sidecar, verb string, body any) ([]byte, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
-	response, err := c.sidecar().call("POST /v1/cni/"+verb, "", encoded)
+	response, err := s.call("POST /v1/cni/"+verb, "", encoded)
+	if err == nil {
+		return response, nil
+	}
+	return nil, cniError(err)
+}
+
+// cniError returns the CNI error of a call that failed.
+func cniError(err error) error {
 	var refused *refusal
 	switch {
-	case err == nil:
-		return response, nil
 	case errors.Is(err, errLater):
-		return nil, types.NewError(types.ErrTryAgainLater, err.Error(), "")
+		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 	case errors.As(err, &refused) && refused.code == 404:
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(),
+		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(),
 			"the sidecar has to read the same configuration as the runtime, and to support "+Type)
 	case errors.As(err, &refused) && (refused.code == 400 || refused.code == 422):
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	default:
-		return nil, types.NewError(errFailed, err.Error(), "")
+		return types.NewError(errFailed, err.Error(), "")
 	}
 }
 
-// health returns why the sidecar is not ready.
+// errNotReady is the answer of a sidecar that cannot serve the network now.
+var errNotReady = errors.New("the sidecar is not ready")
+
+// health returns why the sidecar is not ready for the network. A sidecar that restarts is waited for.
 func (c *config) health() error {
 	s := c.sidecar()
-	s.timeout, s.wait = min(s.timeout, statusTimeout), 0
-	body, err := s.call("GET /v1/healthz", "brief: true\r\n", nil)
+	s.timeout = min(s.timeout, statusTimeout)
+	s.wait = s.timeout
+	for deadline := time.Now().Add(s.timeout); ; time.Sleep(statusInterval) {
+		err := c.healthNow(s)
+		mayEnd := errors.Is(err, errLater) || errors.Is(err, errNotReady)
+		if !mayEnd || time.Now().Add(statusInterval).After(deadline) {
+			return err
+		}
+		s.timeout = time.Until(deadline)
+	}
+}
+
+// healthNow is health without the wait for a sidecar that answers.
+func (c *config) healthNow(s sidecar) error {
+	body, err := s.call("GET /v1/healthz", "brief: true\r\nnetwork: "+c.Name+"\r\n", nil)
 	if err != nil {
 		return err
 	}
@@ -166,7 +191,7 @@ func (c *config) health() error {
 		return fmt.Errorf("the sidecar answered a status that cannot be read: %w", err)
 	}
 	if health.Cilium.State != "Ok" {
-		return fmt.Errorf("the sidecar is not ready: its state is %q %s", health.Cilium.State, health.Cilium.Msg)
+		return fmt.Errorf("%w: its state is %q %s", errNotReady, health.Cilium.State, health.Cilium.Msg)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func (p plugin) run(t *testing.T, socket string) (stdout string, failed *types.E
 func configWith(socket, cniVersion string) string {
 	return fmt.Sprintf(`{"cniVersion":%q,"name":"pods","type":"cilium-cni","args":{"cni":{"ips":["10.1.0.9"]}},"runtimeConfig":{"ips":["10.1.0.9/24"]},
 		"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],
-		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":60,"delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
+		"ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":60,"spool":"/proc/none","delegate":{"type":"host-local","socket":{},"timeout":"5s","delegate":true}}}`, cniVersion, socket)
 }
 
 // serve listens at a new socket and serves each request with the next of the handlers; the last
@@ -239,7 +239,7 @@ func TestNoSidecar(t *testing.T) {
 	})
 	absent := filepath.Join(t.TempDir(), "absent")
 	for name, tt := range map[string]struct{ socket, text string }{
-		"no socket":   {absent, "no such file or directory; start delegated-ipam on this node"},
+		"no socket":   {absent, "start delegated-ipam on this node"},
 		"no listener": {refused, "connection refused; start delegated-ipam on this node"},
 		"closed":      {closes, "the sidecar at "},
 		"no answer":   {hangs, "no answer from the sidecar at " + hangs + " within 1s; it completes"},
@@ -285,15 +285,22 @@ func TestStatus(t *testing.T) {
 	} {
 		var got string
 		socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			got = r.Method + " " + r.URL.Path + " " + r.Header.Get("brief")
+			got = r.Method + " " + r.URL.Path + " " + r.Header.Get("brief") + " " + r.Header.Get("network")
 			_, _ = io.WriteString(w, tt.body)
 		})
-		_, err := plugin{command: "STATUS"}.run(t, socket)
+		_, err := plugin{command: "STATUS", impatient: true}.run(t, socket)
 		checkError(t, name, err, tt.code, tt.text)
-		if want := "GET /v1/healthz true"; got != want {
+		if want := "GET /v1/healthz true pods"; got != want {
 			t.Errorf("%s: sent %q; want %q", name, got, want)
 		}
 	}
+}
+
+// STATUS waits for a sidecar that restarts: that stops, is away and begins to serve.
+func TestStatusOfRestart(t *testing.T) {
+	stopping, ready := responds(200, `{"cilium":{"state":"Warning","msg":"the service is stopping"}}`), responds(200, `{"cilium":{"state":"Ok"}}`)
+	_, err := plugin{command: "STATUS"}.run(t, serve(t, stopping, writes(""), stopping, ready))
+	checkError(t, "STATUS", err, 0)
 }
 
 // received returns the path and the body of the request that a call sends.
@@ -338,6 +345,8 @@ func TestConfig(t *testing.T) {
 		`{"type":"delegated-ipam-cni","delegate":{"ranges":[]}}`:                                         {"ipam.delegate names no plugin"},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"delegated-ipam-cni"}}`:                         {"ipam.delegate.type", "would call itself"},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x","delegate":{"type":"delegated-ipam-cni"}}}`: {"ipam.delegate.delegate.type"},
+		`{"type":"delegated-ipam-cni","delegate":null}`:                                                  {"ipam.delegate names no plugin"},
+		`{"type":"delegated-ipam-cni","delegate":true}`:                                                  {"ipam.delegate: ", "expected the ipam section"},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x"},"socket":"run/ipam.sock"}`:                 {`ipam.socket is "run/ipam.sock"`, "absolute path"},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x"},"socket":"@ipam"}`:                         {`ipam.socket is "@ipam"`},
 		`{"type":"delegated-ipam-cni","delegate":{"type":"x"},"timeout":0}`:                              {"ipam.timeout is 0", "1 to 110"},
@@ -355,11 +364,8 @@ func TestConfig(t *testing.T) {
 		checkError(t, command, err, types.ErrDecodingFailure, "timeout", "expected such as")
 	}
 	valid := `{"cniVersion":"1.1.0","name":"pods","ipam":{"type":"delegated-ipam-cni","delegate":{"type":"x","delegate":{"type":"y"}}}}`
-	for _, list := range []string{"", `"cni.dev/valid-attachments":null,`} {
-		config := `{` + list + strings.TrimPrefix(valid, "{")
-		_, err := plugin{command: "GC", config: config}.run(t, "")
-		checkError(t, "GC without a list", err, types.ErrInvalidNetworkConfig, "no list of attachments")
-	}
+	_, gcErr := plugin{command: "GC", config: valid}.run(t, "")
+	checkError(t, "GC without a list", gcErr, types.ErrInvalidNetworkConfig, "no list of attachments")
 	if Type != cniconf.ContainerPlugin {
 		t.Errorf("the type is %s; the sidecar expects %s", Type, cniconf.ContainerPlugin)
 	}
@@ -369,9 +375,43 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// libcni writes the list of a runtime without containers as null.
+func TestEmptyLists(t *testing.T) {
+	for _, list := range []string{"null", "[]"} {
+		config := strings.Replace(configWith("SOCKET", "1.1.0"), `[{"containerID":"a","ifname":"eth0"}]`, list, 1)
+		socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); string(body) != `{"network":"pods","valid-attachments":[]}` {
+				t.Errorf("GC with the list %s sent %s", list, body)
+			}
+		})
+		_, err := plugin{command: "GC", config: strings.Replace(config, "SOCKET", socket, 1)}.run(t, socket)
+		checkError(t, "GC with the list "+list, err, 0)
+	}
+}
+
+// multus up to v4.3 passes the type of the ipam section alone, so that the socket is the default one.
+func TestReducedConfig(t *testing.T) {
+	for _, section := range []string{`{"type":"delegated-ipam-cni"}`, `{"type":"delegated-ipam-cni","delegate":{"type":"delegated-ipam-cni"}}`, `{"type":"delegated-ipam-cni","delegate":true}`} {
+		stdin := []byte(`{"cniVersion":"0.3.0","name":"pods","type":"bridge","ipam":` + section + `}`)
+		c, err := parseReduced(stdin)
+		if err != nil || c.Name != "pods" || c.sidecar().socket != client.DefaultSocket {
+			t.Errorf("%s: got %+v, %v", section, c, err)
+		}
+		if _, err := parseConfig(stdin); err == nil {
+			t.Errorf("%s: accepted for ADD", section)
+		}
+	}
+	for _, command := range []string{"DEL", "CHECK", "GC"} {
+		socket := serve(t, responds(200, ""))
+		config := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"pods","cni.dev/valid-attachments":null,"ipam":{"type":"delegated-ipam-cni","socket":%q}}`, socket)
+		_, err := plugin{command: command, config: config}.run(t, socket)
+		checkError(t, command, err, 0)
+	}
+}
+
 // Results of each CNI version, converted to each.
 func TestResultVersions(t *testing.T) {
-	versions := []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+	versions := []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 	for _, from := range versions {
 		body := strings.Replace(result, "1.0.0", from, 1)
 		if strings.HasPrefix(from, "0.") {
@@ -401,7 +441,7 @@ func TestResultVersions(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	printed, err := plugin{command: "VERSION"}.run(t, "")
-	if want := `"supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]`; err != nil || !strings.Contains(printed, want) {
+	if want := `"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`; err != nil || !strings.Contains(printed, want) {
 		t.Errorf("got %s, %v; want %s", printed, err, want)
 	}
 	for _, command := range []string{"ADD", "DEL"} {

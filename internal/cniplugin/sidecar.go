@@ -39,6 +39,7 @@ type later struct {
 }
 
 func (l *later) Error() string        { return l.err.Error() }
+func (l *later) Unwrap() error        { return l.err }
 func (l *later) Is(target error) bool { return target == errLater }
 
 // refusal is a response with an error.

@@ -77,6 +77,10 @@ const (
 	UninstallRemoving Point = "uninstall.removing"
 	UninstallRemoved  Point = "uninstall.removed"
 
+	// A DEL of the spool is carried out, and its file is about to be removed; is removed.
+	SpoolDone    Point = "spool.done"
+	SpoolRemoved Point = "spool.removed"
+
 	// A request has its outcome, and its response is about to be sent.
 	ResponseDue Point = "response.due"
 )
@@ -94,6 +98,7 @@ func All() []Point {
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
 		UninstallRemoving, UninstallRemoved,
+		SpoolDone, SpoolRemoved,
 		ResponseDue,
 	}
 }

@@ -64,6 +64,14 @@ func otherWriters() map[string]map[string][]string {
 		"files":            {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The runtime's directory of plugins, when the plugin is installed or removed.
 		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
+		// Most run in the process of delegated-ipam-cni, which has no failpoints; the tests of the package and
+		// of delegated-ipam-cni begin with what a kill leaves. The sidecar removes entries between spool.done
+		// and spool.removed.
+		"spool": {
+			"Open": {"Openat2"}, "Create": {"Mkdir"}, "openat": {"Openat"}, "put": {"Renameat", "Unlinkat"},
+			"Remove": {"Unlinkat"}, "MoveAside": {"Renameat2"}, "RemoveTemporary": {"Unlinkat"},
+			"removeAll": {"Rmdir", "Unlinkat"}, "unlinkAll": {"Unlinkat"},
+		},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		// The directory in which profile try and reclaim run plugins.

@@ -124,7 +124,7 @@ func (s *Sidecar) declareCNI() []Option {
 			Name: "cni-bin-dir", Value: Texts(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
 			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
 		},
-		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool (empty = the first that delegates IPAM)"},
+		{Name: "cni-network", Value: Text(&s.CNINetwork, "name"), Help: "CNI network of the default pool, or NETWORK/TYPE for the ipam of one plugin of its list (empty = the first network that delegates IPAM)"},
 		{
 			Name: "ipam-default-ip-pool", Value: Text(&s.IPAMDefaultIPPool, "name"), Default: client.DefaultPool, Help: "name of the default pool, that of a request without one" + asAgent,
 			Valid: func() bool { return poolName.MatchString(s.IPAMDefaultIPPool) }, Expected: expectedPoolName,
@@ -304,6 +304,7 @@ func (s Sidecar) validatePools() error {
 		if !poolName.MatchString(pool) {
 			errs = append(errs, fmt.Errorf("--pool: pool name %q; expected %s", pool, expectedPoolName))
 		}
+		network, _, _ = strings.Cut(network, "/") // NETWORK/TYPE names a plugin of its chain
 		if other, ok := networks[network]; ok && network != "" {
 			errs = append(errs, fmt.Errorf("--pool: pools %q and %q both name network %q; expected a separate network for each", other, pool, network))
 		}

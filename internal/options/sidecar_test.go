@@ -49,6 +49,7 @@ func TestSidecarValidate(t *testing.T) {
 		{"empty owner pattern", func(s *Sidecar) { s.Owners = []string{""} }, []string{"--owners", "empty"}},
 		{"pool name with a slash", func(s *Sidecar) { s.Pools["a/b"] = "n" }, []string{"--pool", "a/b"}},
 		{"two pools on one network", func(s *Sidecar) { s.Pools["a"], s.Pools["b"] = "n", "n" }, []string{"--pool", `"a"`, `"b"`, `"n"`}},
+		{"two plugins of one network", func(s *Sidecar) { s.Pools["a"], s.Pools["b"] = "n/p", "n/q" }, []string{"--pool", `"a"`, `"b"`, `"n"`}},
 		{"no pool", func(s *Sidecar) { s.Pools = nil }, []string{"--pool"}},
 		{"negative release delay", func(s *Sidecar) { s.ReleaseDelay = -time.Second }, []string{"--release-delay", "-1s"}},
 		{"negative verify interval", func(s *Sidecar) { s.VerifyInterval = -time.Second }, []string{"--verify-interval", "-1s"}},

@@ -20,8 +20,27 @@ func (r *Runner) ContainerInvocation(ctx context.Context, n call.Network, c call
 		return inv, err
 	}
 	inv.ContainerID, inv.IfName, inv.Args = c.ContainerID, c.IfName, c.Args
+	c.RuntimeConfig, inv.AddOnly = splitRuntimeConfig(c.RuntimeConfig)
 	inv.Config, err = withContainer(inv.Config, c)
 	return inv, err
+}
+
+// splitRuntimeConfig returns what of runtimeConfig each verb gets, and what only the ADD gets.
+func splitRuntimeConfig(runtimeConfig json.RawMessage) (recorded json.RawMessage, addOnly map[string]json.RawMessage) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(runtimeConfig, &object) != nil {
+		return runtimeConfig, nil
+	}
+	annotations, ok := object[call.KeyPodAnnotations]
+	if !ok {
+		return runtimeConfig, nil
+	}
+	delete(object, call.KeyPodAnnotations)
+	recorded, err := json.Marshal(object)
+	if err != nil {
+		return runtimeConfig, nil
+	}
+	return recorded, map[string]json.RawMessage{call.KeyPodAnnotations: annotations}
 }
 
 // usableNetNS reports whether a plugin can get the CNI_NETNS of a runtime. The plugin would allocate and

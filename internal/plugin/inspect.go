@@ -36,17 +36,17 @@ type Inspection struct {
 	NetNSErr error
 	// Err is the error of NewInvocation; nil if an ADD is possible.
 	Err error
-	// ConfigErr is the error of CheckConfig.
-	ConfigErr error
+	// ConfigErr is the error of CheckConfig, AddressErr that of CheckAddresses.
+	ConfigErr, AddressErr error
 }
 
-// Inspect takes the steps of NewInvocation for a network, and CheckConfig. It runs no other verb than
-// VERSION and the CHECK of the latter.
+// Inspect takes the steps of NewInvocation for a network, CheckConfig and CheckAddresses. It runs no other verb than
+// VERSION and the CHECK of CheckConfig.
 func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	inv, err := r.NewInvocation(ctx, n, "", "")
 	found := Inspection{Plugin: inv.Plugin, Profile: inv.Profile, Err: err}
 	if err == nil {
-		found.ConfigErr = r.CheckConfig(ctx, n, inv)
+		found.ConfigErr, found.AddressErr = r.CheckConfig(ctx, n, inv), r.CheckAddresses(n, inv)
 	}
 	object, err := parsePluginObject(n.PluginConfig)
 	if err != nil || found.Profile.Type == "" {

@@ -37,8 +37,8 @@ func (r *Runner) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
 // has no address, the store holds nothing for them.
 //
 // It waits for a plugin process of a previous run that still works on the container ID. As long as
-// no ADD of this process has confirmed the store, the plugin must confirm by CHECK what is found, and
-// finding nothing is an error.
+// no ADD of this process, nor the one of the invocation, has confirmed the store, the plugin must confirm by
+// CHECK what is found, and finding nothing is an error.
 //
 // An error means unknown. With an error the result has addresses only if the store has them and the
 // configuration does not: each with its full length and without a gateway.
@@ -58,7 +58,7 @@ func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (result call.R
 	if err != nil {
 		return call.Result{}, err
 	}
-	confirmed := r.stores.Status(s).Confirmed
+	confirmed := inv.StoreProven || r.stores.Status(s).Confirmed
 	switch {
 	case len(held) == 0 && !confirmed:
 		return call.Result{}, fmt.Errorf("nothing found in %s, and no ADD since the start of this process has proven that the plugin keeps its addresses there", s.Dir)
@@ -98,6 +98,24 @@ func (r *Runner) Held(inv call.Invocation, prefix string) ([]call.Invocation, er
 		}
 	}
 	return held, nil
+}
+
+// RangeUse returns the use of the ranges of an invocation's configuration; nothing of a plugin that is not
+// configured as host-local, or whose store cannot be read. It runs no plugin and takes no lock.
+func (r *Runner) RangeUse(inv call.Invocation) (v4, v6 call.RangeUse) {
+	s, err := r.storeOf(inv)
+	if err != nil {
+		return v4, v6
+	}
+	config, err := hostlocal.ParseConfig(inv.Config)
+	if err != nil {
+		return v4, v6
+	}
+	used4, used6, err := s.Used(config)
+	if err != nil {
+		return v4, v6
+	}
+	return call.RangeUse{Total: config.Size(netip.Addr.Is4), Used: used4}, call.RangeUse{Total: config.Size(netip.Addr.Is6), Used: used6}
 }
 
 // resultOf returns the result of the ADD that reserved the addresses.

@@ -44,6 +44,9 @@ type Options struct {
 	// SingleNode uses a configuration that every node has with a plugin that needs one of the
 	// node's own, because the cluster has one node (--single-node).
 	SingleNode bool
+	// EnableIPv4 and EnableIPv6 are the families of which owners get addresses (--enable-ipv4,
+	// --enable-ipv6); both are false if that is unknown.
+	EnableIPv4, EnableIPv6 bool
 	// Timeout limits one plugin call, and the wait for a plugin of a previous run (--plugin-timeout).
 	// Required.
 	Timeout time.Duration

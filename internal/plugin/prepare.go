@@ -49,6 +49,11 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 			return input{}, err
 		}
 	}
+	if verb == call.VerbAdd && len(inv.AddOnly) > 0 {
+		if stdin, err = withRuntimeConfig(stdin, inv.AddOnly); err != nil {
+			return input{}, err
+		}
+	}
 	return input{inv.Binary, cniEnv(verb, inv, args), stdin}, nil
 }
 
@@ -132,6 +137,26 @@ func withKeys(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
 		object = withKey(object, key, value)
 	}
 	return json.Marshal(object)
+}
+
+// withRuntimeConfig returns a network configuration with keys of runtimeConfig added.
+func withRuntimeConfig(config []byte, keys map[string]json.RawMessage) ([]byte, error) {
+	var object, runtimeConfig map[string]json.RawMessage
+	err := json.Unmarshal(config, &object)
+	if raw, ok := object[call.KeyRuntimeConfig]; ok && err == nil {
+		err = json.Unmarshal(raw, &runtimeConfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("runtimeConfig: %w", err)
+	}
+	for key, value := range keys {
+		runtimeConfig = withKey(runtimeConfig, key, value)
+	}
+	raw, err := json.Marshal(runtimeConfig)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(withKey(object, call.KeyRuntimeConfig, raw))
 }
 
 // withRequestedIPs returns args with its cni.ips set, or without it if ips is nil, and the rest unchanged.

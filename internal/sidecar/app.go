@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
@@ -25,6 +26,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
 const (
@@ -56,6 +58,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.journal.Close()) }()
 	defer a.locks.Release()
+	defer func() { err = errors.Join(err, a.drainer.Close()) }()
 	return a.serve(ctx)
 }
 
@@ -119,6 +122,7 @@ func (a *app) connect(boot, machine string) (err error) {
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
+		NamespaceExists: namespaceExists(cmp.Or(c.CNINetNS, plugin.DefaultNetNS)),
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.namespaces = &namespaces{
@@ -128,8 +132,16 @@ func (a *app) connect(boot, machine string) (err error) {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
 
+	dir, spoolErr := spool.Create(c.StateDir)
+	if errors.Is(spoolErr, spool.ErrNotRoot) {
+		spoolErr = nil // no container runtime calls it
+	}
+	if spoolErr != nil {
+		a.log.WithError(spoolErr).Warn("DELs of container runtimes cannot be left for this sidecar while it is away")
+	}
+	a.drainer = drain.New(dir, spoolErr, drainedEngine{a.engine}, a.log)
 	a.api, err = httpapi.New(httpapi.Options{
-		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool,
+		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.drainer.BeforeAdd,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
 		OnUnread: unixsock.OnUnread, Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{
@@ -149,10 +161,11 @@ func (a *app) connect(boot, machine string) (err error) {
 // operations and of the configured plugins.
 func (a *app) registerMetrics() {
 	a.metrics.RegisterAPI(a.api.Operations())
-	a.metrics.Register(a.engine, func() (ready bool, quarantined int) {
+	a.metrics.Register(a.engine, func() metrics.Report {
 		r := a.Report(context.Background())
-		return r.Ready, len(r.Quarantined)
+		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), Ranges: a.ranges()}
 	})
+	a.metrics.RegisterSpool(a.drainer.Status)
 	for _, pool := range a.config.poolNames() {
 		if n, err := a.conf.Network(pool); err == nil {
 			a.metrics.RegisterPlugin(n.IPAMType)

@@ -37,6 +37,16 @@ func (p plugins) Network(pool string) (call.Network, error) {
 	return n, p.locks.Acquire(n.Name, 0)
 }
 
+// NewInvocation refuses an ADD for an owner, before a record of it is written, if the plugin refuses the
+// configuration: it would refuse the DEL, too, and the record would stay. The rest is as of the Runner.
+func (p plugins) NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error) {
+	inv, err := p.Runner.NewInvocation(ctx, n, containerID, owner)
+	if err == nil && containerID != "" {
+		err = p.CheckConfig(ctx, n, inv)
+	}
+	return inv, err
+}
+
 // Configured returns why a pool has had no network since the process started, or why its ranges are unknown.
 func (p plugins) Configured(pool string) error {
 	if n, err := p.conf.Network(pool); err == nil && p.Runner.Range(n, nil) == call.RangeUnconfigured {
@@ -101,6 +111,19 @@ func (p plugins) GC(ctx context.Context, inv call.Invocation, valid []call.Attac
 		}
 	}
 	return p.Runner.GC(ctx, inv, valid)
+}
+
+// drainedEngine is the engine of the spool.
+type drainedEngine struct{ *engine.Engine }
+
+// ContainerRecord implements drain.Engine. A record of a pool that is not configured any more counts.
+func (e drainedEngine) ContainerRecord(network, owner string) (record.Record, bool) {
+	for a := range e.All() {
+		if a.Owner == owner && a.Network == network {
+			return a.Record, true
+		}
+	}
+	return record.Record{}, false
 }
 
 // engineJournal is the journal of the engine. It measures the changes, and calls failed for each

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
@@ -32,6 +34,8 @@ type pluginStatus struct {
 	models.PoolStatus
 	// invocation is the invocation of a new ADD; incomplete if Error is set.
 	invocation call.Invocation
+	// ranges is the use of the ranges of its configuration, without those that are not known.
+	ranges map[record.Family]call.RangeUse
 }
 
 // poolProbe returns the probe of a pool's plugin, refreshed. Another configuration has
@@ -69,15 +73,42 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 		s.Error = err.Error()
 		return s
 	}
-	s.invocation = c
+	s.invocation, s.ranges = c, rangesByFamily(r.runner.RangeUse(c))
 	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.runner.Versions(c.Binary)
 	if err = r.runner.Status(ctx, c); err == nil {
 		err = r.runner.CheckConfig(ctx, n, c)
+	}
+	if err == nil {
+		err = r.runner.CheckAddresses(n, c)
 	}
 	if err != nil {
 		s.NotReady = err.Error()
 	}
 	return s
+}
+
+// rangesByFamily returns the use of the ranges that are known.
+func rangesByFamily(v4, v6 call.RangeUse) map[record.Family]call.RangeUse {
+	ranges := map[record.Family]call.RangeUse{record.IPv4: v4, record.IPv6: v6}
+	maps.DeleteFunc(ranges, func(_ record.Family, use call.RangeUse) bool { return use.Total == 0 })
+	return ranges
+}
+
+// ranges returns the use of the pools' ranges, as last probed.
+func (r *reporter) ranges() map[string]map[record.Family]call.RangeUse {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // it waits for no probe
+	all := map[string]map[record.Family]call.RangeUse{}
+	for _, pool := range r.config.poolNames() {
+		n, err := r.conf.Network(pool)
+		if err != nil {
+			continue
+		}
+		if status, state := r.poolProbe(pool, n).result(ctx); state == probeFresh {
+			all[pool] = status.ranges
+		}
+	}
+	return all
 }
 
 // profileFacts returns the profile by its JSON keys; nil if there is none.
@@ -151,27 +182,27 @@ func (r *reporter) findMovedPlugins() []movedPlugin {
 
 func (p movedPlugin) missing() bool { return p.Error != "" }
 
-// addMovedPlugins adds the moved plugins to a report, and why some attachments cannot be verified
-// or released.
-func (r *reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus) probeState {
+// addMovedPlugins adds the moved plugins to a report with other reasons, and returns why some attachments
+// cannot be verified or released.
+func (r *reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus, others []reason) (reasons []reason, state probeState) {
 	all, state := r.moved.result(ctx)
 	if state != probeFresh {
-		rep.Reasons = append(rep.Reasons, "plugin directories do not respond: the plugins of held attachments cannot be looked up")
+		reasons = append(reasons, reason{text: "plugin directories do not respond: the plugins of held attachments cannot be looked up"})
 	}
 	for _, p := range all {
 		rep.MovedPlugins = append(rep.MovedPlugins, &p.MovedPlugin)
 		if p.missing() {
-			rep.Reasons = append(rep.Reasons, p.reason(rep.Reasons))
+			reasons = append(reasons, reason{p.Pool, p.reason(slices.Concat(others, reasons))})
 		}
 	}
-	return state
+	return reasons, state
 }
 
 // reason returns why attachments with a missing plugin cannot be verified or released, without the
 // cause if one of the other reasons has it.
-func (p movedPlugin) reason(others []string) string {
+func (p movedPlugin) reason(others []reason) string {
 	text := p.Error
-	if slices.ContainsFunc(others, func(other string) bool { return strings.HasSuffix(other, p.cause) }) {
+	if slices.ContainsFunc(others, func(other reason) bool { return strings.HasSuffix(other.text, p.cause) }) {
 		text = strings.TrimSuffix(text, ": "+p.cause)
 	}
 	return fmt.Sprintf("pool %q: attachments cannot be verified or released: %s", p.Pool, text)

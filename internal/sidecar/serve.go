@@ -79,16 +79,17 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	}
 	a.conf.OnChange(report)
 	var running sync.WaitGroup
-	var watchErr error
+	var watchErr, drainErr error
 	running.Go(func() { a.logReadiness(ctx, changed) })
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
+	running.Go(func() { drainErr = a.drainer.Run(ctx) })
 	running.Go(func() { a.reloads(ctx, report) })
 	running.Go(func() { a.namespaces.run(ctx) })
 	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
 	return func() error {
 		running.Wait()
-		return watchErr
+		return errors.Join(watchErr, drainErr)
 	}
 }
 
@@ -121,7 +122,7 @@ func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
 		case <-changed:
 		}
 		for pending := true; pending && ctx.Err() == nil; {
-			_, pending = a.report(ctx)
+			_, _, pending = a.report(ctx)
 		}
 	}
 }

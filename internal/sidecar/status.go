@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
@@ -35,6 +36,7 @@ type reporter struct {
 	locks       *nodelock.Locks
 	journal     *journal.Journal
 	engine      *engine.Engine
+	drainer     *drain.Drainer
 	stateDir    *cachedProbe[stateDirStatus]
 	moved       *cachedProbe[[]movedPlugin]
 	transitions *transitions
@@ -71,12 +73,49 @@ func newReporter(c Config, self journal.Holder, log logrus.FieldLogger) *reporte
 // Report probes each part concurrently and waits for the results at most reportTimeout,
 // whether or not the caller still does: transitions would remember an early end.
 func (r *reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
-	rep, _ := r.report(ctx)
+	rep, _, _ := r.report(ctx)
 	return rep
 }
 
-// report is Report, and returns whether a first result is still pending.
-func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus, pending bool) {
+// ReportNetwork is Report for the pods of one network: reasons and pools are those of its pool, and of the
+// parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of
+// which may be its pool.
+func (r *reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
+	rep, reasons, _ := r.report(ctx)
+	serving := r.servingPool(network)
+	rep.Reasons, rep.Since = []string{}, nil
+	for _, why := range reasons {
+		if why.pool == "" || serving == "" || why.pool == serving {
+			rep.Reasons = append(rep.Reasons, why.text)
+		}
+	}
+	if serving == "" {
+		rep.Reasons = append(rep.Reasons, fmt.Sprintf("network %q is not served for pods", network))
+	} else {
+		rep.Pools = slices.DeleteFunc(rep.Pools, func(p *models.PoolStatus) bool { return p.Pool != serving })
+	}
+	rep.Ready = len(rep.Reasons) == 0
+	return rep
+}
+
+// servingPool returns the pool that serves the pods of a network; empty if there is none.
+func (r *reporter) servingPool(network string) string {
+	for _, pool := range r.config.poolNames() {
+		if n, err := r.conf.Network(pool); err == nil && n.ServesContainers && n.Name == network {
+			return pool
+		}
+	}
+	return ""
+}
+
+// reason is why the sidecar is not ready.
+type reason struct {
+	// pool is the pool that is not; empty if none is.
+	pool, text string
+}
+
+// report is Report, and returns the reasons with their pools, and whether a first result is still pending.
+func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus, reasons []reason, pending bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	r.refresh()
@@ -91,24 +130,40 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 		p, state := r.pool(ctx, pool)
 		pending = pending || state == probePending
 		rep.Pools = append(rep.Pools, p)
-		rep.Reasons = append(rep.Reasons, notReady(p)...)
+		reasons = append(reasons, notReady(p)...)
 	}
-	state := r.addMovedPlugins(ctx, rep)
+	moved, state := r.addMovedPlugins(ctx, rep, reasons)
+	reasons = append(reasons, moved...)
 	pending = pending || state == probePending
 	stateDir, state := r.stateDirStatus(ctx)
 	pending = pending || state == probePending
 	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.quarantined...) // never null
 	rep.Quarantined = append(rep.Quarantined, r.problems...)
 	if stateDir.err != "" {
-		rep.Reasons = append(rep.Reasons, stateDir.err)
+		reasons = append(reasons, reason{text: stateDir.err})
 	}
 	if r.stopping.Load() {
-		rep.Reasons = append(rep.Reasons, "the service is stopping")
+		reasons = append(reasons, reason{text: "the service is stopping"})
+	}
+	for _, why := range reasons {
+		rep.Reasons = append(rep.Reasons, why.text)
 	}
 	rep.Ready = len(rep.Reasons) == 0
 	rep.Since = httpapi.OptionalTime(r.transitions.readiness(rep.Reasons, pending))
 	rep.LastError = r.lastError()
-	return rep, pending
+	rep.Spool = spoolStatus(r.drainer.Status())
+	return rep, reasons, pending
+}
+
+// spoolStatus returns the status of the spool in the form of the API.
+func spoolStatus(s drain.Status) *models.SpoolStatus {
+	out := &models.SpoolStatus{
+		Directory: s.Directory, Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Quarantined: int64(s.Quarantined),
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
 }
 
 // refresh starts every probe, so that one that hangs delays none of the others.
@@ -124,13 +179,13 @@ func (r *reporter) refresh() {
 
 // notReady returns why a pool cannot allocate now. One that keeps an older configuration
 // can.
-func notReady(p *models.PoolStatus) []string {
-	var reasons []string
+func notReady(p *models.PoolStatus) []reason {
+	var reasons []reason
 	if p.Error != "" && p.Binary == "" {
-		reasons = append(reasons, fmt.Sprintf("pool %q: %s", p.Pool, p.Error))
+		reasons = append(reasons, reason{p.Pool, fmt.Sprintf("pool %q: %s", p.Pool, p.Error)})
 	}
 	if p.NotReady != "" {
-		reasons = append(reasons, fmt.Sprintf("pool %q: %s", p.Pool, p.NotReady))
+		reasons = append(reasons, reason{p.Pool, fmt.Sprintf("pool %q: %s", p.Pool, p.NotReady)})
 	}
 	return reasons
 }

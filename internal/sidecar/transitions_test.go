@@ -110,7 +110,11 @@ func TestMissingPluginReason(t *testing.T) {
 		"another plugin": {[]string{`pool "default": failed to find plugin "static" in path [/bin]; put the plugin there`}, alone},
 		"same plugin":    {[]string{`pool "blue": /x`, `pool "default": network "pods": ` + cause}, `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists`},
 	} {
-		check.Equal(t, "reason, "+name, p.reason(tt.others), tt.want)
+		var others []reason
+		for _, text := range tt.others {
+			others = append(others, reason{text: text})
+		}
+		check.Equal(t, "reason, "+name, p.reason(others), tt.want)
 	}
 }
 

@@ -135,3 +135,7 @@ type noReport struct{}
 func (noReport) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{}
 }
+
+func (r noReport) ReportNetwork(ctx context.Context, _ string) *models.DelegatedIPAMStatus {
+	return r.Report(ctx)
+}

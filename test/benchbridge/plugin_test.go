@@ -206,3 +206,7 @@ func (p *plugin) Report(context.Context) *models.DelegatedIPAMStatus {
 		Pools: []*models.PoolStatus{{Pool: "default", ProfileFacts: map[string]any{"store": p.store}}}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
 	}
 }
+
+func (p *plugin) ReportNetwork(ctx context.Context, _ string) *models.DelegatedIPAMStatus {
+	return p.Report(ctx)
+}

@@ -182,6 +182,7 @@ func TestPodChangeAndRollback(t *testing.T) {
 	through.Add(t, "before") // as an agent that repeats its ADD at each start
 	wantIDs(t, n, "before", "after")
 	call(t, through, "DEL", "before")
+	n.WriteNetwork(t, "10-pods", nw) // otherwise the lease is lost, and added again
 	call(t, bare, "DEL", "after")
 	wantIDs(t, n)
 	s.Stop(t)

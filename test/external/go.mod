@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cilium/cilium v1.20.2
+	github.com/containerd/go-cni v1.1.14
 	github.com/delegated-ipam/delegated-ipam v0.0.0-00010101000000-000000000000
 	github.com/go-openapi/loads v0.25.3
 	github.com/go-openapi/runtime v0.33.4

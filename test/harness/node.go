@@ -134,8 +134,8 @@ type Network struct {
 	// IPAM overrides keys of the ipam section, or adds them.
 	IPAM map[string]any
 	// Socket is that of the sidecar through which pods get their addresses; empty if they get them
-	// from the plugin.
-	Socket string
+	// from the plugin. Spool is the directory for its DELs while it is away.
+	Socket, Spool string
 }
 
 // IPv4Only returns a network with one IPv4 range.
@@ -178,6 +178,9 @@ func (nw Network) ipam(dataDir string) map[string]any {
 	maps.Copy(section, nw.IPAM)
 	if nw.Socket != "" {
 		section = map[string]any{"type": cniPlugin, "socket": nw.Socket, "delegate": section}
+		if nw.Spool != "" {
+			section["spool"] = nw.Spool
+		}
 	}
 	return section
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -30,6 +31,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	// A sidecar that hangs listens.
 	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
 		records, err := journal.Count(o.stateDir)
+		records += spool.Count(o.stateDir)
 		if err == nil && records > 0 {
 			err = fmt.Errorf("no process listens on %s, and %s has %d records to release; expected none: start the sidecar", c.Socket(), o.stateDir, records)
 		}
@@ -51,7 +53,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	if all := append(remaining(left), c.newerRecords(ctx)...); len(all) > 0 {
+	if all := append(remaining(left), c.unlisted(ctx)...); len(all) > 0 {
 		return fmt.Errorf("release --all: %s", strings.Join(all, "\n"))
 	}
 	return nil
@@ -65,15 +67,20 @@ func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	})
 }
 
-// newerRecords returns a headline and a line for each record of a newer version, which keeps its
-// addresses and is not in the list; nothing if there is none.
-func (c connection) newerRecords(ctx context.Context) []string {
+// unlisted returns lines about what keeps addresses and is not in the list: records of a newer version, and
+// DELs of containers that are not carried out; nothing if there is none.
+func (c connection) unlisted(ctx context.Context) []string {
 	status, err := c.health(ctx)
 	if err != nil {
 		return []string{fmt.Sprintf("it is unknown whether records of a newer version remain: %s", err)}
 	}
+	return append(newerRecords(status.DelegatedIpam.Quarantined), spooledDels(status.DelegatedIpam.Spool)...)
+}
+
+// newerRecords returns a headline and a line for each record of a newer version; nothing if there is none.
+func newerRecords(quarantined []*models.QuarantinedRecord) []string {
 	var lines []string
-	for _, q := range status.DelegatedIpam.Quarantined {
+	for _, q := range quarantined {
 		if q.Version > 0 {
 			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, logging.OneLine(q.Reason)))
 		}
@@ -82,6 +89,14 @@ func (c connection) newerRecords(ctx context.Context) []string {
 		return nil
 	}
 	return append([]string{fmt.Sprintf("%d records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:", len(lines))}, lines...)
+}
+
+// spooledDels returns a line if DELs of containers are not carried out; nothing if all are.
+func spooledDels(s *models.SpoolStatus) []string {
+	if s == nil || s.Pending == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d DELs of containers wait in %s; run the command again later: %s", s.Pending, s.Directory, logging.OneLine(s.Error))}
 }
 
 // listWithin lists the attachments, and repeats a request that fails until wait has passed. The

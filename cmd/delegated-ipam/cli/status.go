@@ -74,6 +74,7 @@ func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verb
 	}
 	p.Row("Attachments:", counts(s.Attachments, "none"))
 	p.Row("Oldest pending release:", p.pending(s.OldestPendingRelease))
+	p.spool(s.Spool)
 	p.Row("Last error:", p.lastError(s.LastError))
 	p.Row("Counters:", counts(s.Counters, "nothing unusual"))
 	p.Row("Quarantined records:", fmt.Sprint(len(s.Quarantined)))
@@ -109,6 +110,24 @@ func (p statusPrinter) pending(r *models.PendingRelease) string {
 		text += ": " + r.LastError
 	}
 	return text
+}
+
+// spool prints the DELs that runtimes could not deliver, if there is something to know.
+func (p statusPrinter) spool(s *models.SpoolStatus) {
+	if s == nil || s.Pending == 0 && s.Quarantined == 0 && s.Error == "" {
+		return
+	}
+	text := fmt.Sprintf("%d pending", s.Pending)
+	if s.Oldest != nil {
+		text += ", the oldest left " + p.since(s.Oldest)
+	}
+	if s.Quarantined > 0 {
+		text += fmt.Sprintf(", %d files in quarantine", s.Quarantined)
+	}
+	if s.Error != "" {
+		text += ": " + s.Error
+	}
+	p.Row("Spooled DELs:", text)
 }
 
 // lastError returns the last failure; its text names the owner if there is one.

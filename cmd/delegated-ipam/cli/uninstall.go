@@ -16,6 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
 // uninstallOptions are the flags of `uninstall`.
@@ -36,9 +37,9 @@ those that serve would have here, from the same sources.
 
 The command waits until the sidecar has ended, because its lock must be free, and names
 the process that holds it. It refuses while the journal has an attachment, or a file of
-unknown content: without the journal the plugin would keep the address forever. Files
-that the sidecar did not make stay, symbolic links are not followed, and a mount point is
-emptied.
+unknown content, and while a DEL of a container waits in the spool: without them the
+plugin would keep the address forever. Files that the sidecar did not make stay, symbolic
+links are not followed, and a mount point is emptied.
 
 It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
 anything stays.`,
@@ -97,7 +98,8 @@ func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Conf
 	dir := config.StateDir
 	state, err := journal.RemoveStateDir(ctx, dir, journal.RemoveOptions{
 		Options:           journal.Options{MachineID: journal.Host{}.MachineID(), BootID: boot},
-		OtherFiles:        []string{filepath.Base(config.PluginOptions().LockFile)},
+		OtherFiles:        []string{filepath.Base(config.PluginOptions().LockFile), spool.Subdir},
+		Prepare:           func() ([]string, error) { return spool.Uninstall(dir, o.discardQuarantine) },
 		DiscardQuarantine: o.discardQuarantine,
 		KeepDir:           files.MountOf(dir).Point == dir,
 		Self:              journal.Holder{Pod: config.PodName, Started: time.Now()},

@@ -53,6 +53,8 @@ type Invocation struct {
 	// Config is the complete network configuration that the plugin reads on stdin, without the
 	// parts that belong to one call (prevResult, runtimeConfig, args.cni.ips).
 	Config json.RawMessage `json:"config"`
+	// AddOnly are the keys of runtimeConfig that the ADD gets and no other verb needs; they are not recorded.
+	AddOnly map[string]json.RawMessage `json:"-"`
 	// Plugin is the IPAM plugin's type, such as "host-local".
 	Plugin string `json:"plugin"`
 	// Binary is the absolute path of the plugin's executable.
@@ -150,6 +152,10 @@ type Result struct {
 	// Raw is the plugin's result in the CNI version of the invocation (prevResult).
 	Raw json.RawMessage `json:"raw,omitempty"`
 }
+
+// RangeUse is how many addresses of a family the ranges of a network have, and how many of them the plugin
+// has leased, also to others. Total is 0 if that is unknown, and rounded if it is large.
+type RangeUse struct{ Total, Used float64 }
 
 // Range is where addresses are, compared with the ranges from which a pool's plugin allocates now. It
 // is empty if they are inside, or if the ranges are not known.

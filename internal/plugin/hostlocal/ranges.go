@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/netip"
 	"slices"
@@ -112,6 +113,29 @@ func (c Config) find(ip netip.Addr) (set int, r addressRange, ok bool) {
 func (c Config) Contains(ip netip.Addr) bool {
 	_, _, ok := c.find(ip)
 	return ok
+}
+
+// Size returns the number of addresses of a family that host-local allocates: those of its ranges but
+// their gateways. is is netip.Addr.Is4 or Is6.
+func (c Config) Size(is func(netip.Addr) bool) float64 {
+	total := 0.0
+	for _, r := range slices.Concat(c.sets...) {
+		if is(r.Start) {
+			total += r.size()
+		}
+	}
+	return total
+}
+
+// size returns the number of addresses of a range but its gateway; 0 if it ends before it starts. That
+// of a large one is rounded.
+func (r addressRange) size() float64 {
+	first, last := new(big.Int).SetBytes(r.Start.AsSlice()), new(big.Int).SetBytes(r.End.AsSlice())
+	size, _ := last.Sub(last, first).Float64()
+	if size++; r.contains(r.Gateway) {
+		size--
+	}
+	return max(0, size)
 }
 
 // Result returns the result of the ADD that reserved these addresses, without dns, which host-local

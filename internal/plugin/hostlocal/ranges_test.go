@@ -2,8 +2,12 @@ package hostlocal
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestParseInvalidConfig(t *testing.T) {
@@ -36,5 +40,52 @@ func TestRanges(t *testing.T) {
 		if _, err := c.Result([]netip.Addr{netip.MustParseAddr(ip)}); (err == nil) != want {
 			t.Errorf("%s: got %v, want in a range: %v", ip, err, want)
 		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ranges string
+		v4, v6 float64
+	}{
+		"defaults":            {`[[{"subnet":"10.1.0.0/24"}]]`, 253, 0},
+		"smallest":            {`[[{"subnet":"10.1.0.0/30"}]]`, 1, 0},
+		"start and end":       {`[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.10","rangeEnd":"10.1.0.19"}]]`, 10, 0},
+		"gateway inside":      {`[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.10","rangeEnd":"10.1.0.19","gateway":"10.1.0.12"}]]`, 9, 0},
+		"several, two family": {`[[{"subnet":"10.1.0.0/24"},{"subnet":"10.2.0.0/24"}],[{"subnet":"fd00::/120"}]]`, 506, 254},
+		"large":               {`[[{"subnet":"fd00::/64"}]]`, 0, 1 << 64},
+		"end before start":    {`[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.20","rangeEnd":"10.1.0.9"}]]`, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := ParseConfig([]byte(`{"ipam":{"ranges":` + tt.ranges + `}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v4, v6 := c.Size(netip.Addr.Is4), c.Size(netip.Addr.Is6); v4 != tt.v4 || v6 != tt.v6 {
+				t.Errorf("got %g and %g addresses; want %g and %g", v4, v6, tt.v4, tt.v6)
+			}
+		})
+	}
+}
+
+func TestUsed(t *testing.T) {
+	c, err := ParseConfig([]byte(`{"ipam":{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]}}`))
+	check.Must(t, err)
+	s := Store{Dir: filepath.Join(t.TempDir(), "net")}
+	used := func(want4, want6 float64) {
+		t.Helper()
+		if v4, v6, err := s.Used(c); err != nil || v4 != want4 || v6 != want6 {
+			t.Errorf("got %g, %g, %v; want %g and %g", v4, v6, err, want4, want6)
+		}
+	}
+	used(0, 0)
+	check.Must(t, os.Mkdir(s.Dir, 0o755))
+	for _, name := range []string{"10.1.0.2", "10.1.0.1", "10.1.0.9", "10.2.0.9", "fd00::5", "FD00::6", "lock", "last_reserved_ip.0"} {
+		check.Must(t, os.WriteFile(filepath.Join(s.Dir, name), nil, 0o600))
+	}
+	used(2, 1) // without the gateway, and an address outside
+	s.Dir = filepath.Join(s.Dir, "lock")
+	if _, _, err := s.Used(c); err == nil {
+		t.Error("a file was read as a directory")
 	}
 }

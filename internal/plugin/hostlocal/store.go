@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -80,6 +81,27 @@ func (s Store) heldIn(entries []Entry, containerID, ifname string) ([]netip.Addr
 		return nil, unknown
 	}
 	return held, nil
+}
+
+// Used returns how many addresses of each family have a file and are allocated from the ranges of a
+// configuration. It reads names only.
+func (s Store) Used(c Config) (v4, v6 float64, err error) {
+	entries, err := os.ReadDir(s.Dir + "/") // with the slash a FIFO is an error
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		ip, ok := Address(e.Name())
+		_, r, inRange := c.find(ip)
+		switch {
+		case !ok || !inRange || ip == r.Gateway:
+		case ip.Is4():
+			v4++
+		default:
+			v6++
+		}
+	}
+	return v4, v6, nil
 }
 
 func (s Store) List() ([]Entry, error) {

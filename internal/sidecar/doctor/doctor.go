@@ -57,7 +57,7 @@ var checks = []Check{
 		eachPool(nil, checkCNIConfig),
 	},
 	{
-		"plugin", "The plugin is executable, for this processor, linked with an existing loader, permitted by its profile, and accepts the configuration.",
+		"plugin", "The plugin is executable, for this processor, linked with an existing loader, permitted by its profile, and accepts the configuration, which has addresses of an enabled family.",
 		"Install a statically linked build with mode 0755; in a pod mount it from the host. A new version may refuse what an older one accepted: correct the line.",
 		checkPlugin,
 	},
@@ -120,6 +120,11 @@ var checks = []Check{
 		"attachments", "No attachment is lost, outside the present ranges, failing repeatedly or unreadable.",
 		"Restart the owner of a lost or outside address (docs/install/ranges.md); otherwise as the finding says.",
 		when(hasStatus, checkAttachments),
+	},
+	{
+		"spool", "The DELs that container runtimes could not deliver are carried out, and no file was moved aside.",
+		"As the finding says; see docs/install/pods.md, While the sidecar is away.",
+		when(usesSpool, checkSpool),
 	},
 }
 

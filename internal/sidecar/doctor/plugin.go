@@ -67,6 +67,9 @@ func checkPoolPlugin(_ *Observations, p pool, r *report) {
 	if p.plugin.ConfigErr != nil {
 		r.fail("correct the file; until then the plugin refuses ADD, CHECK and DEL, and held addresses stay", "%s", p.plugin.ConfigErr)
 	}
+	if p.plugin.AddressErr != nil {
+		r.fail("correct the file or the option; until then no owner gets an address", "%s", p.plugin.AddressErr)
+	}
 	// An error of a step, of which the error of the whole is a consequence, is reported with that step.
 	if p.plugin.Err != nil && errors.Join(p.plugin.FindErr, p.plugin.VersionErr, p.plugin.StateErr, p.plugin.NetNSErr) == nil {
 		r.fail("fix the cause", "%s", p.plugin.Err)

@@ -92,6 +92,11 @@ func TestPlugin(t *testing.T) {
 			withRest(ok, failed, ok),
 			[]string{"/net.d/05.conflist:7", "correct the file"},
 		},
+		"no address": {
+			found(func(p *pool) { p.plugin.AddressErr = errors.New("ipv6 addresses alone") }),
+			withRest(ok, failed, ok),
+			[]string{"ipv6 addresses alone", "correct the file or the option"},
+		},
 		"unknown profile": {
 			found(func(p *pool) {
 				p.plugin = plugin.Inspection{Plugin: "host-local", Err: errors.New("broken profile")}

@@ -31,16 +31,21 @@ func checkPluginState(o *Observations, p pool, r *report) {
 		if o.Config.InPod {
 			host = compareWithHost("/proc", d.at)
 		}
-		state, remedy, text := d.shared(o.Config.InPod, host, p.store.otherLeases())
+		state, remedy, text := d.shared(o.Config.InPod, host, p.otherLeases(o))
 		r.add(state, remedy, "%s is writable; %s", d.path, text)
 	}
 }
 
-// otherLeases returns the number of leases that belong neither to the sidecar nor to `profile try`.
-func (s store) otherLeases() int {
+// otherLeases returns the number of leases that belong neither to the sidecar nor to `profile try`. Those
+// of containers that the sidecar serves have the runtime's container IDs, so only its list names them.
+func (p pool) otherLeases(o *Observations) int {
+	if p.network.ServesContainers && (o.StatusErr != nil || o.ListErr != nil) {
+		return 0 // unknown
+	}
 	n := 0
-	for _, l := range s.leases {
-		if !containerid.Match(l.ContainerID) && !ofProfileTry(l) {
+	for _, l := range p.store.leases {
+		own := containerid.Match(l.ContainerID) || explains(o.Before, p.network.Name, l) || explains(o.After, p.network.Name, l)
+		if !own && !ofProfileTry(l) {
 			n++
 		}
 	}
@@ -50,7 +55,7 @@ func (s store) otherLeases() int {
 const sameDirRemedy = "mount the host's directory of this path into the sidecar's container (hostPath) under the same path, and name it in the CNI configuration"
 
 // shared judges whether the plugin of the pods uses the same directory, if that is visible.
-// otherLeases is the number of its leases for container IDs that are not the sidecar's.
+// otherLeases is the number of its leases that are not the sidecar's.
 func (d directory) shared(inPod bool, host string, otherLeases int) (state State, remedy, text string) {
 	source := d.source()
 	switch {

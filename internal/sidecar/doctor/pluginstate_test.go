@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -52,11 +54,34 @@ func TestPluginStateShared(t *testing.T) {
 }
 
 func TestOtherLeases(t *testing.T) {
-	found := runPool("plugin-state", func(p *pool) {
-		p.stateDir = directory{path: "/data", at: "/data"}
-		p.store.leases = []hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ownID("router"))}
-	})
-	runCases(t, map[string]testCase{"of the pool's store": {found, states(ok), []string{"1 leases of others"}}})
+	listed := []*models.Attachment{{
+		Network: "pods", ContainerID: "0a1b", Interface: "eth0", State: models.AttachmentStateHeld,
+		Addresses: []*models.AttachmentAddress{{IP: "10.0.0.3"}},
+	}}
+	noResponse := errors.New("no response")
+	for name, tt := range map[string]struct {
+		observed Observations
+		serves   bool
+		want     string
+	}{
+		"pods of the plugin":               {Observations{}, false, "2 leases of others"},
+		"one container of the sidecar":     {Observations{Before: listed}, true, "1 leases of others"},
+		"the same, after":                  {Observations{After: listed}, true, "1 leases of others"},
+		"containers, without the sidecar":  {Observations{StatusErr: noResponse}, true, "doctor does not run in a pod"},
+		"containers, without its list":     {Observations{ListErr: noResponse}, true, "doctor does not run in a pod"},
+		"plugin's pods, without a sidecar": {Observations{StatusErr: noResponse}, false, "2 leases of others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := tt.observed
+			o.Config = &sidecar.Config{}
+			o.pools = []pool{newPool(func(p *pool) {
+				p.network.ServesContainers = tt.serves
+				p.stateDir = directory{path: "/data", at: "/data"}
+				p.store.leases = []hostlocal.Lease{leased("10.0.0.1", "pod"), leased("10.0.0.2", ownID("router")), leased("10.0.0.3", "0a1b")}
+			})}
+			runCases(t, map[string]testCase{"of the pool's store": {run(&o, "plugin-state"), states(ok), []string{tt.want}}})
+		})
+	}
 }
 
 func TestCompareWithHost(t *testing.T) {

@@ -59,6 +59,8 @@ type Reporter interface {
 	// Report returns a new report of the process, without its attachments. It returns soon even if
 	// a plugin or a disk hangs.
 	Report(context.Context) *models.DelegatedIPAMStatus
+	// ReportNetwork is Report for the pods of one CNI network.
+	ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus
 }
 
 // Options are the dependencies of the API.
@@ -69,6 +71,9 @@ type Options struct {
 	Addressing Addressing
 	// DefaultPool is the name of the pool of a request without one; empty for "default".
 	DefaultPool string
+	// BeforeAdd is called before an ADD of a container interface, and its error refuses the ADD; nil for
+	// nothing to do.
+	BeforeAdd func(ctx context.Context, network string, a call.Attachment) error
 	// Peer returns the peer that sent a request, from its context; false if it is not known.
 	Peer func(context.Context) (unixsock.Peer, bool)
 	// Callers may call the API, and Refusals logs the requests of others.

@@ -13,7 +13,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
 )
 
@@ -51,6 +50,11 @@ func (h *handlers) addContainer(p cni.PostCniAddParams) middleware.Responder {
 	}
 	if err := h.checkContainers(ctx); err != nil {
 		return addErrors.respond(ctx, err)
+	}
+	if h.BeforeAdd != nil {
+		if err := h.BeforeAdd(ctx, p.Request.Network, c.Attachment); err != nil {
+			return addErrors.respond(ctx, err)
+		}
 	}
 	got, err := h.Engine.AddContainer(ctx, p.Request.Network, c)
 	logContainer(ctx, c, got)
@@ -164,7 +168,7 @@ func containerOf(ctx context.Context, r *models.CNIRequest) (call.Container, err
 
 // checkAttachment returns an error for an ID or a name that no container interface has.
 func checkAttachment(a call.Attachment) error {
-	if !record.ValidContainerID(a.ContainerID) {
+	if !call.ValidRuntimeID(a.ContainerID) {
 		return fmt.Errorf("container ID %q is not valid (CNI spec section 2)", a.ContainerID)
 	}
 	if !call.ValidIfName(a.IfName) {

@@ -133,6 +133,13 @@ func (r reporter) Report(context.Context) *models.DelegatedIPAMStatus {
 	return &r.DelegatedIPAMStatus
 }
 
+// ReportNetwork names the network in the report.
+func (r reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
+	rep := r.Report(ctx)
+	rep.Ready, rep.Reasons = false, []string{"report of network " + network}
+	return rep
+}
+
 type fixture struct {
 	engine   *fakeEngine
 	handler  *httpapi.API

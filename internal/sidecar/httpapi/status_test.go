@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,4 +99,20 @@ func TestStatusFamilies(t *testing.T) {
 	got := f.send(t, http.MethodGet, "/v1/healthz")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "status-ipv6", got.body)
+}
+
+// The state of one network is asked for by a header.
+func TestStatusOfNetwork(t *testing.T) {
+	f := newFixtureWith(t, httpapi.Options{Addressing: dualStack, Reporter: reporter{*readyReport()}})
+	for network, want := range map[string]string{"": `"state":"Ok"`, "pods": "report of network pods"} {
+		header := []string{"Brief", "true", "Network", network}
+		if network == "" {
+			header = header[:2]
+		}
+		got := f.send(t, http.MethodGet, "/v1/healthz", header...)
+		wantCode(t, got, http.StatusOK)
+		if !strings.Contains(got.body, want) {
+			t.Errorf("network %q: got %s; want %s in it", network, got.body, want)
+		}
+	}
 }

@@ -100,7 +100,7 @@ func TestReadOnlyJournal(t *testing.T) {
 	})
 	for want, err := range map[string]error{
 		"state directory: DIR/attachments cannot be written: read-only file system" + remedy:                   j.Writable(),
-		`record of container ID "a": remove DIR/attachments/a.json: read-only file system`:                     j.Remove("a"),
+		`record a.json: remove DIR/attachments/a.json: read-only file system`:                                  j.Remove("a"),
 		"unusable record: rename DIR/attachments/b.json DIR/quarantine/b.json: read-only file system" + remedy: j.inUse(false),
 	} {
 		if want = strings.ReplaceAll(want, "DIR", dir); err == nil || err.Error() != want {
@@ -108,6 +108,11 @@ func TestReadOnlyJournal(t *testing.T) {
 		}
 	}
 	check.Error(t, j.Write(changed()), `"a": open `+attachmentFile(dir, ".new.json")) // and a number
+	ofContainer := changed()
+	ofContainer.Invocations[0].ContainerID = "0a1b" // the runtime's
+	check.Error(t, j.Write(ofContainer), `record of container ID "0a1b": open `)
+	ofContainer.State = "unknown"
+	check.Error(t, j.Write(ofContainer), `record of container ID 0a1b: unknown state`)
 	check.Equal(t, "records", load(t, j).Records, []record.Record{sample("a")})
 }
 

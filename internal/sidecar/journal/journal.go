@@ -148,7 +148,7 @@ func (j *Journal) Write(r record.Record) error {
 		err = j.whileAvailable(func() error { return j.write(r.ContainerID, raw) })
 	}
 	if err != nil {
-		return fmt.Errorf("record of container ID %q: %w", r.ContainerID, err)
+		return fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
 	}
 	return nil
 }
@@ -168,7 +168,8 @@ func (j *Journal) removeRecord(containerID string, soon bool) error {
 		return fmt.Errorf("record of %q: not a container ID", containerID)
 	}
 	if err := j.whileAvailable(func() error { return j.remove(containerID, soon) }); err != nil {
-		return fmt.Errorf("record of container ID %q: %w", containerID, err)
+		// By its name alone: a container of a runtime has another ID.
+		return fmt.Errorf("record %s: %w", containerID+fileSuffix, err)
 	}
 	return nil
 }

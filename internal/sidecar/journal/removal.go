@@ -24,6 +24,9 @@ type RemoveOptions struct {
 	Options
 	// OtherFiles are the names of the files that other packages keep in the state directory.
 	OtherFiles []string
+	// Prepare removes what other packages keep in directories, under the lock and before anything else is
+	// removed, and returns the removed paths. Its error refuses the removal; nil for nothing to do.
+	Prepare func() (removed []string, err error)
 	// DiscardQuarantine removes the files in quarantine/, which are otherwise a reason to refuse.
 	DiscardQuarantine bool
 	// KeepDir keeps the state directory itself, emptied: a mount point cannot be removed.
@@ -141,6 +144,13 @@ func (r *remover) removeFiles(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if r.options.Prepare != nil {
+		removed, err := r.options.Prepare()
+		r.Removed = append(r.Removed, removed...)
+		if err != nil {
+			return err
+		}
 	}
 	if err := r.removeRecords(j); err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
@@ -17,17 +19,46 @@ type Engine interface {
 	Counters() engine.Counters
 }
 
-// Register adds the metrics that are collected at each scrape, from the engine and from a
-// report, which returns whether addresses can be allocated, and the number of quarantined records.
-// report must return soon even if a plugin or a disk hangs.
-func (m *Metrics) Register(e Engine, report func() (ready bool, quarantined int)) {
+// Report is the part of the status that the metrics show.
+type Report struct {
+	// Ready reports that addresses can be allocated.
+	Ready bool
+	// Quarantined is the number of quarantined records.
+	Quarantined int
+	// Ranges are the ranges of the pools, by family, without those that are not known.
+	Ranges map[string]map[record.Family]call.RangeUse
+}
+
+// Register adds the metrics that are collected at each scrape, from the engine and from a report. report
+// must return soon even if a plugin or a disk hangs.
+func (m *Metrics) Register(e Engine, report func() Report) {
 	m.registry.MustRegister(&collector{engine: e, report: report, poolLabel: m.poolLabel})
+}
+
+// RegisterSpool adds the metrics of the spool, which are collected at each scrape.
+func (m *Metrics) RegisterSpool(status func() drain.Status) {
+	gauge := func(name, help string, value func(drain.Status) float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return value(status()) }))
+	}
+	gauge("spooled_dels", "Number of DELs of container runtimes that could not be delivered and are not carried out yet.",
+		func(s drain.Status) float64 { return float64(s.Pending) })
+	gauge("spooled_del_age_seconds", "Age of the oldest DEL that could not be delivered and is not carried out yet, in seconds; 0 without one.",
+		func(s drain.Status) float64 { return age(s.Oldest) })
+	gauge("spool_quarantined_files", "Number of files of the spool that were moved aside, because they are damaged or of another origin.",
+		func(s drain.Status) float64 { return float64(s.Quarantined) })
 }
 
 // Definitions returns every metric with the series that are known in advance.
 func Definitions() prometheus.Gatherer {
 	m := New(Options{})
-	m.Register(idle{}, func() (bool, int) { return false, 0 })
+	m.Register(idle{}, func() Report {
+		ranges := map[record.Family]call.RangeUse{}
+		for _, family := range families() {
+			ranges[family] = call.RangeUse{}
+		}
+		return Report{Ranges: map[string]map[record.Family]call.RangeUse{other: ranges}}
+	})
+	m.RegisterSpool(func() drain.Status { return drain.Status{} })
 	m.RegisterAPI(map[string][]int{other: {http.StatusNotFound}})
 	return m.registry
 }
@@ -49,7 +80,7 @@ func (idle) Counters() engine.Counters { return engine.Counters{} }
 // collector collects the state of the engine and the report at each scrape.
 type collector struct {
 	engine    Engine
-	report    func() (ready bool, quarantined int)
+	report    func() Report
 	poolLabel func(string) string
 }
 
@@ -65,13 +96,13 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64, labels prometheus.Labels) {
 		collect(prometheus.GaugeValue, name, help, value, labels)
 	}
-	ready, quarantined := c.report()
+	report := c.report()
 	readiness := 0.0
-	if ready {
+	if report.Ready {
 		readiness = 1
 	}
 	gauge("ready", "Whether addresses can be allocated: 1 or 0.", readiness, nil)
-	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(quarantined), nil)
+	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(report.Quarantined), nil)
 	for pool, summary := range c.summaries() {
 		labels := prometheus.Labels{"pool": pool}
 		for _, state := range []record.State{record.Adding, record.Held, record.Cooldown, record.Releasing} {
@@ -86,6 +117,13 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		gauge("container_attachment_age_seconds", "Age of the oldest attachment of a pod's interface in seconds; 0 without one.", age(summary.OldestContainer), labels)
 		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[record.Releasing]), labels)
 		gauge("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", age(summary.PendingRelease), labels)
+	}
+	for pool, ranges := range report.Ranges {
+		for family, use := range ranges {
+			labels := prometheus.Labels{"pool": pool, "family": string(family)}
+			gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration; missing if they are not known.", use.Total, labels)
+			gauge("range_used_addresses", "Number of them that are leased, also to pods of the plugin itself.", use.Used, labels)
+		}
 	}
 	for queue, length := range c.engine.QueueLengths() {
 		gauge("queue_length", "Number of operations that wait in a queue.", float64(length), prometheus.Labels{"queue": string(queue)})

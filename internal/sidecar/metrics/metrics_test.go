@@ -30,7 +30,9 @@ func operations() map[string][]int { return map[string][]int{"GET /known": {200,
 
 func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
-	m.Register(e, func() (bool, int) { return true, 4 })
+	m.Register(e, func() Report {
+		return Report{Ready: true, Quarantined: 4, Ranges: map[string]map[record.Family]call.RangeUse{"blue": {record.IPv6: {Total: 254, Used: 9}}}}
+	})
 	return m
 }
 
@@ -57,6 +59,8 @@ func TestCollector(t *testing.T) {
 			`delegated_ipam_pending_release_age_seconds{pool="default"} 60`,
 			`delegated_ipam_pending_release_age_seconds{pool="blue"} 0`,
 			`delegated_ipam_queue_length{queue="attachment"} 2`,
+			`delegated_ipam_range_addresses{family="ipv6",pool="blue"} 254`,
+			`delegated_ipam_range_used_addresses{family="ipv6",pool="blue"} 9`,
 			`delegated_ipam_attachments_lost_total 3`,
 			`delegated_ipam_quarantined_records 4`,
 			`delegated_ipam_ready 1`,
@@ -66,7 +70,7 @@ func TestCollector(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	m := New(Options{})
-	m.Register(fakeEngine{}, func() (bool, int) { return false, 0 })
+	m.Register(fakeEngine{}, func() Report { return Report{} })
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -23,12 +24,12 @@ const (
 	// the server end a slow one.
 	writeTimeout = 100 * time.Second
 
-	// maxHeader and maxBody are in bytes. A GC lists each interface of the node, 100 bytes for one; only root
-	// runs it, so only root's may be so long.
-	maxHeader = 8 << 10
-	maxBody   = 64 << 10
-	maxGC     = 1 << 20
-	gcPath    = "/v1/cni/gc"
+	// maxHeader and maxBody are in bytes. A GC lists each interface of the node, 100 bytes for one, and an
+	// ADD may have all annotations of a pod; only root makes them, so only root's may be so long.
+	maxHeader     = 8 << 10
+	maxBody       = 64 << 10
+	maxOfRuntime  = 1 << 20
+	ofRuntimePath = "/v1/cni/"
 
 	// headerSlop is the number of bytes that net/http adds to http.Server.MaxHeaderBytes.
 	headerSlop = 4 << 10
@@ -59,8 +60,8 @@ func prepare(next http.Handler) http.Handler {
 		}
 		if r.Body != http.NoBody {
 			limit := int64(maxBody)
-			if peer, ok := PeerFrom(r.Context()); r.URL.Path == gcPath && ok && peer.UID == 0 {
-				limit = maxGC
+			if peer, ok := PeerFrom(r.Context()); strings.HasPrefix(r.URL.Path, ofRuntimePath) && ok && peer.UID == 0 {
+				limit = maxOfRuntime
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 			if err != nil {

@@ -25,9 +25,9 @@ func TestBodyLimit(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
-	gcOfRoot := http.StatusRequestEntityTooLarge
+	ofRoot := http.StatusRequestEntityTooLarge
 	if os.Geteuid() == 0 {
-		gcOfRoot = http.StatusOK
+		ofRoot = http.StatusOK
 	}
 	for name, c := range map[string]struct {
 		length  int64
@@ -40,8 +40,9 @@ func TestBodyLimit(t *testing.T) {
 		"chunked, empty":     {0, true, http.StatusOK, "/"},
 		"chunked, largest":   {maxBody, true, http.StatusOK, "/"},
 		"chunked, too large": {maxBody + 1, true, http.StatusRequestEntityTooLarge, "/"},
-		"GC, largest":        {maxGC, false, gcOfRoot, gcPath},
-		"GC, too large":      {maxGC + 1, false, http.StatusRequestEntityTooLarge, gcPath},
+		"GC, largest":        {maxOfRuntime, false, ofRoot, "/v1/cni/gc"},
+		"ADD, largest":       {maxOfRuntime, false, ofRoot, "/v1/cni/add"},
+		"GC, too large":      {maxOfRuntime + 1, false, http.StatusRequestEntityTooLarge, "/v1/cni/gc"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+c.path, io.LimitReader(zeros{}, c.length))

@@ -9,6 +9,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/strfmt"
 	"github.com/go-openapi/swag/conv"
+	"github.com/go-openapi/validate"
 )
 
 // NewGetHealthzParams creates a new GetHealthzParams object
@@ -37,6 +38,12 @@ type GetHealthzParams struct {
 	//
 	// In: header
 	Brief *bool
+	// If set, the state is whether the pods of this CNI network get addresses: that of its pool and
+	// of the parts that all pools need. Other pools do not count.
+	//
+	// Max Length: 256
+	// In: header
+	Network *string
 	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
 	//
 	// In: header
@@ -54,6 +61,10 @@ func (o *GetHealthzParams) BindRequest(r *http.Request, route *middleware.Matche
 	o.HTTPRequest = r
 
 	if err := o.bindBrief(r.Header[http.CanonicalHeaderKey("brief")], true, route.Formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := o.bindNetwork(r.Header[http.CanonicalHeaderKey("network")], true, route.Formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -84,6 +95,37 @@ func (o *GetHealthzParams) bindBrief(rawData []string, hasKey bool, formats strf
 		return errors.InvalidType("brief", "header", "bool", raw)
 	}
 	o.Brief = &value
+
+	return nil
+}
+
+// bindNetwork binds and validates parameter Network from header.
+func (o *GetHealthzParams) bindNetwork(rawData []string, hasKey bool, formats strfmt.Registry) error {
+	var raw string
+	if len(rawData) > 0 {
+		raw = rawData[len(rawData)-1]
+	}
+
+	// Required: false
+
+	if raw == "" { // empty values pass all other validations
+		return nil
+	}
+	o.Network = &raw
+
+	if err := o.validateNetwork(formats); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+// validateNetwork carries out validations for parameter Network
+func (o *GetHealthzParams) validateNetwork(formats strfmt.Registry) error {
+
+	if err := validate.MaxLength("network", "header", *o.Network, 256); err != nil {
+		return err
+	}
 
 	return nil
 }

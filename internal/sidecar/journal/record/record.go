@@ -201,32 +201,32 @@ func (r Record) Validate() error {
 		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
 	}
 	if r.Owner == "" || r.Pool == "" {
-		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.ContainerID, r.Owner, r.Pool)
+		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.IDInUse(), r.Owner, r.Pool)
 	}
 	switch r.State {
 	case Adding, Held, Cooldown, Releasing, Tombstone:
 	default:
-		return fmt.Errorf("record of container ID %s: unknown state %q", r.ContainerID, r.State)
+		return fmt.Errorf("record of container ID %s: unknown state %q", r.IDInUse(), r.State)
 	}
 	if len(r.Invocations) == 0 && r.State != Tombstone {
-		return fmt.Errorf("record of container ID %s: no invocation", r.ContainerID)
+		return fmt.Errorf("record of container ID %s: no invocation", r.IDInUse())
 	}
 	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
-		return fmt.Errorf("record of container ID %s: %s without an address", r.ContainerID, r.State)
+		return fmt.Errorf("record of container ID %s: %s without an address", r.IDInUse(), r.State)
 	}
 	for _, ip := range r.Reserved() {
 		if !ip.IsValid() || ip.Is4In6() {
-			return fmt.Errorf("record of container ID %s: invalid address %s", r.ContainerID, ip)
+			return fmt.Errorf("record of container ID %s: invalid address %s", r.IDInUse(), ip)
 		}
 	}
 	for _, f := range r.Claims {
 		if _, ok := r.Address(f); !ok {
-			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.ContainerID, f)
+			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.IDInUse(), f)
 		}
 	}
 	for _, c := range r.Invocations {
 		if !json.Valid(c.Config) {
-			return fmt.Errorf("record of container ID %s: an invocation has an invalid configuration", r.ContainerID)
+			return fmt.Errorf("record of container ID %s: an invocation has an invalid configuration", r.IDInUse())
 		}
 	}
 	return nil

@@ -1,0 +1,82 @@
+package cniplugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
+)
+
+// del runs DEL. One that cannot be delivered is left in the spool, and succeeds: not every runtime
+// repeats a failed DEL, so the address would never be released. A DEL that the sidecar has answered with
+// an error fails.
+func del(args *skel.CmdArgs) error {
+	conf, err := parseReduced(args.StdinData)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(conf.request(args))
+	if err != nil {
+		return err
+	}
+	begin, s := time.Now(), conf.sidecar()
+	s.wait = delWait
+	_, err = s.call(delOperation, "", body)
+	if err == nil {
+		return nil
+	}
+	if !undelivered(err) {
+		return cniError(err)
+	}
+	spoolErr := leave(conf, args)
+	if spoolErr == nil {
+		return nil
+	}
+	// Without the spool only a later attempt helps.
+	s.wait, s.timeout = sidecarWait-time.Since(begin), s.timeout-time.Since(begin)
+	if s.wait > 0 && s.timeout > 0 {
+		if _, err = s.call(delOperation, "", body); err == nil {
+			return nil
+		}
+		if !undelivered(err) {
+			return cniError(err)
+		}
+	}
+	return cniError(&later{err: fmt.Errorf("%w; and the DEL cannot be left for it: %w", err, spoolErr)})
+}
+
+const delOperation = "POST /v1/cni/del"
+
+// undelivered reports whether a call failed without an answer: the sidecar may not know of it.
+func undelivered(err error) bool {
+	return errors.Is(err, errLater) && !errors.As(err, new(*refusal))
+}
+
+// leave leaves a DEL for the sidecar.
+func leave(conf *config, args *skel.CmdArgs) error {
+	d, err := spool.Open(conf.spoolPath())
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	e := spool.Entry{
+		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Args: args.Args,
+		Written: time.Now(), NetNS: args.Netns,
+	}
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		e.BootID = strings.TrimSpace(string(boot))
+	}
+	if info, err := os.Stat(args.Netns); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			e.Device, e.Inode = uint64(stat.Dev), stat.Ino
+		}
+	}
+	return d.Put(e)
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	plugincall "github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// A pool that cannot serve does not make the network of the node's pods not ready: CRI-O and containerd
+// would start no pods, and those that run would be evicted.
+func TestPodStatusOfOwnNetwork(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	n.WriteConf(t, "20-blue.conflist", []byte(`{"cniVersion":"1.1.0","name":"blue","plugins":[{"type":"x"}]}`))
+	n.Launch(t, "--pool=blue=blue").WaitServing(t)
+	harness.Eventually(t, "STATUS of the network pods to succeed", func() error {
+		_, err := pods.Call("STATUS", "", nil)
+		return err
+	})
+	if _, err := pods.Call("STATUS", "", map[string]any{"name": "blue"}); err == nil || !strings.Contains(err.Error(), `"code": 50`) || !strings.Contains(err.Error(), "blue") {
+		t.Errorf("STATUS of the network blue: %v; want code 50 with the reason of its pool", err)
+	}
+	pods.Add(t, "0123abcd")
+	pods.Del(t, "0123abcd")
+}
+
+// largestRecord returns the size of the largest file of the journal in bytes.
+func largestRecord(t *testing.T, n *harness.Node) (size int64) {
+	t.Helper()
+	check.Must(t, filepath.Walk(n.StateDir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			size = max(size, info.Size())
+		}
+		return nil
+	}))
+	return size
+}
+
+// A plugin that declares the capability gets the annotations of a pod at ADD. No other verb needs them, so
+// they are not recorded.
+func TestPodAnnotations(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "central")
+	ipam := ranges()
+	ipam["type"] = "central"
+	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "central", IPAM: ipam})
+	n.Start(t, "--enable-ipv6=false")
+	annotations := strings.Repeat("a", 512<<10)
+	keys := map[string]any{"runtimeConfig": map[string]any{
+		plugincall.KeyPodAnnotations: map[string]string{"example.com/text": annotations}, "portMappings": []any{},
+	}}
+	_, err := pods.Call("ADD", "0123abcd", keys)
+	check.Must(t, err)
+	if size := largestRecord(t, n); size > 64<<10 {
+		t.Errorf("a file of the journal has %d bytes; want no annotations in it", size)
+	}
+	call(t, pods, "CHECK", "0123abcd")
+	call(t, pods, "DEL", "0123abcd")
+	_, err = pods.Call("DEL", "never-added", keys)
+	check.Must(t, err)
+	for _, c := range plugin.Calls(t) {
+		if c.Verb == "VERSION" || c.Verb == "STATUS" {
+			continue
+		}
+		if got := bytes.Contains(c.Stdin, []byte(annotations)); got != (c.Verb == "ADD") {
+			t.Errorf("%s: got the annotations: %t", c.Verb, got)
+		}
+		if !bytes.Contains(c.Stdin, []byte("portMappings")) && c.Verb == "ADD" {
+			t.Errorf("%s had not the rest of runtimeConfig: %.200s", c.Verb, c.Stdin)
+		}
+	}
+}
+
+// Calls that other runtimes and plugins make, and that the specification allows.
+func TestPodOddCalls(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	long := strings.Repeat("0123456789abcdef", 16)[:255]
+	first := pods.Add(t, long)
+	wantAddresses(t, pods.Add(t, long), first)
+	wantIDs(t, n, long)
+	// multus up to v4.3, with its older version.
+	section := map[string]any{"ipam": map[string]any{"type": "delegated-ipam-cni", "socket": n.Socket}, "cniVersion": "0.3.0"}
+	_, err := pods.Call("DEL", long, section)
+	check.Must(t, err)
+	wantIDs(t, n)
+	out, err := pods.Call("ADD", "old-version", map[string]any{"cniVersion": "0.3.0"})
+	check.Must(t, err)
+	if !bytes.Contains(out, []byte(`"cniVersion": "0.3.0"`)) {
+		t.Errorf("ADD returned %s; want version 0.3.0", out)
+	}
+	// CRI-O at its start on a node without pods.
+	s.AllocateFor(t, "router")
+	_, err = pods.Call("GC", "", map[string]any{"cni.dev/valid-attachments": nil})
+	check.Must(t, err)
+	if left := n.Leases(t); len(left) != 2 {
+		t.Errorf("the store has %v; want the router's leases", left)
+	}
+	if _, err := pods.Call("GC", "", nil); err == nil || !strings.Contains(err.Error(), "no list of attachments") {
+		t.Errorf("GC without a list: %v", err)
+	}
+}
+
+// Nomad repeats the ADD of one ID after it has restored an allocation, whose network namespace may be
+// another one.
+func TestContainerAddedAgain(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedContainers(t, nil)
+	s := n.Start(t)
+	c := container{"0a1b", "eth0"}
+	request := c.request()
+	request["args"] = `IgnoreUnknown=1;K8S_POD_NAME=web;LABELS={"a":"b=c","list":["x=y"]};EMPTY=`
+	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
+	request["netns"] = "/var/run/netns/another"
+	again := cni(t, s, "add", request)
+	again.WantStatus(t, http.StatusOK)
+	var result struct{ IPs []struct{ Address string } }
+	check.Must(t, json.Unmarshal(again.Body, &result))
+	var ips []string
+	for _, ip := range result.IPs {
+		bare, _, _ := strings.Cut(ip.Address, "/")
+		ips = append(ips, bare)
+	}
+	wantAddresses(t, plugin.Holds(t), ips)
+	if calls := plugin.CallCount(t, "ADD"); calls != 1 {
+		t.Errorf("the plugin had %d ADDs; want 1", calls)
+	}
+	for _, p := range plugin.Calls(t) {
+		if args := p.Env["CNI_ARGS"]; p.Verb == "ADD" && !strings.Contains(args, request["args"].(string)) {
+			t.Errorf("ADD had CNI_ARGS=%s; want %s in it", args, request["args"])
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/spool"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// spooled returns the names of the files of the spool.
+func spooled(t *testing.T, n *harness.Node) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(n.Spool())
+	check.Must(t, err)
+	for _, e := range entries {
+		if e.Name() != spool.Quarantine {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// waitDrained waits until the spool has no file.
+func waitDrained(t *testing.T, n *harness.Node) {
+	t.Helper()
+	harness.Eventually(t, "the spool to be empty", func() error {
+		if left := spooled(t, n); len(left) > 0 {
+			return fmt.Errorf("it has %q", left)
+		}
+		return nil
+	})
+}
+
+// delAway runs a DEL for a pod while the sidecar is away, with a short wait for it.
+func delAway(n *harness.Node, p harness.Pods, id string) error {
+	_, err := p.Call("DEL", id, map[string]any{"ipam": map[string]any{"type": "delegated-ipam-cni", "socket": n.Socket, "spool": n.Spool(), "timeout": 1}})
+	return err
+}
+
+// leftPod returns a node whose sidecar is stopped, and whose pod has ended meanwhile.
+func leftPod(t *testing.T) (*harness.Node, harness.Pods) {
+	t.Helper()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	pods.Add(t, "0123abcd")
+	s.Stop(t)
+	check.Must(t, delAway(n, pods, "0123abcd"))
+	wantIDs(t, n, "0123abcd")
+	if left := spooled(t, n); len(left) != 1 {
+		t.Fatalf("the spool has %q; want one DEL", left)
+	}
+	return n, pods
+}
+
+// wantSpool wants a status of the spool.
+func wantSpool(t *testing.T, n *harness.Node, pending, quarantined int) {
+	t.Helper()
+	harness.Eventually(t, "the status of the spool", func() error {
+		var status struct {
+			DelegatedIPAM struct {
+				Spool struct{ Pending, Quarantined int }
+			} `json:"delegated-ipam"`
+		}
+		out := n.Command(t, "status", "-o=json").Stdout
+		err := json.Unmarshal([]byte(out), &status)
+		if got := status.DelegatedIPAM.Spool; err == nil && (got.Pending != pending || got.Quarantined != quarantined) {
+			err = fmt.Errorf("got %+v; want %d and %d", got, pending, quarantined)
+		}
+		return err
+	})
+}
+
+func TestSpooledDel(t *testing.T) {
+	t.Parallel()
+	n, _ := leftPod(t)
+	s := n.Start(t)
+	waitDrained(t, n)
+	wantIDs(t, n)
+	wantNoAttachment(t, s, "cni/0123abcd/eth0")
+	wantSpool(t, n, 0, 0)
+}
+
+// The sidecar is killed after the DEL and after the removal of its file; the next one completes both.
+func TestSpooledDelKilled(t *testing.T) {
+	for _, point := range []failpoint.Point{failpoint.PluginStarting, failpoint.PluginEnded, failpoint.RemoveDone, failpoint.SpoolDone, failpoint.SpoolRemoved} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			n, _ := leftPod(t)
+			plan := filepath.Join(n.Dir, "plan")
+			n.Program, n.Env = harness.Failpoints(t), append(n.Env, failpoint.EnvPlan+"="+plan)
+			check.Must(t, os.WriteFile(plan, []byte(failpoint.Plan{Point: point, Visit: 1}.String()), 0o600))
+			killed := n.Launch(t)
+			harness.Eventually(t, "the sidecar to be killed", func() error {
+				if killed.Running() {
+					return errors.New("it runs")
+				}
+				return nil
+			})
+			check.Must(t, os.Remove(plan))
+			n.Start(t)
+			waitDrained(t, n)
+			wantIDs(t, n)
+		})
+	}
+}
+
+// One that appears while the sidecar runs, because the answer to the DEL was lost, is carried out.
+func TestSpooledDelLostAnswer(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	n.Start(t)
+	pods.Add(t, "0123abcd")
+	proxy := filepath.Join(n.Dir, "proxy")
+	l, err := net.Listen("unix", proxy)
+	check.Must(t, err)
+	defer l.Close()
+	go func() { // forwards each request, and never the answer
+		for from, err := l.Accept(); err == nil; from, err = l.Accept() {
+			if to, err := net.Dial("unix", n.Socket); err == nil {
+				go func() { _, _ = io.Copy(to, from) }()
+				_, _ = to.Read(make([]byte, 1))
+				to.Close()
+			}
+			from.Close()
+		}
+	}()
+	_, err = pods.Call("DEL", "0123abcd", map[string]any{"ipam": map[string]any{"type": "delegated-ipam-cni", "socket": proxy, "spool": n.Spool()}})
+	check.Must(t, err)
+	waitDrained(t, n)
+	wantIDs(t, n)
+}
+
+// An ADD of the same ID comes after the DEL, whatever the sidecar does first.
+func TestSpooledDelBeforeAdd(t *testing.T) {
+	t.Parallel()
+	n, pods := leftPod(t)
+	s := n.Start(t)
+	pods.Add(t, "0123abcd")
+	waitDrained(t, n)
+	wantIDs(t, n, "0123abcd")
+	wantState(t, s, "cni/0123abcd/eth0", "held")
+	call(t, pods, "CHECK", "0123abcd")
+}
+
+// A DEL that the plugin refuses stays, blocks an ADD of its ID, and is repeated.
+func TestSpooledDelFails(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "central")
+	ipam := ranges()
+	ipam["type"] = "central"
+	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "central", IPAM: ipam})
+	s := n.Start(t, "--enable-ipv6=false")
+	pods.Add(t, "0123abcd")
+	s.Stop(t)
+	check.Must(t, delAway(n, pods, "0123abcd"))
+	plugin.SetScript(t, "DEL", `{"error":{"code":100,"msg":"the server is away"}}`)
+	s = n.Start(t, "--enable-ipv6=false")
+	wantSpool(t, n, 1, 0)
+	s.WaitLog(t, "the server is away")
+	if out := n.Command(t, "status").Stdout; !strings.Contains(out, "1 pending, the oldest left") {
+		t.Errorf("status printed %s", out)
+	}
+	cni(t, s, "add", container{"0123abcd", "eth0"}.request()).WantError(t, http.StatusBadGateway, "an earlier DEL of the interface has to succeed first")
+	plugin.ClearScript(t, "DEL")
+	waitDrained(t, n)
+	if held := plugin.Holds(t); len(held) > 0 {
+		t.Errorf("the plugin holds %q", held)
+	}
+}
+
+// A DEL of an earlier sandbox does not release a later one of the same ID. A reboot does not change what a
+// DEL means.
+func TestSpooledDelOfEarlierSandbox(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	pods.Add(t, "0123abcd")
+	s.Stop(t)
+	check.Must(t, delAway(n, pods, "0123abcd"))
+	check.Must(t, delAway(n, pods, "of-another-boot"))
+	older, err := os.ReadFile(filepath.Join(n.Spool(), spooledName(t, n, "0123abcd")))
+	check.Must(t, err)
+	n.Reboot(t)
+	s = n.Start(t)
+	waitDrained(t, n)
+	wantIDs(t, n)
+	request := container{"0123abcd", "eth0"}.request()
+	request["netns"] = "/var/run/netns/another"
+	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
+	check.Must(t, os.WriteFile(filepath.Join(n.Dir, "older"), older, 0o600))
+	check.Must(t, os.Rename(filepath.Join(n.Dir, "older"), filepath.Join(n.Spool(), spooledName(t, n, "0123abcd"))))
+	waitDrained(t, n)
+	s.WaitLog(t, "added again for another sandbox since")
+	wantIDs(t, n, "0123abcd")
+}
+
+func spooledName(t *testing.T, n *harness.Node, id string) string {
+	t.Helper()
+	return spool.Name("pods", id, "eth0")
+}
+
+// Files of another origin are moved aside; none of them is followed, read as configuration or removed.
+func TestSpoolForeignFiles(t *testing.T) {
+	t.Parallel()
+	n, _ := leftPod(t)
+	name := func(id string) string { return filepath.Join(n.Spool(), spooledName(t, n, id)) }
+	entry, err := os.ReadFile(name("0123abcd"))
+	check.Must(t, err)
+	secret := filepath.Join(n.Dir, "secret")
+	check.Must(t, os.WriteFile(secret, entry, 0o600))
+	write := func(path string, content []byte) { check.Must(t, os.WriteFile(path, content, 0o600)) }
+	check.Must(t, os.Remove(name("0123abcd")))
+	check.Must(t, os.Symlink(secret, name("0123abcd")))
+	write(name("damaged"), []byte(strings.Replace(string(entry), "0123abcd", "0123abce", 1)))
+	write(name("renamed"), entry)
+	write(name("empty"), nil)
+	write(filepath.Join(n.Spool(), "README"), []byte("text"))
+	write(name("foreign"), entry)
+	check.Must(t, os.Chown(name("foreign"), 65534, 65534))
+	check.Must(t, os.Link(secret, name("linked")))
+	check.Must(t, os.Mkdir(name("directory"), 0o700))
+	s := n.Start(t)
+	waitDrained(t, n)
+	wantSpool(t, n, 0, 8)
+	wantIDs(t, n, "0123abcd")
+	wantState(t, s, "cni/0123abcd/eth0", "held")
+	if got, err := os.ReadFile(secret); err != nil || string(got) != string(entry) {
+		t.Errorf("the file outside is %q, %v", got, err)
+	}
+	wantCommand(t, n, command{line: "doctor", code: 3, stdout: "8 files of the spool"})
+}
+
+// Without a spool of root a DEL fails as before, with the reason.
+func TestSpoolRefused(t *testing.T) {
+	t.Parallel()
+	n, pods := leftPod(t)
+	wantRefused := func(id, text string) {
+		t.Helper()
+		if err := delAway(n, pods, id); err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), `"code": 11`) {
+			t.Errorf("DEL %s: got %v; want code 11 with %q", id, err, text)
+		}
+	}
+	check.Must(t, os.Chmod(n.Spool(), 0o755))
+	wantRefused("open", "its mode is 0755")
+	check.Must(t, os.Chmod(n.Spool(), 0o700))
+	check.Must(t, os.Chown(n.Spool(), 65534, 65534))
+	wantRefused("foreign", "owned by user 65534; expected root")
+	check.Must(t, os.Chown(n.Spool(), 0, 0))
+	check.Must(t, os.Rename(n.Spool(), n.Spool()+".moved"))
+	check.Must(t, os.Symlink(n.Spool()+".moved", n.Spool()))
+	wantRefused("linked", "symbolic links")
+	check.Must(t, os.Remove(n.Spool()))
+	wantRefused("absent", "file is missing")
+	if _, err := os.Lstat(n.Spool()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the plugin created the spool: %v", err)
+	}
+	check.Must(t, os.Rename(n.Spool()+".moved", n.Spool()))
+	n.Start(t)
+	waitDrained(t, n)
+	wantIDs(t, n)
+}
+
+// A DEL in the spool keeps the state directory from being removed, until a sidecar has carried it out.
+func TestSpoolUninstall(t *testing.T) {
+	t.Parallel()
+	n, _ := leftPod(t)
+	wantUninstall(t, n, 1, "has 1 DELs of containers")
+	n.Start(t).Stop(t)
+	waitDrained(t, n)
+	wantUninstall(t, n, 0, "removed "+n.Spool())
+	if _, err := os.Lstat(n.StateDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the state directory exists: %v", err)
+	}
+}
