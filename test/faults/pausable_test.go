@@ -12,10 +12,10 @@ import (
 )
 
 // pausableHostLocal is the real host-local whose ADD waits for the file "$0.go". It logs the start
-// of the process, and the beginning and end of the call, for ADD, DEL and CHECK. A call begins when
-// its configuration arrives: a prestarted process that gets none was not called.
+// of the process, and the beginning and end of the call, for ADD, DEL and CHECK of an owner. A call
+// begins when its configuration arrives: a prestarted process that gets none was not called.
 const pausableHostLocal = `#!/bin/sh
-case "$CNI_COMMAND" in ADD|DEL|CHECK) ;; *) exec "$0.real" ;; esac
+case "$CNI_COMMAND $CNI_CONTAINERID" in *" delegated-ipam-config-"*) exec "$0.real" ;; ADD*|DEL*|CHECK*) ;; *) exec "$0.real" ;; esac
 echo "start $CNI_COMMAND" >>"$0.log"
 config=$(cat)
 [ -n "$config" ] || exec "$0.real" </dev/null
