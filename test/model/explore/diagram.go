@@ -28,6 +28,7 @@ var labels = []struct {
 	{transition{record.Held, record.Adding}, "lost by the plugin, or outside the ranges"},
 	{transition{record.Held, record.Cooldown}, "released, with a delay"},
 	{transition{record.Held, record.Releasing}, "released or expired"},
+	{transition{record.Held, none}, "the plugin itself has added its ID again"},
 	{transition{record.Cooldown, record.Held}, "requested again"},
 	{transition{record.Cooldown, record.Adding}, "requested again, lost"},
 	{transition{record.Cooldown, record.Releasing}, "deadline"},
