@@ -28,6 +28,10 @@ type entry struct {
 	timer     *time.Timer
 }
 
+// IDInUse returns the container ID of the last ADD. Of a container interface that is always the runtime's,
+// also without a record: the ID of its record is never used for a call.
+func (a *entry) IDInUse() string { return cmp.Or(a.RuntimeID(), a.State.IDInUse()) }
+
 func newEntry(k protocol.Key, s protocol.State, p *pool) *entry {
 	return &entry{Key: k, State: s, shared: p, lock: make(chan struct{}, 1)}
 }

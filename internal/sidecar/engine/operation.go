@@ -92,7 +92,7 @@ func (op *operation) logOutcome(ips []netip.Addr, err error, success, failure st
 // describe returns the current view of the attachment; without a record it only identifies it.
 func (op *operation) describe() Attachment {
 	if op.entry.Rec == nil {
-		return Attachment{Record: record.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.ID}}
+		return Attachment{Record: record.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse()}}
 	}
 	return op.entry.view()
 }

@@ -24,8 +24,8 @@ func ContainerOwner(containerID, ifName string) string {
 // OfContainer reports whether an owner is a container interface.
 func OfContainer(owner string) bool { return record.OfContainer(owner) }
 
-// runtimeID returns the container ID that the runtime chose; empty for another owner.
-func (k Key) runtimeID() string {
+// RuntimeID returns the container ID that the runtime chose; empty for another owner.
+func (k Key) RuntimeID() string {
 	rest, ok := strings.CutPrefix(k.Owner, record.ContainerOwnerPrefix)
 	if !ok {
 		return ""
@@ -76,7 +76,7 @@ func (op *Operation) Add(requested []netip.Addr) error {
 // idInUseError rejects an ADD while an earlier DEL may act on its container ID.
 func (op *Operation) idInUseError() error {
 	wait := op.Rec.LateDel.Until.Sub(op.World.Now())
-	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", op.runtimeID(), wait)}
+	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", op.RuntimeID(), wait)}
 }
 
 // mayAddAgain reports whether the background may add a lost container interface again. One that has ended is

@@ -52,7 +52,7 @@ func (op *Operation) assignContainerID(network string) error {
 
 // nextID returns the container ID of the next ADD with a profile.
 func (op *Operation) nextID(p profile.Profile) string {
-	if id := op.runtimeID(); id != "" {
+	if id := op.RuntimeID(); id != "" {
 		return id
 	}
 	if p.SingleUseIDs() {
