@@ -251,6 +251,39 @@ func init() {
         "x-delegated-ipam-extension": true
       }
     },
+    "/cni/sandboxes": {
+      "post": {
+        "description": "Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each\nreport for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,\nand is released. A report replaces the one before.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Report the pod sandboxes that the container runtime knows",
+        "parameters": [
+          {
+            "$ref": "#/parameters/cni-sandboxes"
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid list of sandboxes, such as an empty one",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            }
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
     "/config": {
       "get": {
         "description": "Returns the addressing of the node and the IPAM mode. Cilium's clients repeat\nthis request until it is answered, before any other request.\n",
@@ -911,6 +944,34 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "CNISandboxes": {
+      "description": "The pod sandboxes that a container runtime knows",
+      "type": "object",
+      "required": [
+        "runtime",
+        "sandboxes"
+      ],
+      "properties": {
+        "runtime": {
+          "description": "Name and version of the container runtime, for people",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "sandboxes": {
+          "description": "The IDs of all its pod sandboxes, in every state",
+          "type": "array",
+          "maxItems": 100000,
+          "items": {
+            "type": "string",
+            "maxLength": 255,
+            "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$"
+          }
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "DaemonConfiguration": {
       "description": "Configuration of the sidecar",
       "type": "object",
@@ -951,6 +1012,10 @@ func init() {
           "additionalProperties": {
             "type": "integer"
           }
+        },
+        "ended-containers": {
+          "description": "What is known of containers that ended without a DEL",
+          "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {
           "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
@@ -1027,6 +1092,53 @@ func init() {
         "version": {
           "description": "Version of the sidecar",
           "type": "string"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "EndedContainers": {
+      "description": "Containers that ended without a DEL: their network namespace is missing, or the container runtime\ndoes not know their sandbox\n",
+      "type": "object",
+      "required": [
+        "pending"
+      ],
+      "properties": {
+        "delay": {
+          "description": "After what time they are released, in seconds; absent if they are not",
+          "type": "integer"
+        },
+        "hidden-directories": {
+          "description": "Directories of network namespaces that the sidecar cannot see, so that it cannot know whether\ntheir containers have ended\n",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
+        },
+        "oldest": {
+          "description": "Since when the first of them seems to have ended; absent if there is none",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "pending": {
+          "description": "Number of containers that seem to have ended and are not released",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "reported": {
+          "description": "Time of that report",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "runtime": {
+          "description": "The container runtime of the last report of sandboxes; absent if there is none",
+          "type": "string"
+        },
+        "sandboxes": {
+          "description": "Number of sandboxes in it",
+          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true
@@ -1333,6 +1445,43 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "PoolAddresses": {
+      "description": "How many addresses of a family the ranges of a pool have",
+      "type": "object",
+      "required": [
+        "family",
+        "total",
+        "used",
+        "free"
+      ],
+      "properties": {
+        "family": {
+          "description": "Address family",
+          "type": "string",
+          "enum": [
+            "ipv4",
+            "ipv6"
+          ],
+          "x-nullable": false
+        },
+        "free": {
+          "description": "How many it has not",
+          "type": "number",
+          "x-nullable": false
+        },
+        "total": {
+          "description": "Number of addresses that the plugin can allocate. Large IPv6 ranges are rounded.",
+          "type": "number",
+          "x-nullable": false
+        },
+        "used": {
+          "description": "How many of them the plugin has allocated, to any client",
+          "type": "number",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and its plugin",
       "type": "object",
@@ -1340,6 +1489,14 @@ func init() {
         "pool"
       ],
       "properties": {
+        "addresses": {
+          "description": "The addresses of the ranges, by family; absent for a family whose ranges are not known",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/PoolAddresses"
+          },
+          "x-omitempty": true
+        },
         "binary": {
           "description": "Path of the plugin's executable",
           "type": "string"
@@ -1560,6 +1717,15 @@ func init() {
       "required": true,
       "schema": {
         "$ref": "#/definitions/CNIRequest"
+      }
+    },
+    "cni-sandboxes": {
+      "description": "The pod sandboxes that the container runtime knows",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNISandboxes"
       }
     },
     "ipam-also": {
@@ -1875,6 +2041,45 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          }
+        },
+        "x-delegated-ipam-extension": true
+      }
+    },
+    "/cni/sandboxes": {
+      "post": {
+        "description": "Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each\nreport for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,\nand is released. A report replaces the one before.\n",
+        "tags": [
+          "cni"
+        ],
+        "summary": "Report the pod sandboxes that the container runtime knows",
+        "parameters": [
+          {
+            "description": "The pod sandboxes that the container runtime knows",
+            "name": "request",
+            "in": "body",
+            "required": true,
+            "schema": {
+              "$ref": "#/definitions/CNISandboxes"
+            }
+          }
+        ],
+        "responses": {
+          "200": {
+            "description": "Success"
+          },
+          "400": {
+            "description": "Invalid list of sandboxes, such as an empty one",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "x-go-name": "Invalid"
+          },
+          "403": {
+            "description": "Forbidden",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            }
           }
         },
         "x-delegated-ipam-extension": true
@@ -2596,6 +2801,34 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "CNISandboxes": {
+      "description": "The pod sandboxes that a container runtime knows",
+      "type": "object",
+      "required": [
+        "runtime",
+        "sandboxes"
+      ],
+      "properties": {
+        "runtime": {
+          "description": "Name and version of the container runtime, for people",
+          "type": "string",
+          "maxLength": 256,
+          "minLength": 1,
+          "x-nullable": false
+        },
+        "sandboxes": {
+          "description": "The IDs of all its pod sandboxes, in every state",
+          "type": "array",
+          "maxItems": 100000,
+          "items": {
+            "type": "string",
+            "maxLength": 255,
+            "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.\\-]*$"
+          }
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "DaemonConfiguration": {
       "description": "Configuration of the sidecar",
       "type": "object",
@@ -2636,6 +2869,10 @@ func init() {
           "additionalProperties": {
             "type": "integer"
           }
+        },
+        "ended-containers": {
+          "description": "What is known of containers that ended without a DEL",
+          "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {
           "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
@@ -2712,6 +2949,53 @@ func init() {
         "version": {
           "description": "Version of the sidecar",
           "type": "string"
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
+    "EndedContainers": {
+      "description": "Containers that ended without a DEL: their network namespace is missing, or the container runtime\ndoes not know their sandbox\n",
+      "type": "object",
+      "required": [
+        "pending"
+      ],
+      "properties": {
+        "delay": {
+          "description": "After what time they are released, in seconds; absent if they are not",
+          "type": "integer"
+        },
+        "hidden-directories": {
+          "description": "Directories of network namespaces that the sidecar cannot see, so that it cannot know whether\ntheir containers have ended\n",
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "x-omitempty": true
+        },
+        "oldest": {
+          "description": "Since when the first of them seems to have ended; absent if there is none",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "pending": {
+          "description": "Number of containers that seem to have ended and are not released",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "reported": {
+          "description": "Time of that report",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
+        "runtime": {
+          "description": "The container runtime of the last report of sandboxes; absent if there is none",
+          "type": "string"
+        },
+        "sandboxes": {
+          "description": "Number of sandboxes in it",
+          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true
@@ -3018,6 +3302,43 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
+    "PoolAddresses": {
+      "description": "How many addresses of a family the ranges of a pool have",
+      "type": "object",
+      "required": [
+        "family",
+        "total",
+        "used",
+        "free"
+      ],
+      "properties": {
+        "family": {
+          "description": "Address family",
+          "type": "string",
+          "enum": [
+            "ipv4",
+            "ipv6"
+          ],
+          "x-nullable": false
+        },
+        "free": {
+          "description": "How many it has not",
+          "type": "number",
+          "x-nullable": false
+        },
+        "total": {
+          "description": "Number of addresses that the plugin can allocate. Large IPv6 ranges are rounded.",
+          "type": "number",
+          "x-nullable": false
+        },
+        "used": {
+          "description": "How many of them the plugin has allocated, to any client",
+          "type": "number",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
+    },
     "PoolStatus": {
       "description": "One pool and its plugin",
       "type": "object",
@@ -3025,6 +3346,14 @@ func init() {
         "pool"
       ],
       "properties": {
+        "addresses": {
+          "description": "The addresses of the ranges, by family; absent for a family whose ranges are not known",
+          "type": "array",
+          "items": {
+            "$ref": "#/definitions/PoolAddresses"
+          },
+          "x-omitempty": true
+        },
         "binary": {
           "description": "Path of the plugin's executable",
           "type": "string"
@@ -3245,6 +3574,15 @@ func init() {
       "required": true,
       "schema": {
         "$ref": "#/definitions/CNIRequest"
+      }
+    },
+    "cni-sandboxes": {
+      "description": "The pod sandboxes that the container runtime knows",
+      "name": "request",
+      "in": "body",
+      "required": true,
+      "schema": {
+        "$ref": "#/definitions/CNISandboxes"
       }
     },
     "ipam-also": {

@@ -25,6 +25,9 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
+	// What is known of containers that ended without a DEL
+	EndedContainers *EndedContainers `json:"ended-containers,omitempty"`
+
 	// The last failure since the start of the process: of an operation on an attachment, unless
 	// one has succeeded since, or why the sidecar is not ready; absent if none
 	//
@@ -75,6 +78,10 @@ type DelegatedIPAMStatus struct {
 func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.validateEndedContainers(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validateLastError(formats); err != nil {
 		res = append(res, err)
 	}
@@ -114,6 +121,29 @@ func (m *DelegatedIPAMStatus) Validate(formats strfmt.Registry) error {
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) validateEndedContainers(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.EndedContainers) { // not required
+		return nil
+	}
+
+	if m.EndedContainers != nil {
+		if err := m.EndedContainers.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("ended-containers")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("ended-containers")
+			}
+
+			return err
+		}
+	}
+
 	return nil
 }
 
@@ -334,6 +364,10 @@ func (m *DelegatedIPAMStatus) validateStarted(formats strfmt.Registry) error {
 func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.contextValidateEndedContainers(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.contextValidateLastError(ctx, formats); err != nil {
 		res = append(res, err)
 	}
@@ -365,6 +399,31 @@ func (m *DelegatedIPAMStatus) ContextValidate(ctx context.Context, formats strfm
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *DelegatedIPAMStatus) contextValidateEndedContainers(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.EndedContainers != nil {
+
+		if typeutils.IsZero(m.EndedContainers) { // not required
+			return nil
+		}
+
+		if err := m.EndedContainers.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("ended-containers")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("ended-containers")
+			}
+
+			return err
+		}
+	}
+
 	return nil
 }
 

@@ -5,6 +5,7 @@ package models
 import (
 	"context"
 	stderrors "errors"
+	"strconv"
 
 	"github.com/go-openapi/errors"
 	"github.com/go-openapi/strfmt"
@@ -17,6 +18,9 @@ import (
 //
 // swagger:model PoolStatus
 type PoolStatus struct {
+
+	// The addresses of the ranges, by family; absent for a family whose ranges are not known
+	Addresses []*PoolAddresses `json:"addresses,omitempty"`
 
 	// Path of the plugin's executable
 	Binary string `json:"binary,omitempty"`
@@ -64,6 +68,10 @@ type PoolStatus struct {
 func (m *PoolStatus) Validate(formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.validateAddresses(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validatePool(formats); err != nil {
 		res = append(res, err)
 	}
@@ -79,6 +87,36 @@ func (m *PoolStatus) Validate(formats strfmt.Registry) error {
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *PoolStatus) validateAddresses(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.Addresses) { // not required
+		return nil
+	}
+
+	for i := 0; i < len(m.Addresses); i++ {
+		if typeutils.IsZero(m.Addresses[i]) { // not required
+			continue
+		}
+
+		if m.Addresses[i] != nil {
+			if err := m.Addresses[i].Validate(formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("addresses" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("addresses" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
+	}
+
 	return nil
 }
 
@@ -130,6 +168,10 @@ func (m *PoolStatus) validateVerification(formats strfmt.Registry) error {
 func (m *PoolStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.contextValidateAddresses(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.contextValidateVerification(ctx, formats); err != nil {
 		res = append(res, err)
 	}
@@ -137,6 +179,35 @@ func (m *PoolStatus) ContextValidate(ctx context.Context, formats strfmt.Registr
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *PoolStatus) contextValidateAddresses(ctx context.Context, formats strfmt.Registry) error {
+
+	for i := 0; i < len(m.Addresses); i++ {
+
+		if m.Addresses[i] != nil {
+
+			if typeutils.IsZero(m.Addresses[i]) { // not required
+				return nil
+			}
+
+			if err := m.Addresses[i].ContextValidate(ctx, formats); err != nil {
+				ve := new(errors.Validation)
+				if stderrors.As(err, &ve) {
+					return ve.ValidateName("addresses" + "." + strconv.Itoa(i))
+				}
+				ce := new(errors.CompositeError)
+				if stderrors.As(err, &ce) {
+					return ce.ValidateName("addresses" + "." + strconv.Itoa(i))
+				}
+
+				return err
+			}
+		}
+
+	}
+
 	return nil
 }
 

@@ -80,6 +80,12 @@ type ClientService interface {
 	// PostCniGcContext release the addresses of container interfaces that no longer exist.
 	PostCniGcContext(ctx context.Context, params *PostCniGcParams, opts ...ClientOption) (*PostCniGcOK, error)
 
+	// PostCniSandboxes report the pod sandboxes that the container runtime knows.
+	PostCniSandboxes(params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error)
+
+	// PostCniSandboxesContext report the pod sandboxes that the container runtime knows.
+	PostCniSandboxesContext(ctx context.Context, params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error)
+
 	SetTransport(transport runtime.ContextualTransport)
 }
 
@@ -360,6 +366,78 @@ func (a *Client) PostCniGcContext(ctx context.Context, params *PostCniGcParams, 
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
 	msg := fmt.Sprintf("unexpected success response for PostCniGc: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	panic(msg)
+}
+
+// PostCniSandboxes reports the pod sandboxes that the container runtime knows.
+//
+// Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each
+// report for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,
+// and is released. A report replaces the one before.
+// .
+//
+// This method does not support injected context.
+// However, timeout and opentracing contexts are honored whenever enabled.
+//
+// If you need to pass a specific context, use [Client.PostCniSandboxesContext] instead.
+func (a *Client) PostCniSandboxes(params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error) {
+	var ctx context.Context
+	if params != nil && params.inner.ctx != nil {
+		ctx = params.inner.ctx
+	} else {
+		ctx = context.Background()
+	}
+
+	return a.PostCniSandboxesContext(ctx, params, opts...)
+}
+
+// PostCniSandboxesContext reports the pod sandboxes that the container runtime knows.
+//
+// Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each
+// report for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,
+// and is released. A report replaces the one before.
+// .
+//
+// Do not use the deprecated [PostCniSandboxesParams.Context] with this method: it would be ignored.
+func (a *Client) PostCniSandboxesContext(ctx context.Context, params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error) {
+	// NOTE: parameters are not validated before sending
+	if params == nil {
+		params = NewPostCniSandboxesParams()
+	}
+
+	op := &runtime.ClientOperation{
+		ID:                 "PostCniSandboxes",
+		Method:             "POST",
+		PathPattern:        "/cni/sandboxes",
+		ProducesMediaTypes: []string{"application/json"},
+		ConsumesMediaTypes: []string{"application/json"},
+		Schemes:            []string{"http"},
+		Params:             params,
+		Reader:             &PostCniSandboxesReader{formats: a.formats},
+		Client:             params.HTTPClient,
+	}
+
+	for _, opt := range opts {
+		opt(op)
+	}
+
+	result, err := a.transport.SubmitContext(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+
+	// only one success response has to be checked
+	success, ok := result.(*PostCniSandboxesOK)
+	if ok {
+		return success, nil
+	}
+
+	// unexpected success response.
+
+	// no default response is defined.
+	//
+	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
+	msg := fmt.Sprintf("unexpected success response for PostCniSandboxes: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 

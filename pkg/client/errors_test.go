@@ -68,6 +68,7 @@ func TestNotSidecar(t *testing.T) {
 		"cilium-agent's status":          {"status", response{code: 200, body: `{"cilium":{"state":"Ok"}}`}},
 		"null status":                    {"status", response{code: 200, body: "null"}},
 		"null pool":                      {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[null]}}`}},
+		"null addresses of a pool":       {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[{"addresses":[null]}]}}`}},
 		"null record":                    {"status", response{code: 200, body: `{"delegated-ipam":{"quarantined":[null]}}`}},
 		"null option":                    {"status", response{code: 200, body: `{"delegated-ipam":{"options":[null]}}`}},
 		"null leftover":                  {"discard", response{code: 200, body: "[null]"}},

@@ -205,7 +205,8 @@ func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	if own == nil {
 		return nil, c.failed(notSidecar(`the status has no part "delegated-ipam"`))
 	}
-	if slices.Contains(own.Pools, nil) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) || slices.Contains(own.MovedPlugins, nil) {
+	addresses := func(p *models.PoolStatus) bool { return p != nil && slices.Contains(p.Addresses, nil) }
+	if slices.Contains(own.Pools, nil) || slices.ContainsFunc(own.Pools, addresses) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) || slices.Contains(own.MovedPlugins, nil) {
 		return nil, c.failed(notSidecar("an element of the status is null"))
 	}
 	return s, nil

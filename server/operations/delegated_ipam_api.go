@@ -96,6 +96,12 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 			return middleware.NotImplemented("operation cni.PostCniGc has not yet been implemented")
 		}),
 
+		CniPostCniSandboxesHandler: cni.PostCniSandboxesHandlerFunc(func(params cni.PostCniSandboxesParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.PostCniSandboxes has not yet been implemented")
+		}),
+
 		IpamPostIpamHandler: ipam.PostIpamHandlerFunc(func(params ipam.PostIpamParams) middleware.Responder {
 			_ = params
 
@@ -161,6 +167,8 @@ type DelegatedIpamAPI struct {
 	CniPostCniDelHandler cni.PostCniDelHandler
 	// CniPostCniGcHandler sets the operation handler for the post cni gc operation
 	CniPostCniGcHandler cni.PostCniGcHandler
+	// CniPostCniSandboxesHandler sets the operation handler for the post cni sandboxes operation
+	CniPostCniSandboxesHandler cni.PostCniSandboxesHandler
 	// IpamPostIpamHandler sets the operation handler for the post ipam operation
 	IpamPostIpamHandler ipam.PostIpamHandler
 	// IpamPostIpamIPHandler sets the operation handler for the post ipam IP operation
@@ -268,6 +276,9 @@ func (o *DelegatedIpamAPI) Validate() error {
 	}
 	if o.CniPostCniGcHandler == nil {
 		unregistered = append(unregistered, "cni.PostCniGcHandler")
+	}
+	if o.CniPostCniSandboxesHandler == nil {
+		unregistered = append(unregistered, "cni.PostCniSandboxesHandler")
 	}
 	if o.IpamPostIpamHandler == nil {
 		unregistered = append(unregistered, "ipam.PostIpamHandler")
@@ -401,6 +412,10 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 		o.handlers["POST"] = make(map[string]http.Handler)
 	}
 	o.handlers["POST"]["/cni/gc"] = cni.NewPostCniGc(o.context, o.CniPostCniGcHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/sandboxes"] = cni.NewPostCniSandboxes(o.context, o.CniPostCniSandboxesHandler)
 	if o.handlers["POST"] == nil {
 		o.handlers["POST"] = make(map[string]http.Handler)
 	}
