@@ -33,6 +33,8 @@ type acceptedConfig struct{ binary, config string }
 // like host-local, of which a newer version may refuse what an older one accepts, also for DEL. It runs
 // CHECK until the plugin accepts the configuration, then again when binary or configuration changes.
 //
+// What a runtime passes for one container interface does not count.
+//
 // The CHECK touches neither leases nor their lock: it has noDir as the plugin's directory, at which the
 // plugin fails after it has accepted the rest. That would count as a refused call, so it is not counted.
 func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
@@ -40,13 +42,17 @@ func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invoc
 	if err != nil || !inv.Profile.LikeHostLocal() || inv.VerifyBy() != profile.VerifyCheck {
 		return nil
 	}
+	if inv.Config, err = withContainer(inv.Config, call.Container{}); err != nil {
+		return nil // the configuration of an invocation can be parsed
+	}
+	inv.Args = ""
 	config := acceptedConfig{state, string(inv.Config)}
 	if last, _ := r.acceptedConfigs.Load(n.Name); last == any(config) {
 		return nil
 	}
 	inv.ContainerID = "delegated-ipam-config-" + uuid.NewString()
 	if inv.Config, err = withNoDir(inv); err != nil {
-		return nil // the configuration of an invocation can be parsed
+		return nil
 	}
 	// Without a container ID no lock of the state directory is needed, which doctor may not create.
 	x := r.execution(call.VerbCheck, call.Call{Invocation: call.Invocation{Plugin: inv.Plugin, NetNS: inv.NetNS}})

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +67,12 @@ func TestCheckConfigCached(t *testing.T) {
 		f.wantCalls(call.VerbCheck, calls)
 	}
 	accepted(1)
+	accepted(1)
+	// What a runtime passes for one container does not count.
+	inv, err := f.runner.ContainerInvocation(t.Context(), f.network, call.Container{
+		Attachment: call.Attachment{ContainerID: "c", IfName: "eth0"}, Args: "K8S_POD_NAME=p", RuntimeConfig: json.RawMessage(`{"portMappings":[]}`),
+	})
+	check.Must(t, errors.Join(err, f.runner.CheckConfig(t.Context(), f.network, inv)))
 	accepted(1)
 	f.configure(`{"type":"host-local","subnet":"10.2.0.0/24"}`, `{}`)
 	f.network.File = "/none.conflist"

@@ -19,7 +19,18 @@ func (r *Runner) ContainerInvocation(ctx context.Context, n call.Network, c call
 	if err != nil {
 		return inv, err
 	}
-	inv.ContainerID, inv.IfName, inv.Args = c.ContainerID, c.IfName, c.Args
+	inv.ContainerID, inv.IfName = c.ContainerID, c.IfName
+	return r.WithContainer(inv, c)
+}
+
+// WithContainer returns an invocation of a container interface with what the runtime passes for it now.
+func (r *Runner) WithContainer(inv call.Invocation, c call.Container) (_ call.Invocation, err error) {
+	if inv.NetNS = c.NetNS; !usableNetNS(c.NetNS) {
+		if inv.NetNS, err = r.namespace(inv.Profile); err != nil {
+			return inv, err
+		}
+	}
+	inv.Args = c.Args
 	c.RuntimeConfig, inv.AddOnly = splitRuntimeConfig(c.RuntimeConfig)
 	inv.Config, err = withContainer(inv.Config, c)
 	return inv, err

@@ -31,6 +31,11 @@ type Entry struct {
 	Inode  uint64 `json:"inode,omitempty"`
 }
 
+// String identifies the container interface.
+func (e Entry) String() string {
+	return fmt.Sprintf("network %q, container ID %s, interface %s", e.Network, e.ContainerID, e.IfName)
+}
+
 const (
 	version = 1
 	// maxEntry limits a file in bytes. The API limits CNI_ARGS to 16 KiB, which JSON may double.

@@ -190,8 +190,19 @@ func TestUninstall(t *testing.T) {
 	d := create(t)
 	state := filepath.Dir(d.Path())
 	check.Must(t, d.Put(entryOf("a")))
-	if _, err := Uninstall(state, true); err == nil || !strings.Contains(err.Error(), "has 1 DELs") {
-		t.Errorf("with an entry: %v", err)
+	for _, text := range []string{"has 1 DELs", entryOf("a").name() + `: network "pods", container ID a, interface eth0, left 2023-`, "start the sidecar", "remove its file"} {
+		if _, err := Uninstall(state, true); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("with an entry: %v; want %q", err, text)
+		}
+	}
+	for i := range maxDescribed + 1 {
+		check.Must(t, os.WriteFile(filepath.Join(d.Path(), fmt.Sprint(i)), nil, 0o600))
+	}
+	if _, err := Uninstall(state, true); err == nil || !strings.Contains(err.Error(), `"0": another name`) || !strings.Contains(err.Error(), "  and 2 more\n") {
+		t.Errorf("with many files: %v", err)
+	}
+	for i := range maxDescribed + 1 {
+		check.Must(t, os.Remove(filepath.Join(d.Path(), fmt.Sprint(i))))
 	}
 	check.Must(t, d.MoveAside(entryOf("a").name()))
 	if _, err := Uninstall(state, false); err == nil || !strings.Contains(err.Error(), "--discard-quarantine") {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,11 +30,34 @@ func Uninstall(stateDir string, discard bool) (removed []string, err error) {
 	case err != nil || countErr != nil:
 		return nil, fmt.Errorf("spool %s: %w", path, errors.Join(err, countErr))
 	case len(names) > 0:
-		return nil, fmt.Errorf("spool %s has %d DELs of containers whose addresses the plugin may hold; start the sidecar, which carries them out, and run the command again", path, len(names))
+		return nil, fmt.Errorf("spool %s has %d DELs of containers whose addresses the plugin may hold:\n%sstart the sidecar, which carries them out, and run the command again; %s", path, len(names), d.describe(names), Remedy)
 	case quarantined > 0 && !discard:
 		return nil, fmt.Errorf("spool %s/%s has %d files, whose containers may hold addresses; release those by the plugin, then run the command again with --discard-quarantine", path, Quarantine, quarantined)
 	}
 	return d.removeAll()
+}
+
+// Remedy is what to do about a DEL that is not carried out.
+const Remedy = "of one that fails fix the cause, such as a network that is not configured any more; only if the plugin holds nothing for a container ID, remove its file"
+
+// maxDescribed limits the files that are described.
+const maxDescribed = 20
+
+// describe returns a line for each file of the directory.
+func (d *Dir) describe(names []string) string {
+	var lines strings.Builder
+	for i, name := range names {
+		if i == maxDescribed {
+			fmt.Fprintf(&lines, "  and %d more\n", len(names)-i)
+			break
+		}
+		if e, _, err := d.Read(name); err != nil {
+			fmt.Fprintf(&lines, "  %q: %v\n", name, err)
+		} else {
+			fmt.Fprintf(&lines, "  %s: %s, left %s\n", name, e, e.Written.Format(time.RFC3339))
+		}
+	}
+	return lines.String()
 }
 
 // Count returns the number of entries in a state directory; 0 without a directory that can be used.

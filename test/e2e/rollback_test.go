@@ -8,6 +8,8 @@ import (
 
 // After a rollback the plugin itself adds a container ID again. The sidecar, which has the ID's earlier
 // addresses, must not free the new ones.
+//
+//evidence:design/reliability the same container ID is added by the plugin after a rollback
 func TestRollbackAndReusedID(t *testing.T) {
 	t.Parallel()
 	for name, event := range map[string]func(*testing.T, *harness.Node){
@@ -37,6 +39,40 @@ func TestRollbackAndReusedID(t *testing.T) {
 			wantIDs(t, n, "web")
 			wantDisjoint(t, bare.Add(t, "other"), again)
 			n.Store = withoutPods // the sidecar lists no pod any more
+		})
+	}
+}
+
+// The same for a container whose lost lease the sidecar could not add again: another ID has its address.
+//
+//evidence:design/reliability the same container ID is added by the plugin after a rollback
+func TestRollbackOfLostContainer(t *testing.T) {
+	t.Parallel()
+	for name, restarts := range map[string]bool{"running": false, "restart": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.NewNode(t)
+			nw := harness.IPv4Only()
+			through := n.PodsThrough(t, "10-pods", nw)
+			n.Flags = []string{"--enable-ipv6=false"}
+			s := n.Start(t)
+			ips := through.Add(t, "web")
+			s.Kill(t)
+			removeLeases(t, n)
+			n.LeaseToPod(t, "pods", ips[0])
+			s = n.Start(t)
+			s.WaitLog(t, "Background work failed", "web")
+
+			n.WriteNetwork(t, "10-pods", nw)
+			bare := n.PodsOf(t, nw)
+			again := bare.Add(t, "web")
+			if restarts {
+				s.Kill(t)
+				s = n.Start(t)
+			}
+			waitReleased(t, s, "cni/web/eth0")
+			waitLeased(t, n, "web", again)
+			wantDisjoint(t, bare.Add(t, "other"), again)
 		})
 	}
 }

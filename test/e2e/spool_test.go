@@ -81,6 +81,7 @@ func wantSpool(t *testing.T, n *harness.Node, pending, quarantined int) {
 	})
 }
 
+//evidence:design/reliability a DEL while the sidecar is away
 func TestSpooledDel(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)
@@ -92,6 +93,8 @@ func TestSpooledDel(t *testing.T) {
 }
 
 // The sidecar is killed after the DEL and after the removal of its file; the next one completes both.
+//
+//evidence:design/reliability the sidecar is killed while it carries out a DEL of the spool
 func TestSpooledDelKilled(t *testing.T) {
 	for _, point := range []failpoint.Point{failpoint.PluginStarting, failpoint.PluginEnded, failpoint.RemoveDone, failpoint.SpoolDone, failpoint.SpoolRemoved} {
 		t.Run(string(point), func(t *testing.T) {
@@ -142,6 +145,8 @@ func TestSpooledDelLostAnswer(t *testing.T) {
 }
 
 // An ADD of the same ID comes after the DEL, whatever the sidecar does first.
+//
+//evidence:design/reliability a DEL while the sidecar is away
 func TestSpooledDelBeforeAdd(t *testing.T) {
 	t.Parallel()
 	n, pods := leftPod(t)
@@ -212,6 +217,8 @@ func spooledName(t *testing.T, n *harness.Node, id string) string {
 }
 
 // Files of another origin are moved aside; none of them is followed, read as configuration or removed.
+//
+//evidence:design/reliability a foreign or damaged file in the spool
 func TestSpoolForeignFiles(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)

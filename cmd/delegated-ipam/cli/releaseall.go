@@ -53,8 +53,12 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	if all := append(remaining(left), c.unlisted(ctx)...); len(all) > 0 {
-		return fmt.Errorf("release --all: %s", strings.Join(all, "\n"))
+	lines := append(remaining(left), c.unlisted(ctx)...)
+	if err := d.waitDrained(cmd, c, o.timeout); err != nil {
+		lines = append(lines, err.Error())
+	}
+	if len(lines) > 0 {
+		return fmt.Errorf("release --all: %s", strings.Join(lines, "\n"))
 	}
 	return nil
 }
@@ -67,14 +71,14 @@ func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	})
 }
 
-// unlisted returns lines about what keeps addresses and is not in the list: records of a newer version, and
-// DELs of containers that are not carried out; nothing if there is none.
+// unlisted returns lines about what keeps addresses and is not in the list: records of a newer version; nothing if
+// there is none.
 func (c connection) unlisted(ctx context.Context) []string {
 	status, err := c.health(ctx)
 	if err != nil {
 		return []string{fmt.Sprintf("it is unknown whether records of a newer version remain: %s", err)}
 	}
-	return append(newerRecords(status.DelegatedIpam.Quarantined), spooledDels(status.DelegatedIpam.Spool)...)
+	return newerRecords(status.DelegatedIpam.Quarantined)
 }
 
 // newerRecords returns a headline and a line for each record of a newer version; nothing if there is none.
@@ -89,14 +93,6 @@ func newerRecords(quarantined []*models.QuarantinedRecord) []string {
 		return nil
 	}
 	return append([]string{fmt.Sprintf("%d records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:", len(lines))}, lines...)
-}
-
-// spooledDels returns a line if DELs of containers are not carried out; nothing if all are.
-func spooledDels(s *models.SpoolStatus) []string {
-	if s == nil || s.Pending == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%d DELs of containers wait in %s; run the command again later: %s", s.Pending, s.Directory, logging.OneLine(s.Error))}
 }
 
 // listWithin lists the attachments, and repeats a request that fails until wait has passed. The

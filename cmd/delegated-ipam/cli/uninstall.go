@@ -35,18 +35,19 @@ func (d dependencies) uninstallCommand() *cobra.Command {
 after "release --all --yes", when no process uses the addresses any more. The paths are
 those that serve would have here, from the same sources.
 
-The command waits until the sidecar has ended, because its lock must be free, and names
-the process that holds it. It refuses while the journal has an attachment, or a file of
-unknown content, and while a DEL of a container waits in the spool: without them the
-plugin would keep the address forever. Files that the sidecar did not make stay, symbolic
-links are not followed, and a mount point is emptied.
+The command waits until a sidecar that still serves has carried out the DELs of containers
+in the spool, at most a minute. Then it waits until the sidecar has ended, because its lock
+must be free, and names the process that holds it. It refuses while the journal has an
+attachment, or a file of unknown content, and while a DEL waits in the spool: without them
+the plugin would keep the address forever. Files that the sidecar did not make stay,
+symbolic links are not followed, and a mount point is emptied.
 
 It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
 anything stays.`,
 		Example: `  # After the sidecar's DaemonSet was deleted, with its mounts and as its user
   delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.uninstall(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.uninstall(cmd, o) },
 	}
 	o.serve = d.serveOptions(cmd, "state-dir", "socket-path", "config-dir")
 	options.Register(cmd.Flags(),
@@ -56,7 +57,7 @@ anything stays.`,
 	return cmd
 }
 
-func (o *uninstallOptions) uninstall(cmd *cobra.Command) error {
+func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 	switch {
 	case !o.yes:
 		return cmdline.Usagef("the state directory and the socket of this node are removed; expected --yes to confirm it")
@@ -66,6 +67,17 @@ func (o *uninstallOptions) uninstall(cmd *cobra.Command) error {
 	config, err := o.serve.resolve()
 	if err != nil {
 		return err
+	}
+	c, err := d.connect(config.SocketPath)
+	if err != nil {
+		return err
+	}
+	limit := drainLimit
+	if o.timeout > 0 {
+		limit = min(limit, o.timeout)
+	}
+	if err := d.waitDrained(cmd, c, limit); err != nil {
+		return fmt.Errorf("uninstall: %w", err)
 	}
 	removed, err := o.removeSidecar(cmd, config)
 	for _, path := range removed {

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 )
@@ -51,6 +54,34 @@ func TestUninstallPaths(t *testing.T) {
 		t.Errorf("the state directory: %v; want %v", err, fs.ErrNotExist)
 	}
 	d.exec(t, "uninstall", "--yes").wants(t, cmdline.ExitOK, "nothing to remove in "+state+" and at "+socket+"\n")
+}
+
+// A sidecar that serves carries out the DELs in its spool first. Those that are left after the limit are named.
+func TestUninstallDrains(t *testing.T) {
+	waits := func(n int, why string) response {
+		return jsonResponse(200, fmt.Sprintf(`{"delegated-ipam":{"spool":{"directory":"/s","pending":%d,"error":%q}}}`, n, why))
+	}
+	const listens = "already listens on it" // uninstall has gone on to the socket
+	for name, tt := range map[string]struct {
+		healthz      []response
+		words, lacks []string
+	}{
+		"drained": {[]response{waits(2, ""), waits(1, ""), waits(0, "")}, []string{"2 DELs of containers wait in /s; waiting", listens}, []string{"remove its file"}},
+		"left":    {[]response{waits(1, "a.del (container ID c): refused")}, []string{"1 DELs of containers wait in /s after 1m0s: a.del (container ID c): refused; ", "remove its file"}, []string{listens}},
+		"ends":    {[]response{waits(1, ""), {code: 503}}, []string{"1 DELs", listens}, []string{"remove its file"}},
+		"empty":   {[]response{waits(0, "")}, []string{listens}, []string{"DELs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]response{"GET /v1/healthz": tt.healthz})
+			o := advancing(s.dependencies(), time.Second).exec(t, "uninstall", "--yes", "--state-dir="+filepath.Join(t.TempDir(), "none"), "--socket-path="+s.socket)
+			o.wants(t, cmdline.ExitFailed, "", tt.words...)
+			for _, word := range tt.lacks {
+				if strings.Contains(o.stderr, word) {
+					t.Errorf("stderr %q has %q", o.stderr, word)
+				}
+			}
+		})
+	}
 }
 
 func TestPause(t *testing.T) {

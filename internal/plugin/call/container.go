@@ -81,3 +81,9 @@ var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
 func ValidIfName(name string) bool {
 	return len(name) <= 15 && ifName.MatchString(name) && name != "." && name != ".."
 }
+
+// OfSandbox reports whether CNI_ARGS name the container as the sandbox of a pod, as those of the kubelet's
+// runtimes do. CRI lists it, and its ID is never used again; clients such as nerdctl and ctr name none.
+func OfSandbox(args, containerID string) bool {
+	return slices.Contains(strings.Split(args, ";"), "K8S_POD_INFRA_CONTAINER_ID="+containerID)
+}

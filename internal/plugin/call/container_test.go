@@ -29,3 +29,17 @@ func TestRequested(t *testing.T) {
 		}
 	}
 }
+
+func TestOfSandbox(t *testing.T) {
+	for args, want := range map[string]bool{
+		"IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_INFRA_CONTAINER_ID=0a1b":    true,
+		"K8S_POD_INFRA_CONTAINER_ID=0a1b2":                                  false,
+		"IgnoreUnknown=1;K8S_POD_NAME=p":                                    false,
+		"X=K8S_POD_INFRA_CONTAINER_ID=0a1b;K8S_POD_INFRA_CONTAINER_ID=0a1c": false,
+		"": false,
+	} {
+		if got := OfSandbox(args, "0a1b"); got != want {
+			t.Errorf("%q: got %v", args, got)
+		}
+	}
+}

@@ -20,7 +20,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
@@ -34,11 +33,15 @@ const (
 	maxBackoff = 5 * time.Minute
 	// addRetryAfter is after what time an ADD is repeated whose interface has a DEL that fails.
 	addRetryAfter = 5 * time.Second
+	// maxNamed limits the failed DELs that a status names.
+	maxNamed = 10
 )
 
 // Engine releases container interfaces.
 type Engine interface {
-	DelContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)
+	// DelLeft carries out a DEL that was left at an earlier time. It reports false for one that is of a
+	// container which the sidecar does not know, in a network that it does not serve.
+	DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error)
 	// ContainerRecord returns the record of a container interface in a network, if there is one.
 	ContainerRecord(network, owner string) (record.Record, bool)
 }
@@ -52,7 +55,7 @@ type Status struct {
 	Oldest  time.Time
 	// Quarantined is the number of files that were moved aside.
 	Quarantined int
-	// Err is why the spool cannot be used, or why the last DEL failed; nil if neither.
+	// Err is why the spool cannot be used, or which DELs have failed and why; nil if neither.
 	Err error
 }
 
@@ -73,7 +76,7 @@ type state struct {
 	busy     chan struct{}
 	failures int
 	next     time.Time
-	written  time.Time
+	entry    spool.Entry
 	err      error
 }
 
@@ -94,17 +97,30 @@ func (d *Drainer) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.status
-	for _, e := range d.entries {
-		if e.written.IsZero() {
+	failed := 0
+	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
+		e := d.entries[name]
+		if e.entry.Written.IsZero() {
 			continue // a name without a file
 		}
 		s.Pending++
-		if s.Oldest.IsZero() || e.written.Before(s.Oldest) {
-			s.Oldest = e.written
+		if s.Oldest.IsZero() || e.entry.Written.Before(s.Oldest) {
+			s.Oldest = e.entry.Written
 		}
-		if s.Err == nil {
-			s.Err = e.err
+		if e.err == nil {
+			continue
 		}
+		if failed++; failed > maxNamed {
+			continue
+		}
+		err := fmt.Errorf("%s (%s): %w", name, e.entry, e.err)
+		if s.Err != nil {
+			err = fmt.Errorf("%w; %w", s.Err, err)
+		}
+		s.Err = err
+	}
+	if failed > maxNamed {
+		s.Err = fmt.Errorf("%w; and %d more", s.Err, failed-maxNamed)
 	}
 	return s
 }
@@ -158,7 +174,7 @@ func (d *Drainer) register(names []string) {
 			continue // carryOut reports it
 		}
 		d.mu.Lock()
-		d.entry(name).written = e.Written
+		d.entry(name).entry = e
 		d.mu.Unlock()
 	}
 }
@@ -242,10 +258,15 @@ func (d *Drainer) carryOutOne(ctx context.Context, name string) (spool.Entry, er
 		log.Info("Dropped a DEL that was left while the sidecar could not be reached: its container ID was added again for another sandbox since")
 	} else {
 		c := call.Container{Attachment: call.Attachment{ContainerID: e.ContainerID, IfName: e.IfName}, Args: e.Args}
-		if _, err := d.engine.DelContainer(ctx, e.Network, c); err != nil {
+		done, err := d.engine.DelLeft(ctx, e.Network, c, e.Written)
+		if err != nil {
 			return e, err
 		}
-		log.Info("Carried out a DEL that was left while the sidecar could not be reached")
+		if done {
+			log.Info("Carried out a DEL that was left while the sidecar could not be reached")
+		} else {
+			log.Warn("Dropped a DEL that was left while the sidecar could not be reached: the network is not served for pods any more, and the plugin may have added its container ID again; run the plugin's DEL if the container has ended and still has a lease")
+		}
 	}
 	failpoint.Reach(failpoint.SpoolDone)
 	err = d.dir.Remove(name, file)

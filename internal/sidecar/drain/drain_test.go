@@ -3,10 +3,12 @@ package drain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +17,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
@@ -31,14 +32,14 @@ type fakeEngine struct {
 	records map[string]record.Record // by owner
 }
 
-func (e *fakeEngine) DelContainer(_ context.Context, _ string, c call.Container) (engine.Attachment, error) {
+func (e *fakeEngine) DelLeft(_ context.Context, network string, c call.Container, _ time.Time) (bool, error) {
 	if e.gate != nil {
 		<-e.gate
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dels = append(e.dels, c)
-	return engine.Attachment{}, e.err
+	return network == "pods", e.err
 }
 
 func (e *fakeEngine) ContainerRecord(_, owner string) (record.Record, bool) {
@@ -151,12 +152,29 @@ func TestBackoff(t *testing.T) {
 		}
 	})
 	s := d.Status()
+	named := spool.Name(web.Network, web.ContainerID, web.IfName) + ` (network "pods", container ID 0123abcd, interface eth0): the server is away`
+	check.Equal(t, "the error", s.Err.Error(), named)
 	defer func() { // an administrator removes the file
 		check.Must(t, os.Remove(filepath.Join(dir.Path(), spool.Name(web.Network, web.ContainerID, web.IfName))))
 		d.drain(t.Context())
 		check.Equal(t, "pending DELs", d.Status().Pending, 0)
 	}()
 	if s.Pending != 1 || s.Oldest.IsZero() || !errors.Is(s.Err, e.err) {
+		t.Errorf("the status is %+v", s)
+	}
+}
+
+// A status names some of many DELs that fail.
+func TestManyFail(t *testing.T) {
+	d, dir, e := fixture(t)
+	e.err = errors.New("the server is away")
+	for i := range maxNamed + 2 {
+		failing := web
+		failing.ContainerID = fmt.Sprint("c", i)
+		put(t, dir, failing, time.Now())
+	}
+	d.drain(t.Context())
+	if s := d.Status(); s.Pending != maxNamed+2 || strings.Count(s.Err.Error(), "the server is away") != maxNamed || !strings.HasSuffix(s.Err.Error(), "; and 2 more") {
 		t.Errorf("the status is %+v", s)
 	}
 }

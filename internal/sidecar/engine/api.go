@@ -28,8 +28,12 @@ type Plugin interface {
 	// NewInvocation returns the invocation of a new ADD for an owner, or why there is none
 	// (plugin not found, VERSION failed, unsafe plugin not accepted).
 	NewInvocation(ctx context.Context, n call.Network, containerID, owner string) (call.Invocation, error)
-	// ContainerInvocation returns the invocation of an ADD for a container interface, as NewInvocation.
+	// ContainerInvocation returns the invocation of a call for a container interface, as NewInvocation.
+	// CheckConfig returns why the plugin refuses the configuration, and so ADD and DEL; nil if that is
+	// unknown. WithContainer returns an invocation with what the runtime passes now.
 	ContainerInvocation(ctx context.Context, n call.Network, c call.Container) (call.Invocation, error)
+	CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error
+	WithContainer(inv call.Invocation, c call.Container) (call.Invocation, error)
 	// GC runs GC, which the invocation must have, with the attachments that are valid.
 	GC(ctx context.Context, inv call.Invocation, valid []call.Attachment) error
 	// Configured returns why a pool has had no network since the process started; nil if it had one.

@@ -29,13 +29,36 @@ func (e *Engine) DelContainer(ctx context.Context, network string, c call.Contai
 	return e.runContainer(ctx, protocol.Release, network, c)
 }
 
+// DelLeft is DelContainer for a DEL of a runtime that was left at an earlier time, and reports whether it was
+// carried out. While the configured network does not serve containers, as after a rollback, the plugin itself may
+// have added the container ID since, unless it is a sandbox's, which is never used again: a record is released
+// unless that can be seen, and without one nothing is done.
+func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error) {
+	if _, err := e.containerNetwork(network); !isNotFound(err) || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
+		_, err := e.DelContainer(ctx, network, c)
+		return true, err
+	}
+	owner := protocol.ContainerOwner(c.ContainerID, c.IfName)
+	for pool := range e.pools {
+		if r, ok := e.Record(pool, owner); ok && r.Network == network {
+			return true, e.ReleaseContainer(ctx, protocol.Key{Pool: pool, Owner: owner}, at)
+		}
+	}
+	return false, nil
+}
+
+func isNotFound(err error) bool {
+	e, ok := errors.AsType[*protocol.Error](err)
+	return ok && e.Kind == protocol.NotFound
+}
+
 // CheckContainer runs the plugin's CHECK for a container interface.
 func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
 	return e.runContainer(ctx, protocol.Check, network, c)
 }
 
 func (e *Engine) runContainer(ctx context.Context, action protocol.Action, network string, c call.Container) (Attachment, error) {
-	k, err := e.containerKey(network, protocol.ContainerOwner(c.ContainerID, c.IfName))
+	k, err := e.containerKey(network, protocol.ContainerOwner(c.ContainerID, c.IfName), action == protocol.Release)
 	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c})
 }
 
@@ -57,8 +80,9 @@ func (op *operation) workForContainer(req request) error {
 }
 
 // containerKey returns the key of a container interface in a network: that of its record, or else in the
-// pool of the network.
-func (e *Engine) containerKey(network, owner string) (protocol.Key, error) {
+// pool of the network. A DEL without a record needs no pool that serves containers: after a rollback the
+// plugin may have what was added without the sidecar, and the runtime does not repeat a spooled DEL.
+func (e *Engine) containerKey(network, owner string, del bool) (protocol.Key, error) {
 	for pool := range e.pools {
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
 			return protocol.Key{Pool: pool, Owner: owner}, nil
@@ -66,14 +90,28 @@ func (e *Engine) containerKey(network, owner string) (protocol.Key, error) {
 	}
 	k := protocol.Key{Owner: owner}
 	n, err := e.containerNetwork(network)
-	if err != nil {
+	if k.Pool = n.pool; err != nil && del {
+		k.Pool = e.configuredPool(network)
+	}
+	if k.Pool == "" {
 		return k, err
 	}
-	k.Pool = n.pool
 	if why := e.rejected[k]; why != nil {
 		return k, newError(protocol.Failed, "%s is not served: %w", k, why)
 	}
 	return k, nil
+}
+
+// configuredPool returns the pool that has a network now; empty for none.
+func (e *Engine) configuredPool(network string) string {
+	i := slices.IndexFunc(e.opts.Pools, func(pool string) bool {
+		n, err := e.plugin.Network(pool)
+		return err == nil && n.Name == network
+	})
+	if i < 0 {
+		return ""
+	}
+	return e.opts.Pools[i]
 }
 
 type pooledNetwork struct {

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // A repeated ADD changes nothing while the plugin holds the addresses, and while it is not known whether
@@ -34,6 +37,123 @@ func TestRepeatedContainerAdd(t *testing.T) {
 			f.t.Errorf("the attachment is %s; want held", a.State)
 		}
 		f.wantStoreAgrees()
+	})
+}
+
+// addIn adds a container interface with a network namespace and CNI_ARGS.
+func (f *fixture) addIn(netns, args string) error {
+	c := podContainer("one", "web-0")
+	c.NetNS, c.Args = netns, args
+	_, err := f.AddContainer(context.Background(), "net", c)
+	return err
+}
+
+// last returns the invocation that the journal has for the container interface "one", and whether it is the
+// same after a restart.
+func (f *fixture) last() call.Invocation {
+	f.t.Helper()
+	for _, r := range f.node.records {
+		inv := f.get(protocol.ContainerOwner("one", "eth0")).Invocations
+		if disk := r.Invocations[len(r.Invocations)-1]; !disk.Equal(inv[len(inv)-1]) {
+			f.t.Errorf("the journal has %+v, and memory %+v", disk, inv[len(inv)-1])
+		}
+		return r.Invocations[len(r.Invocations)-1]
+	}
+	f.t.Fatal("the journal has no record")
+	return call.Invocation{}
+}
+
+// A repeated ADD may have another network namespace, as after a restore of Nomad. CHECK and DEL use it, and
+// nothing counts by the earlier one any more.
+func TestRepeatedContainerAddElsewhere(t *testing.T) {
+	const args = "IgnoreUnknown=1;K8S_POD_NAME=web-0"
+	owner := protocol.ContainerOwner("one", "eth0")
+	for name, setups := range map[string][]setup{"checked": with(checkedPlugin), "lookup": with(storeReadable)} {
+		run(t, name, setups, func(f *fixture) {
+			must := func(err error) {
+				f.t.Helper()
+				if err != nil {
+					f.t.Fatal(err)
+				}
+			}
+			must(f.addIn("/var/run/netns/a", args))
+			first := f.get(owner)
+			f.sleep(time.Minute)
+			before := time.Now()
+			f.inject(once("write held", writeFailed))
+			f.wantError(f.addIn("/var/run/netns/b", args), protocol.Failed, "journal")
+			f.inject(nil)
+			if a := f.get(owner); a.Invocations[0].NetNS != "/var/run/netns/a" {
+				f.t.Errorf("after a failed write memory has %+v", a.Invocations)
+			}
+			must(f.addIn("/var/run/netns/b", args))
+			if inv := f.last(); inv.NetNS != "/var/run/netns/b" || inv.PrevResult == nil {
+				f.t.Errorf("recorded %+v; want the new namespace, and the result", inv)
+			}
+			if a := f.get(owner); len(a.Invocations) != 1 || !slices.Equal(a.Addrs(), first.Addrs()) {
+				f.t.Errorf("the record is %+v; want one invocation and %v", a, first.Addrs())
+			}
+			// The container that was seen to have ended before is not this one.
+			must(f.ReleaseContainer(context.Background(), protocol.Key{Pool: client.DefaultPool, Owner: owner}, before))
+			f.steps()
+			must(f.addIn("/var/run/netns/b", args))
+			if steps := f.steps(); strings.Contains(steps, "write") {
+				f.t.Errorf("the same ADD had the steps %s", steps)
+			}
+			var called []string
+			f.onCall(func(verb string, c call.Call) { called = append(called, verb+" "+c.NetNS) })
+			_, err := f.CheckContainer(context.Background(), "net", podContainer("one", "web-0"))
+			must(err)
+			f.del("one", "web-0")
+			if want := []string{"CHECK /var/run/netns/b", "DEL /var/run/netns/b"}; !slices.Equal(called, want) {
+				f.t.Errorf("called %q; want %q", called, want)
+			}
+			f.wantNone()
+		})
+	}
+	// The plugin may know what it has allocated by the arguments of its ADD.
+	run(t, "other arguments", with(checkedPlugin), func(f *fixture) {
+		for _, pod := range []string{"web-0", "web-1", "web-2"} {
+			if err := f.addIn("/var/run/netns/a", "K8S_POD_NAME="+pod); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		var args []string
+		for _, inv := range f.get(owner).Invocations {
+			args = append(args, inv.Args)
+		}
+		if want := []string{"K8S_POD_NAME=web-0", "K8S_POD_NAME=web-2"}; !slices.Equal(args, want) {
+			f.t.Errorf("recorded %q; want those of the ADD that the plugin ran, and the last ones: %q", args, want)
+		}
+		f.del("one", "web-2")
+		f.wantNone()
+	})
+}
+
+// The ADD of a container is refused without a record if the plugin refuses the configuration. Its DEL and
+// CHECK are run, and a held container is answered.
+func TestContainerConfigRefused(t *testing.T) {
+	refuse := func(n *fakeNode) { n.configErr = errors.New("gateway outside of the subnet") }
+	run(t, "new", with(checkedPlugin), func(f *fixture) {
+		f.node.with(refuse)
+		_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0"))
+		f.wantError(err, protocol.Failed, "gateway outside of the subnet")
+		f.wantSteps("")
+		f.wantNone()
+		f.del("one", "web-0")
+		f.wantSteps("write releasing, DEL, remove")
+	})
+	run(t, "held", with(checkedPlugin), func(f *fixture) {
+		first := f.add("one", "web-0")
+		f.node.with(refuse)
+		if again := f.add("one", "web-0"); again != first {
+			f.t.Errorf("got %s; want %s", again, first)
+		}
+		if _, err := f.CheckContainer(context.Background(), "net", podContainer("one", "web-0")); err != nil {
+			f.t.Error(err)
+		}
+		f.del("one", "web-0")
+		f.wantNone()
 	})
 }
 
@@ -95,4 +215,23 @@ func TestContainerDelWithoutPlugin(t *testing.T) {
 			f.wantSteps("")
 		})
 	}
+}
+
+// After a rollback a DEL of a network that is configured is run, also without a record: the plugin may have
+// what was added without the sidecar. ADD and CHECK are refused.
+func TestContainerDelAfterRollback(t *testing.T) {
+	run(t, "", with(checkedPlugin), func(f *fixture) {
+		f.add("two", "web-1")
+		f.setStored("one", "10.0.0.9")
+		f.node.with(func(n *fakeNode) { n.bare = true })
+		for _, request := range []func(context.Context, string, call.Container) (Attachment, error){f.AddContainer, f.CheckContainer} {
+			_, err := request(context.Background(), "net", podContainer("one", "web-0"))
+			f.wantError(err, protocol.NotFound, "not served")
+		}
+		f.del("one", "web-0")
+		f.del("two", "web-1")
+		f.wantGone()
+		_, err := f.DelContainer(context.Background(), "another", podContainer("one", "web-0"))
+		f.wantError(err, protocol.NotFound, "not served")
+	})
 }

@@ -49,8 +49,10 @@ type fakeNode struct {
 	rangeSize  int               // addresses per family
 	outside    []netip.Prefix    // not in the ranges of the configuration
 	networkErr error             // why Network fails
+	bare       bool              // no network serves containers
 	neverErr   error             // networkErr as long as it was never nil in this run
 	pluginErr  error             // why NewInvocation fails
+	configErr  error             // why CheckConfig fails
 	extraAddr  string            // an address that each ADD returns in addition
 	// ignoresRequests: an ADD accepts requested addresses and returns any.
 	ignoresRequests bool

@@ -54,7 +54,7 @@ func sameAnswer() profile.Profile {
 func (n *fakeNode) Network(pool string) (call.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return call.Network{Name: n.networks[pool], ServesContainers: true}, n.networkErr
+	return call.Network{Name: n.networks[pool], ServesContainers: !n.bare}, n.networkErr
 }
 
 func (n *fakeNode) Configured(string) error {
@@ -90,8 +90,22 @@ func (n *fakeNode) NewInvocation(_ context.Context, network call.Network, contai
 
 func (n *fakeNode) ContainerInvocation(ctx context.Context, network call.Network, c call.Container) (call.Invocation, error) {
 	inv, err := n.NewInvocation(ctx, network, c.ContainerID, "")
-	inv.IfName, inv.NetNS, inv.Args = c.IfName, c.NetNS, c.Args
+	if err == nil {
+		inv.IfName = c.IfName
+		inv, err = n.WithContainer(inv, c)
+	}
 	return inv, err
+}
+
+func (n *fakeNode) WithContainer(inv call.Invocation, c call.Container) (call.Invocation, error) {
+	inv.NetNS, inv.Args = c.NetNS, c.Args
+	return inv, nil
+}
+
+func (n *fakeNode) CheckConfig(context.Context, call.Network, call.Invocation) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.configErr
 }
 
 func (n *fakeNode) GC(_ context.Context, _ call.Invocation, valid []call.Attachment) error {

@@ -20,7 +20,7 @@ func (e *Engine) load(r record.Record) {
 	a.verifyDue.Store(a.Rec.State == record.Held)
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.Key]; ok {
-		log.WithField(fieldOther, first.ID).Error("A second record of this owner is ignored: release the first one and start again")
+		log.WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
 	if a.Lost {

@@ -89,9 +89,18 @@ func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, 
 			recorded := call.ContainerOf(op.protocol.LastInvocation())
 			c = &recorded
 		}
-		return op.engine.plugin.ContainerInvocation(op.callCtx(), n, *c)
+		inv, err := op.engine.plugin.ContainerInvocation(op.callCtx(), n, *c)
+		// Before a record is written, as for other owners. A DEL or CHECK is the plugin's to refuse.
+		if adds := op.protocol.Action == protocol.Allocate || op.protocol.Action == protocol.Reacquire; err == nil && adds {
+			err = op.engine.plugin.CheckConfig(op.callCtx(), n, inv)
+		}
+		return inv, err
 	}
 	return op.engine.plugin.NewInvocation(op.callCtx(), n, id, op.entry.Owner)
+}
+
+func (op *operation) WithContainer(inv call.Invocation) (call.Invocation, error) {
+	return op.engine.plugin.WithContainer(inv, *op.container)
 }
 
 func (op *operation) Call(verb string, inv call.Invocation) (call.Result, error) {

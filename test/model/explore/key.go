@@ -75,7 +75,7 @@ func (e *encoder) families(all []record.Family) {
 func (e *encoder) inv(inv call.Invocation) {
 	e.str(short(inv.ContainerID))
 	list(e, inv.Requested, func(p netip.Prefix) { e.addr(p.Addr()) })
-	e.bools(inv.StoreProven, inv.AddRefused)
+	e.bools(inv.StoreProven, inv.AddRefused, inv.NetNS == "")
 	e.time(inv.AddActsUntil)
 }
 
@@ -169,7 +169,7 @@ func (x *explorer) key(w *world) key {
 	e.str(w.wrong)
 	e.addrs(w.pod)
 	e.addrs(w.outside)
-	e.bools(w.outage, w.older(0, 1))
+	e.bools(w.outage, w.rolledBack, w.older(0, 1))
 	for i := range w.owners {
 		e.owner(&w.owners[i], x.cfg.verifyInterval > 0)
 	}

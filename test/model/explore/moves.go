@@ -88,6 +88,16 @@ func (x *explorer) moves(w *world) []move {
 			c.late = slices.DeleteFunc(c.late, func(l lateCall) bool { return !l.process && l.until <= t })
 		}, "time %d", t)
 	}
+	if x.cfg.rollback && !w.rolledBack && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil }) {
+		to(chosen, func(c *world) {
+			c.rolledBack = true
+			for i := range c.owners { // assumed: a container whose lease is lost ends before
+				if o := &c.owners[i]; protocol.OfContainer(o.key.Owner) && len(c.held(idOf(o.key.Owner))) == 0 {
+					o.using = nil
+				}
+			}
+		}, "the plugin is configured itself")
+	}
 	if w.pods > 0 {
 		for _, set := range x.choices(w, nil) {
 			to(chosen, func(c *world) {
@@ -217,7 +227,7 @@ func (x *explorer) faults(w *world, to adder) {
 		}
 	}
 	for _, l := range w.leases {
-		if cfg.lostLease && l.id != "pod" && (!cfg.container || l.id == idOf(containerOwner)) {
+		if cfg.lostLease && !w.rolledBack && l.id != "pod" && (!cfg.container || l.id == idOf(containerOwner)) {
 			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
 		}
 	}
@@ -343,7 +353,11 @@ func (x *explorer) begins(w *world, i int, to adder) {
 // beginsOfContainer are what a container runtime does, through the sidecar and, before its installation or
 // after its removal, without it. A container whose ADD is repeated without a record uses only what that returns.
 func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
-	o, id := &w.owners[i], idOf(w.owners[i].key.Owner)
+	o := &w.owners[i]
+	if w.rolledBack {
+		x.beginsWithoutSidecar(w, i, to)
+		return
+	}
 	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
 		to(chosen, func(c *world) {
 			c.calls--
@@ -359,16 +373,20 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 		c.owners[i].using, c.owners[i].deleted = nil, true
 		x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
 	}, "%s: DEL", o.key.Owner)
-	if !x.cfg.bare {
-		return
+	if x.cfg.bare {
+		x.beginsWithoutSidecar(w, i, to)
 	}
+}
+
+func (x *explorer) beginsWithoutSidecar(w *world, i int, to adder) {
+	o, id := &w.owners[i], idOf(w.owners[i].key.Owner)
 	if len(w.held(id)) > 0 {
 		to(chosen, func(c *world) {
 			c.calls--
 			c.owners[i].using = nil
 			c.delete(id)
 		}, "%s: DEL without the sidecar", o.key.Owner)
-	} else if o.st.Rec == nil || x.cfg.lookup && o.st.Rec.State == record.Held { // assumed: a runtime repeats a verb that failed
+	} else if o.st.Rec == nil || x.cfg.lookup && (o.st.Rec.State == record.Held || o.st.Lost) { // assumed: a runtime repeats a verb that failed
 		for _, set := range x.choices(w, nil) {
 			to(chosen, func(c *world) {
 				c.calls--

@@ -194,7 +194,7 @@ func (p *replay) RemoveSoon(id string) error {
 }
 
 func (p *replay) Network() (call.Network, error) {
-	return call.Network{Name: "net", ServesContainers: !p.cfg.bare}, nil
+	return call.Network{Name: "net", ServesContainers: !p.cfg.bare && !p.w.rolledBack}, nil
 }
 
 func (p *replay) Configured() error { return nil }
@@ -208,6 +208,16 @@ func (p *replay) NewInvocation(_ call.Network, id string) (call.Invocation, erro
 	inv.ContainerID, inv.Profile = id, p.cfg.profile
 	return inv, nil
 }
+
+// WithContainer returns another network namespace than that of the first ADD.
+func (p *replay) WithContainer(inv call.Invocation) (call.Invocation, error) {
+	if p.cfg.again {
+		inv.NetNS = againNetNS
+	}
+	return inv, nil
+}
+
+const againNetNS = "again"
 
 // invocation is that of an ADD. Each container is of one pod.
 var invocation = call.Invocation{Network: "net", CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", Args: "K8S_POD_NAMESPACE=n;K8S_POD_NAME=web-0"}

@@ -31,10 +31,11 @@ type config struct {
 	// operation is in progress on the container.
 	bootID, leaves bool
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
-	// fixed: both owners are container interfaces of one pod.
-	container, bare, fixed       bool
-	releaseDelay, verifyInterval int
-	exclude                      int // addresses
+	// rollback: from some moment on it is only that. fixed: both owners are container interfaces of one pod. again: a
+	// repeated ADD has another network namespace.
+	container, bare, rollback, fixed, again bool
+	releaseDelay, verifyInterval            int
+	exclude                                 int // addresses
 }
 
 // lease is an allocation in the plugin's store.
@@ -81,7 +82,7 @@ type world struct {
 	pod                 []netip.Addr
 	outside             []netip.Addr
 	calls, faults, pods int
-	outage              bool
+	outage, rolledBack  bool
 	// excused are IDs whose leases a lost journal left: they may stay.
 	excused []string
 	// wrong is what a response had and should not have had.
@@ -316,6 +317,10 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		if len(t.kept) > 0 && !slices.Equal(got, t.kept) && w.faults == x.cfg.faults && w.pods == x.cfg.pods {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
+		repeated := x.cfg.again && protocol.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
+		if repeated && o.disk.Invocations[len(o.disk.Invocations)-1].NetNS != againNetNS {
+			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
+		}
 		if o.deleted {
 			got = nil // it has ended meanwhile
 		}
@@ -353,7 +358,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) && (x.cfg.bare || !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {

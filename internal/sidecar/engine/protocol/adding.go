@@ -85,6 +85,13 @@ func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 	switch {
 	case op.inUse():
 		op.setLost(cause)
+		if OfContainer(op.Owner) && op.storeProven && delErr == nil && addsEnded {
+			// The plugin has nothing of it, as before the ADD. What a lookup finds later is of another ADD.
+			inv.StoreProven = true
+			r := op.Rec.Clone()
+			r.State, r.Invocations = record.Held, withLast(r.Invocations, inv)
+			cause = errors.Join(cause, op.write(r))
+		}
 		return cause
 	case delErr != nil:
 		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -25,14 +24,7 @@ func ContainerOwner(containerID, ifName string) string {
 func OfContainer(owner string) bool { return record.OfContainer(owner) }
 
 // RuntimeID returns the container ID that the runtime chose; empty for another owner.
-func (k Key) RuntimeID() string {
-	rest, ok := strings.CutPrefix(k.Owner, record.ContainerOwnerPrefix)
-	if !ok {
-		return ""
-	}
-	id, _, _ := strings.Cut(rest, "/")
-	return id
-}
+func (k Key) RuntimeID() string { return record.RuntimeID(k.Owner) }
 
 // inUse reports whether an address of the record may be in use. What a new container interface reserves for
 // itself is not (takeOver).
@@ -50,6 +42,9 @@ func (op *Operation) Add(requested []netip.Addr) error {
 			return err
 		}
 		if held {
+			if err := op.renew(); err != nil {
+				return err
+			}
 			return op.grant(w)
 		}
 		if inv := op.LastInvocation(); !op.looked && inv.Profile.SingleUseIDs() { // its DEL would act on the ADD
@@ -73,6 +68,36 @@ func (op *Operation) Add(requested []netip.Addr) error {
 	return op.acquire(w)
 }
 
+// renew records what the runtime passes in the ADD of a held container interface, because DEL and CHECK need
+// it: after a restore it may have another network namespace. The invocation of the ADD that the plugin has run
+// is kept for the DEL if it has other arguments, by which the plugin may know the addresses.
+func (op *Operation) renew() error {
+	last := op.LastInvocation()
+	inv, err := op.World.WithContainer(last)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if inv.Equal(last) {
+		return nil
+	}
+	r := op.Rec.Clone()
+	if inv.NetNS != last.NetNS {
+		r.Created = op.World.Now() // who has seen the earlier sandbox end has not seen this one
+	}
+	last.NetNS = inv.NetNS
+	if !inv.Equal(last) && !last.AddRefused {
+		r.Invocations[len(r.Invocations)-1] = last
+		inv.AddRefused = true // there was none
+		r.Invocations = append(r.Invocations, inv)
+	} else {
+		r.Invocations[len(r.Invocations)-1] = inv
+	}
+	if err := op.write(r); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}
+
 // idInUseError rejects an ADD while an earlier DEL may act on its container ID.
 func (op *Operation) idInUseError() error {
 	wait := op.Rec.LateDel.Until.Sub(op.World.Now())
@@ -87,19 +112,19 @@ func (op *Operation) mayAddAgain() (bool, error) {
 		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
 		return false, nil
 	}
-	again, err := op.addedAgain()
+	stored, err := op.stored()
 	if err != nil {
 		return false, err
 	}
-	if again {
+	network, err := op.World.Network()
+	rolledBack := err == nil && !network.ServesContainers
+	switch {
+	case op.addedAgain(stored), rolledBack && len(stored) > 0:
 		op.Action = Cleanup
 		return false, op.removeRecord()
-	}
-	network, err := op.World.Network()
-	switch {
 	case err != nil:
 		return false, err
-	case !network.ServesContainers:
+	case rolledBack:
 		op.Action = Cleanup
 		return false, op.release()
 	case network.Name != op.Rec.Network: // its runtime does not know that one
@@ -109,19 +134,23 @@ func (op *Operation) mayAddAgain() (bool, error) {
 	return true, nil
 }
 
-// addedAgain reports whether the plugin's store has other addresses than the recorded ones for a container
-// interface: after a rollback the plugin itself has added the ID again. A DEL would free what that container
-// uses.
-func (op *Operation) addedAgain() (bool, error) {
+// stored returns the addresses that the plugin's store has for a container interface; none if that is not known.
+func (op *Operation) stored() ([]netip.Addr, error) {
 	inv := op.LastInvocation()
 	if !OfContainer(op.Owner) || !inv.StoreProven {
-		return false, nil
+		return nil, nil
 	}
 	found, err := op.World.Lookup(inv)
 	if len(found.Addresses) == 0 {
-		return false, err
+		return nil, err
 	}
-	return !slices.ContainsFunc(call.Addrs(found.Addresses), op.Rec.Holds), nil
+	return call.Addrs(found.Addresses), nil
+}
+
+// addedAgain reports whether all of the stored addresses are others than the recorded ones: after a rollback the
+// plugin itself has added the ID again. A DEL would free what that container uses.
+func (op *Operation) addedAgain(stored []netip.Addr) bool {
+	return len(stored) > 0 && !slices.ContainsFunc(stored, op.Rec.Holds)
 }
 
 // Del releases a container interface, with the release delay if its addresses outlive it. Without a record

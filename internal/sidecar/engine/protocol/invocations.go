@@ -29,6 +29,7 @@ func (op *Operation) newInvocation() (inv call.Invocation, old []call.Invocation
 	inv.AddRefused = true
 	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
 		inv.AddActsUntil, inv.AddRefused = old[i].AddActsUntil, old[i].AddRefused // the earlier ADD may still act
+		op.storeProven = op.storeProven || old[i].StoreProven
 	} else if inv.Profile.DelBeforeAdd() {
 		old = append(slices.Clone(old), inv)
 	}

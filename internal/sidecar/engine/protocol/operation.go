@@ -28,6 +28,8 @@ type Operation struct {
 	// looked: a lookup has shown that the plugin does not hold the attachment; of a container, none of its
 	// addresses.
 	looked bool
+	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
+	storeProven bool
 }
 
 // publish makes a changed state visible.

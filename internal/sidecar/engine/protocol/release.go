@@ -59,7 +59,7 @@ func (op *Operation) release() error {
 		return err
 	}
 	if op.Action == Cleanup { // no DEL of its runtime
-		if again, _ := op.addedAgain(); again { //nolint:errcheck // then it is not known
+		if stored, _ := op.stored(); op.addedAgain(stored) { //nolint:errcheck // then it is not known
 			return op.removeRecord()
 		}
 	}

@@ -44,6 +44,8 @@ type World interface {
 	Outside(netip.Addr) bool
 	// NewInvocation returns the invocation of a new ADD, or why there is none.
 	NewInvocation(n call.Network, containerID string) (call.Invocation, error)
+	// WithContainer returns an invocation with what the runtime passes in this ADD.
+	WithContainer(call.Invocation) (call.Invocation, error)
 	// Call runs ADD, DEL or CHECK of the plugin; its errors are *call.Error. Holds and Lookup read its store.
 	Call(verb string, inv call.Invocation) (call.Result, error)
 	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)

@@ -57,6 +57,17 @@ const ContainerOwnerPrefix = "cni/"
 // addresses are in use, unless they are in cooldown.
 func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }
 
+// RuntimeID returns the container ID that the runtime chose for a container interface; empty for another
+// owner.
+func RuntimeID(owner string) string {
+	rest, ok := strings.CutPrefix(owner, ContainerOwnerPrefix)
+	if !ok {
+		return ""
+	}
+	id, _, _ := strings.Cut(rest, "/")
+	return id
+}
+
 // Expiration is the deadline by which an allocation must be confirmed.
 type Expiration struct {
 	// UUID is the expiration-uuid that the API returned.
@@ -174,12 +185,13 @@ func (r *Record) Reserved() []netip.Addr {
 }
 
 // IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
-// the first ADD it is the ID of generation 0.
+// the first ADD it is the ID of generation 0, of a container interface its runtime's.
 func (r Record) IDInUse() string {
+	id := cmp.Or(RuntimeID(r.Owner), r.ContainerID)
 	if n := len(r.Invocations); n > 0 {
-		return cmp.Or(r.Invocations[n-1].ContainerID, r.ContainerID)
+		return cmp.Or(r.Invocations[n-1].ContainerID, id)
 	}
-	return r.ContainerID
+	return id
 }
 
 // Holds reports whether the record has the address.
