@@ -27,35 +27,54 @@ const stuckAfter = 30 * time.Second
 type poolProbe struct {
 	network call.Network
 	*cachedProbe[pluginStatus]
+	// use is the use of the ranges of its configuration, without those that are not known.
+	use *cachedProbe[rangeUse]
 }
+
+// rangeUse is the use of the ranges of a pool, by family.
+type rangeUse map[record.Family]call.RangeUse
 
 // pluginStatus is the result of a pool's probe.
 type pluginStatus struct {
 	models.PoolStatus
 	// invocation is the invocation of a new ADD; incomplete if Error is set.
 	invocation call.Invocation
-	// ranges is the use of the ranges of its configuration, without those that are not known.
-	ranges map[record.Family]call.RangeUse
 }
 
 // poolProbe returns the probe of a pool's plugin, refreshed. Another configuration has
 // another probe: results with the previous one do not apply to it.
-func (r *reporter) poolProbe(pool string, n call.Network) *cachedProbe[pluginStatus] {
+func (r *reporter) poolProbe(pool string, n call.Network) poolProbe {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	probe, ok := r.byPool[pool]
 	if !ok || !probe.network.Equal(n) {
-		probe = poolProbe{n, &cachedProbe[pluginStatus]{
+		status := &cachedProbe[pluginStatus]{
 			run:  func() pluginStatus { return r.probePlugin(n) },
 			good: func(s pluginStatus) bool { return s.Error == "" && s.NotReady == "" },
 			// A plugin that has responded before has the time of one call.
 			stuckAfter: r.config.PluginTimeout + plugin.DefaultGrace,
 			running:    &r.probes,
+		}
+		probe = poolProbe{n, status, &cachedProbe[rangeUse]{
+			run: func() rangeUse {
+				last, _ := status.result(canceled())
+				return rangesByFamily(r.runner.RangeUse(last.invocation))
+			},
+			good:       func(rangeUse) bool { return true },
+			stuckAfter: stuckAfter,
+			running:    &r.probes,
 		}}
 		r.byPool[pool] = probe
 	}
 	probe.refresh()
-	return probe.cachedProbe
+	return probe
+}
+
+// canceled returns a context with which a result is not waited for.
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // probePlugin checks whether a pool's plugin can be used. It reads the executable and calls STATUS and,
@@ -73,7 +92,7 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 		s.Error = err.Error()
 		return s
 	}
-	s.invocation, s.ranges = c, rangesByFamily(r.runner.RangeUse(c))
+	s.invocation = c
 	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.runner.Versions(c.Binary)
 	if err = r.runner.Status(ctx, c); err == nil {
 		err = r.runner.CheckConfig(ctx, n, c)
@@ -88,27 +107,48 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 }
 
 // rangesByFamily returns the use of the ranges that are known.
-func rangesByFamily(v4, v6 call.RangeUse) map[record.Family]call.RangeUse {
-	ranges := map[record.Family]call.RangeUse{record.IPv4: v4, record.IPv6: v6}
+func rangesByFamily(v4, v6 call.RangeUse) rangeUse {
+	ranges := rangeUse{record.IPv4: v4, record.IPv6: v6}
 	maps.DeleteFunc(ranges, func(_ record.Family, use call.RangeUse) bool { return use.Total == 0 })
 	return ranges
 }
 
 // ranges returns the use of the pools' ranges, as last probed.
 func (r *reporter) ranges() map[string]map[record.Family]call.RangeUse {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // it waits for no probe
 	all := map[string]map[record.Family]call.RangeUse{}
 	for _, pool := range r.config.poolNames() {
 		n, err := r.conf.Network(pool)
 		if err != nil {
 			continue
 		}
-		if status, state := r.poolProbe(pool, n).result(ctx); state == probeFresh {
-			all[pool] = status.ranges
+		probe := r.poolProbe(pool, n)
+		if _, state := probe.result(canceled()); state == probeFresh {
+			all[pool] = probe.countAddresses(canceled())
 		}
 	}
 	return all
+}
+
+// countAddresses reads the use of the pool's ranges, and returns the previous one while that is slow. An address
+// that was allocated before the call counts, so that the status agrees with the list of attachments.
+func (p poolProbe) countAddresses(ctx context.Context) rangeUse {
+	p.use.expire()
+	p.use.refresh()
+	use, state := p.use.result(ctx)
+	if state == probeStuck {
+		return nil
+	}
+	return use
+}
+
+// addresses returns the use of ranges in the form of the API, IPv4 first.
+func addresses(ranges rangeUse) []*models.PoolAddresses {
+	var out []*models.PoolAddresses
+	for _, family := range slices.Sorted(maps.Keys(ranges)) {
+		use := ranges[family]
+		out = append(out, &models.PoolAddresses{Family: string(family), Total: use.Total, Used: use.Used, Free: max(0, use.Total-use.Used)})
+	}
+	return out
 }
 
 // profileFacts returns the profile by its JSON keys; nil if there is none.
@@ -130,13 +170,15 @@ func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, p
 		p.Error = err.Error()
 	} else {
 		var status pluginStatus
-		status, state = r.poolProbe(pool, n).result(ctx)
+		probe := r.poolProbe(pool, n)
+		status, state = probe.result(ctx)
 		p = status.PoolStatus
 		if state != probeFresh {
 			p = models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
 		} else if p.Binary != "" { // not cached: an ADD may have changed it since
 			v := r.runner.Verification(status.invocation)
 			p.Verification = &models.PoolVerification{By: v.By, Reason: v.Reason}
+			p.Addresses = addresses(probe.countAddresses(ctx))
 		}
 		p.Network, p.File = s.Network, s.File
 		if p.Error == "" && s.Err != nil {

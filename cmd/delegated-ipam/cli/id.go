@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
 
 // idOptions are the flags of `id`.
@@ -23,7 +25,7 @@ type identified struct {
 	ContainerID string `json:"container-id"`
 	// InUse reports that the sidecar lists the ID; otherwise it is computed.
 	InUse bool `json:"in-use"`
-	// note has the inputs of a computed ID.
+	// note has the inputs of a computed ID, or that it is the runtime's.
 	note string
 }
 
@@ -40,7 +42,10 @@ the old one. Otherwise the ID of a new attachment is computed from the owner and
 of node and network, and a note on standard error reports that.
 
 With --node-name or --cni-network the ID is always computed, for that node and network,
-and the other name is that of the sidecar. With both no sidecar is needed.`,
+and the other name is that of the sidecar. With both no sidecar is needed.
+
+For the interface of a container (cni/ID/INTERFACE) it is the ID of the container runtime,
+which is never changed.`,
 		Example: `  # The files of host-local for the router
   grep -rl "$(delegated-ipam id router)" /var/lib/cni/networks
 
@@ -76,6 +81,10 @@ func (c connection) identify(ctx context.Context, o idOptions, owner string) (id
 		if all, err = c.list(ctx); err != nil {
 			return identified{}, err
 		}
+	}
+	if id := (protocol.Key{Owner: owner}).RuntimeID(); id != "" {
+		used := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Owner == owner })
+		return identified{ContainerID: id, InUse: used, note: "the container runtime's own ID: no other one is used for this owner"}, nil
 	}
 	if id := usedID(all, owner, poolName(o.pool)); id != "" {
 		return identified{ContainerID: id, InUse: true}, nil

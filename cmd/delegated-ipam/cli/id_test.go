@@ -47,6 +47,14 @@ func TestIDDefaultPool(t *testing.T) {
 	s.dependencies().exec(t, "id", "health").wants(t, cmdline.ExitOK, containerid.For("health", "n", "pods")+"\n", `network "pods"`)
 }
 
+// A container has the ID of its runtime, on each node and in each network.
+func TestIDOfContainer(t *testing.T) {
+	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"cni/0a1b/eth0","pool":"red","container-id":"0a1b"}]`)}})
+	s.dependencies().exec(t, "id", "cni/0a1b/eth0", "-o=json").wants(t, cmdline.ExitOK, "{\n  \"container-id\": \"0a1b\",\n  \"in-use\": true\n}\n", "the container runtime's own ID")
+	s.dependencies().exec(t, "id", "cni/77cc/eth0").wants(t, cmdline.ExitOK, "77cc\n", "the container runtime's own ID")
+	testDependencies(nil).exec(t, "id", "cni/77cc/eth0", "--cni-network=b").wants(t, cmdline.ExitOK, "77cc\n", "the container runtime's own ID")
+}
+
 func TestIDJSON(t *testing.T) {
 	id := containerid.For("router", "a", "b")
 	testDependencies(nil).exec(t, "id", "router", "--node-name=a", "--cni-network=b", "-o=json").

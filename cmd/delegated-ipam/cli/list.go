@@ -29,7 +29,10 @@ func (d dependencies) listCommand() *cobra.Command {
   ADDRESSES  all addresses that the plugin returned
   CLAIMS     the families that a client has allocated
   AGE        time since the attachment was created
-  NOTE       lost, expiration, cooldown and the last error, if any`,
+  NOTE       lost, expiration, cooldown and the last error, if any
+
+Below the table are the used and free addresses of each pool whose ranges are known. Used are
+all that the plugin has allocated, also to others. With -o json only status has them.`,
 		Example: `  delegated-ipam list
 
   # The container IDs of all that waits for the plugin
@@ -43,8 +46,12 @@ func (d dependencies) listCommand() *cobra.Command {
 			if f.output == options.OutputJSON {
 				return output.JSON(cmd.OutOrStdout(), all)
 			}
-			return printAttachments(cmd.OutOrStdout(), all, d.now(), "CONTAINER-ID", "NOTE",
+			err = printAttachments(cmd.OutOrStdout(), all, d.now(), "CONTAINER-ID", "NOTE",
 				func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
+			if status, healthErr := c.health(cmd.Context()); healthErr == nil && err == nil {
+				err = printAddresses(cmd.OutOrStdout(), status.DelegatedIpam.Pools)
+			}
+			return err
 		}),
 	}
 	f.register(cmd, d.env)
@@ -65,6 +72,19 @@ func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name
 		}
 		cell1, cell2 := last(a)
 		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips, ","), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), cell1, cell2)
+	}
+	return t.Flush()
+}
+
+// printAddresses prints the use of the ranges of each pool, where it is known.
+func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
+	t := output.NewTable(w)
+	pools = slices.DeleteFunc(pools, func(p *models.PoolStatus) bool { return len(p.Addresses) == 0 })
+	if len(pools) > 0 {
+		t.Line("")
+	}
+	for _, p := range pools {
+		t.Line("Pool " + p.Pool + ": " + addresses(p.Addresses))
 	}
 	return t.Flush()
 }

@@ -30,8 +30,8 @@ func (d dependencies) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of the sidecar",
 		Long: `Show the state of the sidecar: whether it can allocate addresses and if not why, the
-plugin of each pool, pending releases and errors, and the options of serve that are not
-the default, each with its source.
+plugin of each pool with the addresses of its ranges, pending releases and errors, and the
+options of serve that are not the default, each with its source.
 
 The exit status is 0 if the sidecar answers, ready or not.`,
 		Example: `  delegated-ipam status
@@ -75,8 +75,13 @@ func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verb
 	p.Row("Attachments:", counts(s.Attachments, "none"))
 	p.Row("Oldest pending release:", p.pending(s.OldestPendingRelease))
 	p.spool(s.Spool)
+	p.endedContainers(s.EndedContainers)
 	p.Row("Last error:", p.lastError(s.LastError))
-	p.Row("Counters:", counts(s.Counters, "nothing unusual"))
+	noCounters := "nothing unusual"
+	if s.EndedContainers != nil && s.EndedContainers.Pending > 0 {
+		noCounters = "none"
+	}
+	p.Row("Counters:", counts(s.Counters, noCounters))
 	p.Row("Quarantined records:", fmt.Sprint(len(s.Quarantined)))
 	p.EndColumns()
 	for _, r := range s.Quarantined {
@@ -130,6 +135,31 @@ func (p statusPrinter) spool(s *models.SpoolStatus) {
 	p.Row("Spooled DELs:", text)
 }
 
+// endedContainers prints what is known of containers that ended without a DEL, if there is something to
+// know.
+func (p statusPrinter) endedContainers(e *models.EndedContainers) {
+	if e == nil || e.Pending == 0 && len(e.HiddenDirectories) == 0 && e.Runtime == "" {
+		return
+	}
+	text := fmt.Sprintf("%d pending", e.Pending)
+	if e.Oldest != nil {
+		text += ", the oldest ended " + p.since(e.Oldest)
+	}
+	switch {
+	case e.Pending > 0 && e.Delay == 0:
+		text += "; not released: --missing-netns-release-delay is 0"
+	case e.Pending > 0:
+		text += fmt.Sprintf("; released after %s (--missing-netns-release-delay)", output.Duration(time.Duration(e.Delay)*time.Second))
+	}
+	p.Row("Ended containers:", text)
+	for _, dir := range e.HiddenDirectories {
+		p.Row("  Not visible:", dir+": mount it from the host; the end of its containers is not noticed")
+	}
+	if e.Runtime != "" {
+		p.Row("  Runtime:", fmt.Sprintf("%s, %d sandboxes, reported %s", e.Runtime, e.Sandboxes, cmp.Or(p.since(e.Reported), "-")))
+	}
+}
+
 // lastError returns the last failure; its text names the owner if there is one.
 func (p statusPrinter) lastError(e *models.LastError) string {
 	if e == nil {
@@ -170,6 +200,9 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 		p.Row("  Releases:", "only from addresses that are local in --cni-netns; other leases stay at the server until they expire (doctor: netns)")
 	}
 	p.Row("  Verified by:", verification(pool.Verification))
+	if len(pool.Addresses) > 0 {
+		p.Row("  Addresses:", addresses(pool.Addresses))
+	}
 	p.Row("  Since:", p.since(pool.Since))
 	if pool.Error != "" {
 		p.Row("  Error:", pool.Error)
@@ -186,6 +219,29 @@ func fact(v any) string {
 	}
 	data, _ := json.Marshal(v) // was decoded from JSON
 	return string(data)
+}
+
+// addresses returns the use of a pool's ranges.
+func addresses(all []*models.PoolAddresses) string {
+	var out []string
+	for _, a := range all {
+		free := number(a.Free) + " free"
+		if a.Free < 1 {
+			free = "full"
+		}
+		out = append(out, fmt.Sprintf("%s %s of %s used, %s", familyNames[a.Family], number(a.Used), number(a.Total), free))
+	}
+	return strings.Join(out, "; ")
+}
+
+var familyNames = map[string]string{models.PoolAddressesFamilyIPv4: "IPv4", models.PoolAddressesFamilyIPv6: "IPv6"}
+
+// number returns a number of addresses, rounded if it is large, as the API does.
+func number(n float64) string {
+	if n < 1e9 {
+		return fmt.Sprintf("%.0f", n)
+	}
+	return fmt.Sprintf("%.1e", n)
 }
 
 // verification returns how held attachments are verified, and why in that way.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,6 +31,26 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
+// Nothing unusual is known without a pending container; a report of the runtime is shown.
+func TestStatusEndedContainers(t *testing.T) {
+	for name, tt := range map[string]struct{ ended, want string }{
+		"nothing":      {`{"pending":0,"delay":600}`, "Last error: none\nCounters: nothing unusual"},
+		"report":       {`{"pending":0,"runtime":"containerd v2.4.2","reported":"2026-03-01T11:59:30.000Z","sandboxes":12}`, "Ended containers: 0 pending\n Runtime: containerd v2.4.2, 12 sandboxes, reported 30s ago\nLast error: none\nCounters: nothing unusual"},
+		"hidden":       {`{"pending":0,"delay":600,"hidden-directories":["/a","/b"]}`, "Ended containers: 0 pending\n Not visible: /a: mount it from the host; the end of its containers is not noticed\n Not visible: /b: mount it"},
+		"released":     {`{"pending":2,"oldest":"2026-03-01T11:57:00.000Z","delay":600}`, "Ended containers: 2 pending, the oldest ended 3m ago; released after 10m (--missing-netns-release-delay)\nLast error: none\nCounters: none"},
+		"not released": {`{"pending":1}`, "Ended containers: 1 pending; not released: --missing-netns-release-delay is 0\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ended-containers":`+tt.ended+`}}`)}})
+			o := s.dependencies().exec(t, "status")
+			o.wants(t, cmdline.ExitOK, o.stdout)
+			if got := regexp.MustCompile(` +`).ReplaceAllString(o.stdout, " "); !strings.Contains(got, tt.want) {
+				t.Errorf("it printed\n%s\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestJSON(t *testing.T) {
 	for command, file := range map[string]string{"list": "attachments.json", "status": "status-not-ready.json"} {
 		body := read(t, file)
@@ -45,10 +66,28 @@ func TestJSON(t *testing.T) {
 }
 
 func TestListTable(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, read(t, "attachments.json"))}})
+	s := startSidecar(t, map[string][]response{
+		"GET /v1/ipam":    {jsonResponse(200, read(t, "attachments.json"))},
+		"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))},
+	})
 	o := s.dependencies().exec(t, "list")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	golden(t, "list.txt", o.stdout)
+	s.wantRequests(t, "GET /v1/ipam", "GET /v1/healthz")
+}
+
+// Without the right to see the status the list ends with its last row.
+func TestListWithoutAddresses(t *testing.T) {
+	for name, tt := range map[string]response{
+		"no details": jsonResponse(200, `{"cilium":{"state":"Ok"}}`),
+		"refused":    {code: 403},
+		"no ranges":  jsonResponse(200, read(t, "status-not-ready.json")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}, "GET /v1/healthz": {tt}})
+			s.dependencies().exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CLAIMS   AGE   CONTAINER-ID   NOTE\n")
+		})
+	}
 }
 
 func TestListEmpty(t *testing.T) {
