@@ -16,9 +16,9 @@ copy "$first"
 copy "$second"
 (umask 022 && make -s -C "$first" build release VERSION="$version")
 (umask 077 && cd "$second" && mkdir bin &&
-  CGO_ENABLED=0 GOCACHE=$dir/cache go build -ldflags "-s -w -X main.version=$version" -o bin/delegated-ipam ./cmd/delegated-ipam &&
+  CGO_ENABLED=0 GOCACHE=$dir/cache go build -tags grpcnotrace -ldflags "-s -w -X main.version=$version" -o bin/delegated-ipam ./cmd/delegated-ipam &&
   make -s build release VERSION="$version")
 
 # bin/ has the programs for this machine, and the release.
 diff -r "$first/bin" "$second/bin" || { echo "bin/ differs between two builds" >&2; exit 1; }
-(cd "$first/bin" && sha256sum delegated-ipam delegated-ipam-bridge delegated-ipam-cni && cat release/"$version"/SHA256SUMS)
+(cd "$first/bin" && sha256sum delegated-ipam delegated-ipam-bridge delegated-ipam-cni delegated-ipam-cri && cat release/"$version"/SHA256SUMS)

@@ -34,6 +34,9 @@ type Mount struct {
 	// Point is the mount point. Root is the mounted directory of the file system: for a directory that
 	// is bind-mounted into a container, its path on the file system.
 	Point, Root string
+	// Receives reports that mounts which are made in it on the host appear here, too: it is shared, or a
+	// slave (mount_namespaces(7)).
+	Receives bool
 }
 
 // MountOf returns the mount of a path. It is unknown with a kernel before 5.8, which does not report
@@ -49,7 +52,9 @@ func MountOf(path string) Mount {
 	}
 	for _, m := range all {
 		if uint64(m.MountID) == id.mount {
-			return Mount{Type: m.FSType, Point: m.MountPoint, Root: m.Root}
+			_, shared := m.OptionalFields["shared"]
+			_, slave := m.OptionalFields["master"]
+			return Mount{Type: m.FSType, Point: m.MountPoint, Root: m.Root, Receives: shared || slave}
 		}
 	}
 	return Mount{}

@@ -1,4 +1,4 @@
-// Package options declares the options of both programs: name, default, sources, validation and
+// Package options declares the options of the programs: name, default, sources, validation and
 // help text, each in one place.
 package options
 

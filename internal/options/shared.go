@@ -30,7 +30,7 @@ const (
 	HealthAuthorized = "authorized"
 )
 
-// Log is the options of the log, which both programs have.
+// Log is the options of the log, which all programs have.
 type Log struct {
 	LogLevel  string // as logrus names it, from error to trace
 	LogFormat string // LogText or LogJSON

@@ -17,7 +17,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
@@ -65,11 +67,10 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 // app is the assembled sidecar.
 type app struct {
 	*reporter
-	log        logrus.FieldLogger
-	metrics    *metrics.Metrics
-	api        *httpapi.API
-	loaded     journal.Loaded
-	namespaces *namespaces
+	log     logrus.FieldLogger
+	metrics *metrics.Metrics
+	api     *httpapi.API
+	loaded  journal.Loaded
 	// overLimit logs the connections that are closed because there are too many, and refusals the
 	// requests of callers who may not call.
 	overLimit, refusals *logging.Repeated
@@ -115,6 +116,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	if err != nil {
 		return fmt.Errorf("--owners: %w", err)
 	}
+	ownNetNS := cmp.Or(c.CNINetNS, plugin.DefaultNetNS)
 	a.engine = engine.New(engine.Options{
 		Options: protocol.Options{
 			Node: c.NodeName, BootID: boot, MachineID: machine, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
@@ -122,12 +124,10 @@ func (a *app) connect(boot, machine string) (err error) {
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
-		NamespaceExists: namespaceExists(cmp.Or(c.CNINetNS, plugin.DefaultNetNS)),
+		NamespaceExists: ended.NamespaceExists(ownNetNS),
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
-	a.namespaces = &namespaces{
-		engine: a.engine, grace: c.MissingNetNSReleaseDelay, log: a.log, own: cmp.Or(c.CNINetNS, plugin.DefaultNetNS), loaded: loadedContainers(a.loaded.Records),
-	}
+	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
 	for _, n := range a.loaded.FutureVersions {
 		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
 	}
@@ -141,7 +141,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	}
 	a.drainer = drain.New(dir, spoolErr, drainedEngine{a.engine}, a.log)
 	a.api, err = httpapi.New(httpapi.Options{
-		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.drainer.BeforeAdd,
+		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
 		OnUnread: unixsock.OnUnread, Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{
@@ -157,13 +157,19 @@ func (a *app) connect(boot, machine string) (err error) {
 	return nil
 }
 
+// beforeAdd prepares the ADD of a container interface. An error refuses it.
+func (a *app) beforeAdd(ctx context.Context, network string, c call.Container) error {
+	a.ended.Adding(c.NetNS)
+	return a.drainer.BeforeAdd(ctx, network, c.Attachment)
+}
+
 // registerMetrics registers the metrics that are collected at each scrape, and the series of the
 // operations and of the configured plugins.
 func (a *app) registerMetrics() {
 	a.metrics.RegisterAPI(a.api.Operations())
 	a.metrics.Register(a.engine, func() metrics.Report {
 		r := a.Report(context.Background())
-		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), Ranges: a.ranges()}
+		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), EndedContainers: a.ended.Status().Pending, Ranges: a.ranges()}
 	})
 	a.metrics.RegisterSpool(a.drainer.Status)
 	for _, pool := range a.config.poolNames() {
@@ -250,7 +256,7 @@ func (a *app) reportProblems() {
 	}
 	for _, n := range a.loaded.FutureVersions {
 		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
-		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": n.ContainerID, "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
+		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": cmp.Or(record.RuntimeID(n.Owner), n.ContainerID), "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
 			Error("A record of a newer version was found; its owner is not served")
 		a.problems = append(a.problems, &models.QuarantinedRecord{File: n.File, Reason: reason, Since: httpapi.OptionalTime(a.started), Version: int64(n.Version)})
 	}

@@ -66,7 +66,7 @@ func (a *app) serve(ctx context.Context) error {
 	return err
 }
 
-// startBackground watches the CNI configuration and the network namespaces, logs the readiness, reloads,
+// startBackground watches the CNI configuration and the containers, logs the readiness, reloads,
 // returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
 	changed := make(chan struct{}, 1)
@@ -84,7 +84,7 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { drainErr = a.drainer.Run(ctx) })
 	running.Go(func() { a.reloads(ctx, report) })
-	running.Go(func() { a.namespaces.run(ctx) })
+	running.Go(func() { a.ended.Run(ctx) })
 	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
 	return func() error {

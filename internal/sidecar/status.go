@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
@@ -37,6 +39,7 @@ type reporter struct {
 	journal     *journal.Journal
 	engine      *engine.Engine
 	drainer     *drain.Drainer
+	ended       *ended.Sweeper
 	stateDir    *cachedProbe[stateDirStatus]
 	moved       *cachedProbe[[]movedPlugin]
 	transitions *transitions
@@ -152,6 +155,7 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 	rep.Since = httpapi.OptionalTime(r.transitions.readiness(rep.Reasons, pending))
 	rep.LastError = r.lastError()
 	rep.Spool = spoolStatus(r.drainer.Status())
+	rep.EndedContainers = endedStatus(r.ended.Status())
 	return rep, reasons, pending
 }
 
@@ -164,6 +168,14 @@ func spoolStatus(s drain.Status) *models.SpoolStatus {
 		out.Error = s.Err.Error()
 	}
 	return out
+}
+
+// endedStatus returns the status of containers that ended without a DEL in the form of the API.
+func endedStatus(s ended.Status) *models.EndedContainers {
+	return &models.EndedContainers{
+		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Delay: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
+		Runtime: s.Runtime, Reported: httpapi.OptionalTime(s.Reported), Sandboxes: int64(s.Sandboxes),
+	}
 }
 
 // refresh starts every probe, so that one that hangs delays none of the others.

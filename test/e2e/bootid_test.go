@@ -8,6 +8,8 @@ import (
 
 // A boot ID that reads differently, as in a container of LXC, releases no container whose network
 // namespace exists.
+//
+//evidence:design/reliability the boot ID changes while pods run
 func TestBootIDChangesWhileContainersRun(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)

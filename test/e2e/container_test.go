@@ -108,7 +108,7 @@ func TestContainerReboot(t *testing.T) {
 	wantLeaseCount(t, n, 2)
 }
 
-// A namespace counts as missing only beside one of a container that was added since the start.
+// Without the host's mount a namespace counts as missing only after an ADD whose namespace can be seen.
 func TestContainerNamespaceMissing(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t)

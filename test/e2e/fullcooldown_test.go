@@ -9,6 +9,8 @@ import (
 
 // A range that is full ends the oldest cooldown: each Spark job of a small range ends with its addresses in
 // cooldown.
+//
+//evidence:design/reliability every address of the range is in cooldown
 func TestFullRangeEndsCooldowns(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -39,6 +39,8 @@ func waitLeased(t *testing.T, n *harness.Node, id string, ips []string) {
 }
 
 // The leases of containers that run are added again under their IDs, and no other pod gets their addresses.
+//
+//evidence:design/reliability the leases of running pods vanish
 func TestLostContainerIsAddedAgain(t *testing.T) {
 	t.Parallel()
 	for name, restart := range map[string]bool{"at a start": true, "when another pod gets its address": false} {
@@ -74,6 +76,8 @@ func TestLostContainerIsAddedAgain(t *testing.T) {
 }
 
 // While another ID has the address in the store, the container's stays reserved, and is lost.
+//
+//evidence:design/reliability the leases of running pods vanish
 func TestLostContainerStaysReserved(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

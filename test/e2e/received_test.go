@@ -66,6 +66,7 @@ func waitOnly(t *testing.T, n *harness.Node, s *harness.Sidecar, leases int, own
 	})
 }
 
+//evidence:design/reliability the clients of a slow ADD and of its DEL are killed
 func TestReceivedDELDuringADD(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -82,6 +83,8 @@ func TestReceivedDELDuringADD(t *testing.T) {
 }
 
 // With one plugin process, every release waits for the ADD of another pod.
+//
+//evidence:design/reliability a DEL waits for a plugin process, and its client is killed
 func TestReceivedWhileProcessIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(t *testing.T, s *harness.Sidecar, pods harness.Pods, router string) (leave func()){

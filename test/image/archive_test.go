@@ -25,6 +25,10 @@ const programLimit = 18 << 20
 // cniLimit is the limit of the CNI plugin's program in bytes. It is started twice for each pod.
 const cniLimit = 8 << 20
 
+// criLimit is the limit of the program that reports sandboxes in bytes. Without the tag grpcnotrace it
+// exceeds it.
+const criLimit = 15 << 20
+
 // programs returns the names of the images and of their programs, which are equal.
 func programs() []string { return []string{"delegated-ipam", "delegated-ipam-bridge"} }
 
@@ -46,7 +50,7 @@ func TestImageContent(t *testing.T) {
 				}))
 				limits := map[string]int64{"/LICENSE": archiveLimit, "/usr/bin/" + name: archiveLimit * 2}
 				if name == "delegated-ipam" {
-					limits["/usr/bin/delegated-ipam"], limits["/usr/bin/delegated-ipam-cni"] = programLimit, cniLimit
+					limits["/usr/bin/delegated-ipam"], limits["/usr/bin/delegated-ipam-cni"], limits["/usr/bin/delegated-ipam-cri"] = programLimit, cniLimit, criLimit
 				}
 				if len(files) != len(limits) {
 					t.Errorf("the image contains %v; want the files of %v", files, limits)

@@ -53,7 +53,7 @@ func TestGoInstall(t *testing.T) {
 		"GOSUMDB=off", "GOFLAGS=-trimpath -modcacherw", "CGO_ENABLED=0", "GOBIN=" + filepath.Join(dir, "bin"), "GOMODCACHE=" + filepath.Join(dir, "cache"),
 		"GOTOOLCHAIN=local", "GOWORK=off",
 	}
-	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
+	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge", "delegated-ipam-cri"} {
 		command(t, environ, "go", "install", tagged.Path+"/cmd/"+name+"@"+tagged.Version)
 		got := command(t, nil, filepath.Join(dir, "bin", name), "version")
 		if want := name + " version " + tagged.Version + " ("; !strings.HasPrefix(got, want) {

@@ -39,7 +39,7 @@ type source struct {
 func (s source) purpose() (description string, args, beside []string, err error) {
 	switch s.name {
 	case "delegated-ipam":
-		return "Cilium's IPAM API over any CNI IPAM plugin", []string{"serve"}, []string{"delegated-ipam-cni"}, nil
+		return "Cilium's IPAM API over any CNI IPAM plugin", []string{"serve"}, []string{"delegated-ipam-cni", "delegated-ipam-cri"}, nil
 	case "delegated-ipam-bridge":
 		return "Fills spec.ipam.pool of a CiliumNode with addresses of delegated-ipam", nil, nil, nil
 	default:

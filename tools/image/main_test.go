@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// build builds a static program for an architecture, and one beside it, and returns its path.
+// build builds a static program for an architecture, and those beside it, and returns its path.
 func build(t *testing.T, dir, arch string, environ ...string) string {
 	t.Helper()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, arch, "delegated-ipam")
@@ -35,6 +35,7 @@ func build(t *testing.T, dir, arch string, environ ...string) string {
 	content, err := os.ReadFile(program)
 	must(t, err)
 	must(t, os.WriteFile(program+"-cni", content, 0o600))
+	must(t, os.WriteFile(program+"-cri", content, 0o600))
 	return program
 }
 
@@ -154,10 +155,11 @@ func wantImage(t *testing.T, image v1.Image, arch, program string) {
 	files := contents(t, io.TeeReader(layer, &listed))
 	content, err := os.ReadFile(program)
 	must(t, err)
-	if !maps.EqualFunc(files, map[string][]byte{"LICENSE": []byte("licence\n"), "usr/bin/delegated-ipam": content, "usr/bin/delegated-ipam-cni": content}, bytes.Equal) {
+	wantFiles := map[string][]byte{"LICENSE": []byte("licence\n"), "usr/bin/delegated-ipam": content, "usr/bin/delegated-ipam-cni": content, "usr/bin/delegated-ipam-cri": content}
+	if !maps.EqualFunc(files, wantFiles, bytes.Equal) {
 		t.Errorf("%s: the files are %v", arch, slices.Sorted(maps.Keys(files)))
 	}
-	modes := map[string]int64{"LICENSE": 0o644, "usr/": 0o755, "usr/bin/": 0o755, "usr/bin/delegated-ipam": 0o755, "usr/bin/delegated-ipam-cni": 0o755}
+	modes := map[string]int64{"LICENSE": 0o644, "usr/": 0o755, "usr/bin/": 0o755, "usr/bin/delegated-ipam": 0o755, "usr/bin/delegated-ipam-cni": 0o755, "usr/bin/delegated-ipam-cri": 0o755}
 	for archive := tar.NewReader(&listed); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {

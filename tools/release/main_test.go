@@ -100,6 +100,8 @@ func TestFiles(t *testing.T) {
 		"delegated-ipam-bridge-linux-arm64.cdx.json", "delegated-ipam-bridge-linux-arm64.tar.gz",
 		"delegated-ipam-cni-linux-amd64.cdx.json", "delegated-ipam-cni-linux-amd64.tar.gz",
 		"delegated-ipam-cni-linux-arm64.cdx.json", "delegated-ipam-cni-linux-arm64.tar.gz",
+		"delegated-ipam-cri-linux-amd64.cdx.json", "delegated-ipam-cri-linux-amd64.tar.gz",
+		"delegated-ipam-cri-linux-arm64.cdx.json", "delegated-ipam-cri-linux-arm64.tar.gz",
 		"delegated-ipam-image.tar",
 		"delegated-ipam-linux-amd64.cdx.json", "delegated-ipam-linux-amd64.tar.gz", "delegated-ipam-linux-arm64.cdx.json", "delegated-ipam-linux-arm64.tar.gz",
 		"deploy.tar.gz",
@@ -141,6 +143,7 @@ func TestPrograms(t *testing.T) {
 			sidecar: {sidecar: 0o755, "LICENSE": 0o644, "delegated-ipam.service": 0o644},
 			bridge:  {bridge: 0o755, "LICENSE": 0o644},
 			cni:     {cni: 0o755, "LICENSE": 0o644},
+			cri:     {cri: 0o755, "LICENSE": 0o644},
 		} {
 			content, modes := unpack(t, got[name+"-linux-"+arch+".tar.gz"])
 			if !maps.Equal(modes, want) || content[name] != "program "+arch+" "+name {

@@ -12,13 +12,14 @@ const (
 	sidecar = "delegated-ipam"
 	bridge  = "delegated-ipam-bridge"
 	cni     = "delegated-ipam-cni"
+	cri     = "delegated-ipam-cri"
 	sums    = "SHA256SUMS"
 )
 
 // names returns the programs.
-func names() []string { return []string{sidecar, bridge, cni} }
+func names() []string { return []string{sidecar, bridge, cni, cri} }
 
-// images returns the images. That of the sidecar has the CNI plugin, too.
+// images returns the images. That of the sidecar has the CNI plugin and the reporter of CRI, too.
 func images() []string { return []string{sidecar, bridge} }
 
 // architectures returns the architectures in the words of GOARCH.

@@ -1,4 +1,4 @@
-// Package cmdline has what the command lines of both programs share: signals, exit codes, usage
+// Package cmdline has what the command lines of the programs share: signals, exit codes, usage
 // errors, arguments and the version.
 package cmdline
 

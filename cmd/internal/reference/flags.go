@@ -9,17 +9,20 @@ import (
 	"github.com/spf13/pflag"
 
 	bridge "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
+	cri "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-cri/cli"
 	sidecar "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // flagTables returns the tables of the commands of each program and of their flags. The flags of serve
-// and those of the bridge, which has no command, have tables; another command that has the same flag has
+// and those of a program without a command have tables; another command that has the same flag has
 // no row for it. Flags that several commands have are in one row.
 func flagTables() map[string]string {
 	tables := map[string]string{}
-	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v")} {
-		tables["commands of "+root.Name()] = table(commandRows(root), "", "command", "purpose")
+	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
+		if rows := commandRows(root); len(rows) > 1 { // more than version
+			tables["commands of "+root.Name()] = table(rows, "", "command", "purpose")
+		}
 		main := root
 		if serve, _, err := root.Find([]string{"serve"}); err == nil {
 			main = serve
@@ -27,7 +30,9 @@ func flagTables() map[string]string {
 		var rows [][]string
 		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{flagName(f), code(f.DefValue), usage(f)}) })
 		tables["flags of "+main.CommandPath()] = table(rows, "flag", "default", "meaning")
-		tables["other flags of "+root.Name()] = table(otherRows(root, main), "command", "flag", "default", "meaning")
+		if rows := otherRows(root, main); len(rows) > 0 {
+			tables["other flags of "+root.Name()] = table(rows, "command", "flag", "default", "meaning")
+		}
 	}
 	return tables
 }

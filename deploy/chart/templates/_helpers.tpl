@@ -142,6 +142,9 @@ joined: the bridge does not work without its own. */}}
 {{- if .Values.network.singleNode -}}
 {{- $_ := set $needed "single-node" "true" -}}
 {{- end -}}
+{{- if .Values.sidecar.installCNI -}}
+{{- $_ := set $needed "missing-netns-release-delay" "10m" -}}
+{{- end -}}
 {{- range $key, $value := merge $given $needed }}
 {{ $key }}: {{ include "delegated-ipam.value" $value | quote }}
 {{- end }}
@@ -149,7 +152,7 @@ joined: the bridge does not work without its own. */}}
 
 {{/* Not empty if the sidecar looks for the network namespaces of pods. */}}
 {{- define "delegated-ipam.watchesNetNS" -}}
-{{- if regexMatch "[1-9]" (index .Values.sidecar.options "missing-netns-release-delay" | default "0") }}true{{ end -}}
+{{- if regexMatch "[1-9]" (index (include "delegated-ipam.options" . | fromYaml) "missing-netns-release-delay" | default "0") }}true{{ end -}}
 {{- end }}
 
 {{/* The template of the CNI configuration. */}}

@@ -126,6 +126,11 @@ var checks = []Check{
 		"As the finding says; see docs/install/pods.md, While the sidecar is away.",
 		when(usesSpool, checkSpool),
 	},
+	{
+		"ended-containers", "The addresses of containers that ended without a DEL are released.",
+		"As the finding says; see docs/install/pods.md, Pods that end without a DEL.",
+		when(knowsEndedContainers, checkEndedContainers),
+	},
 }
 
 // Diagnose runs all checks and returns their findings, in the order of the checks.

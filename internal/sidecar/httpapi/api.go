@@ -73,7 +73,9 @@ type Options struct {
 	DefaultPool string
 	// BeforeAdd is called before an ADD of a container interface, and its error refuses the ADD; nil for
 	// nothing to do.
-	BeforeAdd func(ctx context.Context, network string, a call.Attachment) error
+	BeforeAdd func(ctx context.Context, network string, c call.Container) error
+	// Sandboxes gets the list of all sandboxes of a container runtime, and its error refuses the list.
+	Sandboxes func(runtime string, sandboxes []string) error
 	// Peer returns the peer that sent a request, from its context; false if it is not known.
 	Peer func(context.Context) (unixsock.Peer, bool)
 	// Callers may call the API, and Refusals logs the requests of others.

@@ -52,7 +52,7 @@ func (h *handlers) addContainer(p cni.PostCniAddParams) middleware.Responder {
 		return addErrors.respond(ctx, err)
 	}
 	if h.BeforeAdd != nil {
-		if err := h.BeforeAdd(ctx, p.Request.Network, c.Attachment); err != nil {
+		if err := h.BeforeAdd(ctx, p.Request.Network, c); err != nil {
 			return addErrors.respond(ctx, err)
 		}
 	}
@@ -124,6 +124,19 @@ func (h *handlers) gc(p cni.PostCniGcParams) middleware.Responder {
 		return gcErrors.respond(ctx, err)
 	}
 	return cni.NewPostCniGcOK()
+}
+
+// sandboxes handles POST /cni/sandboxes.
+func (h *handlers) sandboxes(p cni.PostCniSandboxesParams) middleware.Responder {
+	ctx := p.HTTPRequest.Context()
+	if err := h.checkContainers(ctx); err != nil {
+		return cni.NewPostCniSandboxesForbidden().WithPayload(models.Error(err.Error()))
+	}
+	logField(ctx, "sandboxes", len(p.Request.Sandboxes))
+	if err := h.Sandboxes(p.Request.Runtime, p.Request.Sandboxes); err != nil {
+		return cni.NewPostCniSandboxesInvalid().WithPayload(models.Error(err.Error()))
+	}
+	return cni.NewPostCniSandboxesOK()
 }
 
 // errNotRuntime is why a caller may not make the requests of a container runtime.

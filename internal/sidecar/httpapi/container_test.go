@@ -18,8 +18,8 @@ import (
 // A DEL of the interface that is to be carried out first, and fails, refuses an ADD.
 func TestBeforeAdd(t *testing.T) {
 	var got string
-	f := newFixtureWith(t, httpapi.Options{BeforeAdd: func(_ context.Context, network string, a call.Attachment) error {
-		got = network + " " + a.ContainerID + " " + a.IfName
+	f := newFixtureWith(t, httpapi.Options{BeforeAdd: func(_ context.Context, network string, c call.Container) error {
+		got = network + " " + c.ContainerID + " " + c.IfName
 		return &protocol.Error{Kind: protocol.Failed, RetryAfter: 5 * time.Second, Err: errors.New("an earlier DEL")}
 	}})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/cni/add", strings.NewReader(`{"network":"pods","container-id":"a","ifname":"eth0"}`))

@@ -32,6 +32,7 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.CniPostCniDelHandler = cni.PostCniDelHandlerFunc(h.delContainer)
 	api.CniPostCniCheckHandler = cni.PostCniCheckHandlerFunc(h.checkContainer)
 	api.CniPostCniGcHandler = cni.PostCniGcHandlerFunc(h.gc)
+	api.CniPostCniSandboxesHandler = cni.PostCniSandboxesHandlerFunc(h.sandboxes)
 	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
 	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
 }

@@ -25,6 +25,8 @@ type Report struct {
 	Ready bool
 	// Quarantined is the number of quarantined records.
 	Quarantined int
+	// EndedContainers is the number of containers that ended without a DEL and are not released.
+	EndedContainers int
 	// Ranges are the ranges of the pools, by family, without those that are not known.
 	Ranges map[string]map[record.Family]call.RangeUse
 }
@@ -103,6 +105,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge("ready", "Whether addresses can be allocated: 1 or 0.", readiness, nil)
 	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(report.Quarantined), nil)
+	gauge("ended_containers", "Number of pods' interfaces that ended without a DEL and still have addresses.", float64(report.EndedContainers), nil)
 	for pool, summary := range c.summaries() {
 		labels := prometheus.Labels{"pool": pool}
 		for _, state := range []record.State{record.Adding, record.Held, record.Cooldown, record.Releasing} {

@@ -117,7 +117,13 @@ func containerCases() []contractCase {
 	gc := func(network, ifName string) call {
 		return call{operation: "POST /cni/gc", body: fmt.Sprintf(`{"network":%q,"valid-attachments":[{"container-id":"0a1b","ifname":%q}]}`, network, ifName)}
 	}
+	sandboxes := func(list string) call {
+		return call{operation: "POST /cni/sandboxes", body: `{"runtime":"containerd v2.4.2","sandboxes":` + list + `}`}
+	}
 	return append(all, []contractCase{
+		{"sandboxes", containers, sandboxes(`["0a1b"]`), 200},
+		{"no sandbox", containers, sandboxes(`[]`), 400},
+		{"caller not allowed", containersFromOtherUser, sandboxes(`["0a1b"]`), 403},
 		{"container", containers, gc("pods", "eth0"), 200},
 		{"invalid interface", containers, gc("pods", ".."), 400},
 		{"caller not allowed", containersFromOtherUser, gc("pods", "eth0"), 403},

@@ -3,6 +3,7 @@ package deploy
 import (
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
 	"sigs.k8s.io/yaml"
 
 	"helm.sh/helm/v3/pkg/cli/values"
@@ -233,9 +235,22 @@ func TestDashboard(t *testing.T) {
 }
 
 // The option works only with the namespaces of the host, also of those that are mounted after the pod's start.
+// For pods it is on, unless it is set.
 func TestNetworkNamespaces(t *testing.T) {
+	const option, pods = "missing-netns-release-delay", "sidecar.installCNI=true"
+	for set, want := range map[string]string{
+		"": "", pods: "10m", pods + ",sidecar.options." + option + "=1h": "1h", pods + ",sidecar.options." + option + "=0s": "0s",
+	} {
+		if got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data[option]; got != want {
+			t.Errorf("%q: the option is %q; want %q", set, got, want)
+		}
+	}
+	if got := named[*corev1.ConfigMap](t, kustomized(t, "pods"), "delegated-ipam").Data[option]; got != "10m" {
+		t.Errorf("the option of the overlay is %q", got)
+	}
 	for set, want := range map[string]string{
 		"": "", "sidecar.options.missing-netns-release-delay=0s": "",
+		pods: "/var/run/netns", pods + ",sidecar.options." + option + "=0s": "",
 		"sidecar.options.missing-netns-release-delay=10m":                              "/var/run/netns",
 		"sidecar.options.missing-netns-release-delay=10m,hostPaths.netns=/run/k3s/net": "/run/k3s/net",
 	} {
@@ -252,6 +267,54 @@ func TestNetworkNamespaces(t *testing.T) {
 		if m.MountPath != want || v.HostPath == nil || v.HostPath.Path != want || !m.ReadOnly || m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
 			t.Errorf("%q: the mount is %v of %v", set, m, v)
 		}
+	}
+}
+
+// The runtime's socket is in no container where plugins run, and in none by default. The manifests have the
+// container of the chart.
+func TestRuntimeSocket(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	patch, err := os.ReadFile("../../../deploy/kubernetes/overlays/pods/runtime.yaml")
+	check.Must(t, err)
+	chart := daemonSets(t, "sidecar.installCNI=true", "sidecar.runtimeSocket="+socket)
+	var want corev1.Container
+	for name, all := range map[string][]runtime.Object{
+		"chart": chart, "overlay": overlay(t, "pods", "patches:\n- patch: |\n    "+strings.ReplaceAll(string(patch), "\n", "\n    ")),
+	} {
+		pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
+		d, c := deployed{pod: pod}, container(t, pod.Containers, "runtime")
+		if v := d.volume(t, "runtime-socket").HostPath; v == nil || v.Path != socket || v.Type == nil || *v.Type != corev1.HostPathSocket {
+			t.Errorf("%s: the volume is %v", name, v)
+		}
+		wantMounts(t, d, c, map[string]mount{socket: {socket, true}, "/var/run/cilium": {"/var/run/cilium", true}})
+		for _, other := range slices.Concat(pod.InitContainers, pod.Containers) {
+			if _, mounted := d.mounts(t, other)[socket]; mounted != (other.Name == "runtime") {
+				t.Errorf("%s: %s has the runtime's socket: %t", name, other.Name, mounted)
+			}
+		}
+		sidecar := container(t, pod.Containers, "delegated-ipam")
+		if !reflect.DeepEqual(c.SecurityContext, sidecar.SecurityContext) || c.Image != sidecar.Image || !slices.Equal(c.Command, []string{"delegated-ipam-cri"}) {
+			t.Errorf("%s: the command is %v of %s, with %v", name, c.Command, c.Image, c.SecurityContext)
+		}
+		o, set := options.NewCRI(nil)
+		if err := set.Flags().Parse(c.Args); err != nil || o.CRISocket != "unix://"+socket || o.Validate() != nil {
+			t.Errorf("%s: %v: %+v, %v", name, c.Args, o, err)
+		}
+		if len(c.Env) != 1 || c.Env[0].Name != "K8S_POD_UID" || c.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.uid" {
+			t.Errorf("%s: the environment is %v", name, c.Env)
+		}
+		if want.Name == "" {
+			want = c
+		}
+		if difference := diff.Diff(want, c); difference != "" {
+			t.Errorf("overlay and chart differ:\n%s", difference)
+		}
+	}
+	if all := named[*appsv1.DaemonSet](t, daemonSets(t, "sidecar.installCNI=true"), "delegated-ipam").Spec.Template.Spec.Containers; len(all) != 1 {
+		t.Errorf("by default the containers are %v", all)
+	}
+	if c := container(t, named[*appsv1.DaemonSet](t, daemonSets(t, "sidecar.runtimeSocket=/run/crio/crio.sock"), "delegated-ipam").Spec.Template.Spec.Containers, "runtime"); c.Args[0] != "--cri-socket=/run/crio/crio.sock" {
+		t.Errorf("the arguments are %v", c.Args)
 	}
 }
 

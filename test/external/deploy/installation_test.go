@@ -73,6 +73,7 @@ var installations = []installation{
 	{"our chart", ofOurChart(), "delegated-ipam", true, "network", false},
 	{"our chart, IPv6 alone", ofOurChart("sidecar.options.enable-ipv4=false", "sidecar.options.enable-ipv6=true"), "delegated-ipam", true, "network", false},
 	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
+	{"our chart for pods", ofOurChart("sidecar.installCNI=true", "bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
 }
 
 // deployed is a rendered installation.

@@ -36,6 +36,9 @@ func TestMounts(t *testing.T) {
 		if d.inChart() {
 			want[tokenPath] = mount{"nothing", true}
 		}
+		if slices.ContainsFunc(d.pod.InitContainers, func(c corev1.Container) bool { return c.Name == "install-cni" }) {
+			want["/var/run/netns"] = mount{"/var/run/netns", true}
+		}
 		wantMounts(t, d, d.sidecar, want)
 		for _, m := range d.sidecar.VolumeMounts {
 			v := d.volume(t, m.Name)

@@ -121,6 +121,7 @@ func TestValuesRefused(t *testing.T) {
 		"sidecar.options.socket-group=cilium": "socket-group",
 		"group=0":                             "group",
 		"hostPaths.run=relative":              "run",
+		"sidecar.runtimeSocket=unix:///run/x": "runtimeSocket",
 		"maxUnavailable=0":                    "maxUnavailable",
 		"network.conflist=x":                  "network.enabled: false",
 		"imagePullPolicy=Sometimes":           "imagePullPolicy",

@@ -104,6 +104,14 @@ func TestAlerts(t *testing.T) {
 				"one after the next": {`delegated_ipam_pending_release_age_seconds{` + of + `,pool="default"} 0+60x9 0+60x9 0+60x9`},
 			},
 		},
+		"DelegatedIPAMSpooledDelPending": {
+			inputs{"for half an hour": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x30`}, "since the sidecar is back": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 7200+60x10`}},
+			inputs{
+				"none":               {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0x30`},
+				"for ten minutes":    {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x10`},
+				"drained at a start": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 7200+60x2 0x5`},
+			},
+		},
 		"DelegatedIPAMAddressLost": {
 			inputs{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
 			inputs{"none": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x20`}, "just lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x3`}, "reacquired": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 1x20 0x1`}},

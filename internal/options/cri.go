@@ -1,0 +1,57 @@
+package options
+
+import (
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+)
+
+// CRI is the options of delegated-ipam-cri. The declarations describe the fields.
+type CRI struct {
+	// CRISocket is the socket of the container runtime, with the scheme unix.
+	CRISocket          string
+	SocketPath, PodUID string
+	Interval           time.Duration
+	Log
+}
+
+// NewCRI returns the options with their defaults, and the set that fills them from flags. Of the
+// environment only the default of --pod-uid depends.
+func NewCRI(env map[string]string) (*CRI, *Set) {
+	c := &CRI{}
+	return c, newSet("", c.declare(env))
+}
+
+func (c *CRI) declare(env map[string]string) []Option {
+	const socket = unixScheme + "/run/containerd/containerd.sock"
+	return append([]Option{
+		{
+			Name: "cri-socket", Default: socket, Help: "CRI socket of the container runtime; a bare path is accepted",
+			Value: scalar(&c.CRISocket, "unix:///path", "the absolute path of a unix socket, such as "+socket, func(text string) (string, error) {
+				path := Socket(text)
+				if !filepath.IsAbs(path) {
+					return "", strconv.ErrSyntax
+				}
+				return unixScheme + path, nil
+			}, asIs),
+		},
+		{
+			Name: "socket-path", Value: Path(&c.SocketPath), Default: client.DefaultSocket, Help: "unix socket of the sidecar",
+			Valid: func() bool { return filepath.IsAbs(c.SocketPath) }, Expected: "an absolute path",
+		},
+		{
+			// A shorter one would only cost, and the sidecar uses a report for 5 minutes.
+			Name: "interval", Value: Duration(&c.Interval), Default: "1m", Help: "time between two reports",
+			Valid: func() bool { return c.Interval >= 10*time.Second && c.Interval <= 2*time.Minute }, Expected: "10s to 2m",
+		},
+		{
+			Name: "pod-uid", Value: Text(&c.PodUID, "uid"), Default: env["K8S_POD_UID"], DefaultText: "$K8S_POD_UID",
+			Help: "UID of this pod: a list without its sandbox is partial, and is not reported (empty = not checked)",
+		},
+	}, c.Log.declare("")...)
+}
+
+// Validate reports each invalid option: its name, its value and the expected values.
+func (c CRI) Validate() error { return validate(c.declare(nil)) }
