@@ -2,6 +2,7 @@ package files
 
 import (
 	"io/fs"
+	"strings"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ type Mount struct {
 	// is bind-mounted into a container, its path on the file system.
 	Point, Root string
 	// Receives reports that mounts which are made in it on the host appear here, too: it is shared, or a
-	// slave (mount_namespaces(7)).
+	// slave (mount_namespaces(7)), and the host has not removed the directory.
 	Receives bool
 }
 
@@ -54,7 +55,7 @@ func MountOf(path string) Mount {
 		if uint64(m.MountID) == id.mount {
 			_, shared := m.OptionalFields["shared"]
 			_, slave := m.OptionalFields["master"]
-			return Mount{Type: m.FSType, Point: m.MountPoint, Root: m.Root, Receives: shared || slave}
+			return Mount{Type: m.FSType, Point: m.MountPoint, Root: m.Root, Receives: (shared || slave) && !strings.HasSuffix(m.Root, "//deleted")}
 		}
 	}
 	return Mount{}

@@ -52,7 +52,7 @@ func TestReleaseAll(t *testing.T) {
 		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
 		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.7?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
 		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
-		"GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz", "GET /v1/healthz",
+		"GET /v1/healthz", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/healthz",
 	}
 	s.wantRequests(t, want...)
 }

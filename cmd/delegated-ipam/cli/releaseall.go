@@ -49,13 +49,14 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
 		return err
 	}
+	spooled := d.waitDrained(cmd, c, o.timeout)
 	left, err := d.waitUntilEmpty(cmd, c, o)
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
 	lines := append(remaining(left), c.unlisted(ctx)...)
-	if err := d.waitDrained(cmd, c, o.timeout); err != nil {
-		lines = append(lines, err.Error())
+	if spooled != nil {
+		lines = append(lines, spooled.Error())
 	}
 	if len(lines) > 0 {
 		return fmt.Errorf("release --all: %s", strings.Join(lines, "\n"))

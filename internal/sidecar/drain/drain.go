@@ -100,11 +100,11 @@ func (d *Drainer) Status() Status {
 	failed := 0
 	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
 		e := d.entries[name]
-		if e.entry.Written.IsZero() {
+		if e.entry.Written.IsZero() && e.err == nil {
 			continue // a name without a file
 		}
 		s.Pending++
-		if s.Oldest.IsZero() || e.entry.Written.Before(s.Oldest) {
+		if w := e.entry.Written; !w.IsZero() && (s.Oldest.IsZero() || w.Before(s.Oldest)) {
 			s.Oldest = e.entry.Written
 		}
 		if e.err == nil {
@@ -222,6 +222,13 @@ func (d *Drainer) carryOut(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	d.mu.Lock()
+	current := d.entries[name] == s
+	d.mu.Unlock()
+	if !current { // it was carried out meanwhile, and another one may exist
+		<-s.busy
+		return d.carryOut(ctx, name)
+	}
 	e, err := d.carryOutOne(ctx, name)
 	d.mu.Lock()
 	if err == nil {
@@ -302,8 +309,12 @@ func valid(e spool.Entry) error {
 
 // superseded reports whether the container ID was added again after the DEL, for another sandbox: by
 // another path of its network namespace, or another namespace under the same path. Then the DEL was
-// carried out before that ADD, or is of a container that the ADD replaced.
+// carried out before that ADD, or is of a container that the ADD replaced. A pod's sandbox has its ID alone,
+// so that a clock which was set back drops none of its DELs.
 func (d *Drainer) superseded(e spool.Entry) bool {
+	if call.OfSandbox(e.Args, e.ContainerID) {
+		return false
+	}
 	r, ok := d.engine.ContainerRecord(e.Network, protocol.ContainerOwner(e.ContainerID, e.IfName))
 	if !ok || len(r.Invocations) == 0 || !r.Created.After(e.Written) {
 		return false

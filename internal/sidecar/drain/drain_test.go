@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,11 +198,13 @@ func TestSuperseded(t *testing.T) {
 		"later, unknown path":       {namespace, now.Add(time.Hour), spool.Entry{}, 0},
 		"later, another namespace":  {namespace, now.Add(time.Hour), spool.Entry{NetNS: namespace, Inode: 1, Device: 1}, 0},
 		"clock set back, same path": {namespace, now.Add(time.Hour), spool.Entry{NetNS: namespace}, 1},
+		"clock set back, a sandbox": {namespace, now.Add(time.Hour), spool.Entry{Args: "K8S_POD_INFRA_CONTAINER_ID=0123abcd"}, 1},
 	} {
 		e.dels = nil
 		e.records["cni/0123abcd/eth0"] = record.Record{Created: tt.created, Invocations: []call.Invocation{{NetNS: tt.recorded}}}
 		entry := web
 		entry.NetNS, entry.Inode, entry.Device = tt.entry.NetNS, tt.entry.Inode, tt.entry.Device
+		entry.Args = cmp.Or(tt.entry.Args, entry.Args)
 		put(t, dir, entry, now)
 		d.drain(t.Context())
 		if len(e.dels) != tt.dels || len(left(t, dir)) > 0 {

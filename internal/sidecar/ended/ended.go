@@ -38,7 +38,7 @@ const (
 // Engine has the containers.
 type Engine interface {
 	All() iter.Seq[engine.Attachment]
-	ReleaseContainer(ctx context.Context, k protocol.Key, before time.Time) error
+	ReleaseContainer(ctx context.Context, k protocol.Key, ended func(engine.Attachment) bool) (released bool, err error)
 }
 
 // Sweeper finds and releases the containers that ended. Its methods may be called concurrently.
@@ -70,10 +70,17 @@ type report struct {
 // suspect is a container that seems to have ended.
 type suspect struct {
 	since time.Time
+	// created is that of its record: another one is of a container that was added since.
+	created time.Time
 	// unknown: the runtime does not know its sandbox. Otherwise its namespace is missing.
 	unknown bool
 	// confirmed: it has been found twice.
 	confirmed bool
+}
+
+// is reports whether an attachment is still that of the suspect: not added or used since.
+func (c suspect) is(a engine.Attachment) bool {
+	return a.Created.Equal(c.created) && !a.LastUsed.After(c.since)
 }
 
 // New returns a sweeper with --missing-netns-release-delay and the namespace of owners without one.
@@ -130,14 +137,14 @@ func (s *Sweeper) Report(runtime string, sandboxes []string) error {
 
 // sweep releases what is due at a moment.
 func (s *Sweeper) sweep(ctx context.Context, now time.Time) {
-	l := s.look(now)
+	l, began := s.look(now), time.Now()
 	found := map[protocol.Key]suspect{}
 	for a := range s.engine.All() {
 		if ended, unknown := l.ended(a.Record); ended {
 			k := protocol.Key{Pool: a.Pool, Owner: a.Owner}
-			found[k] = suspect{now, unknown, false}
-			if before, ok := l.suspects[k]; ok {
-				found[k] = suspect{before.since, unknown, true}
+			found[k] = suspect{now, a.Created, unknown, false}
+			if before, ok := l.suspects[k]; ok && before.is(a) {
+				found[k] = suspect{before.since, a.Created, unknown, true}
 			}
 		}
 	}
@@ -150,12 +157,19 @@ func (s *Sweeper) sweep(ctx context.Context, now time.Time) {
 		if c.unknown {
 			why = l.report.runtime + " does not know its sandbox"
 		}
-		if err := s.engine.ReleaseContainer(ctx, k, c.since); err != nil {
+		still := func(a engine.Attachment) bool {
+			ended, unknown := s.look(now.Add(time.Since(began))).ended(a.Record)
+			return ended && unknown == c.unknown && c.is(a)
+		}
+		released, err := s.engine.ReleaseContainer(ctx, k, still)
+		if err != nil {
 			log.WithError(err).Warnf("Failed to release a container that ended without a DEL (%s); it is repeated", why)
 			continue
 		}
 		delete(found, k)
-		log.Infof("Released a container that ended without a DEL: %s", why)
+		if released {
+			log.Infof("Released a container that ended without a DEL: %s", why)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

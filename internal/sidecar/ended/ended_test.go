@@ -26,11 +26,12 @@ type leases map[string]engine.Attachment
 
 func (l leases) All() iter.Seq[engine.Attachment] { return maps.Values(maps.Clone(l)) }
 
-func (l leases) ReleaseContainer(_ context.Context, k protocol.Key, before time.Time) error {
-	if l[k.Owner].Created.Before(before) {
-		delete(l, k.Owner)
+func (l leases) ReleaseContainer(_ context.Context, k protocol.Key, ended func(engine.Attachment) bool) (bool, error) {
+	if !ended(l[k.Owner]) {
+		return false, nil
 	}
-	return nil
+	delete(l, k.Owner)
+	return true, nil
 }
 
 func (l leases) left() string { return strings.Join(slices.Sorted(maps.Keys(l)), " ") }
@@ -116,7 +117,6 @@ func TestMissingNamespace(t *testing.T) {
 		"of a process":                      {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Invocations[0].NetNS = "/proc/1/ns/a" }) }, both},
 		"not a container":                   {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Owner = "a" }) }, "a " + onlyB},
 		"not held":                          {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.State = record.Releasing }) }, both},
-		"added meanwhile":                   {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Created = f.start }) }, both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, time.Minute, c.mount)
@@ -146,6 +146,59 @@ func TestMissingNamespaceSeenAgain(t *testing.T) {
 	check.Equal(t, "left", f.leases.left(), both)
 	f.after(5 * time.Minute)
 	check.Equal(t, "left", f.leases.left(), onlyB)
+}
+
+// A container that is added or used again between two sweeps, or while others are released, is not released. The
+// wall clock may have been set back since its ADD.
+func TestEndedAndAddedAgain(t *testing.T) {
+	again := func(f *fixture, how func(*engine.Attachment)) {
+		a := f.leases[onlyA]
+		how(&a)
+		f.leases[onlyA] = a
+	}
+	for name, c := range map[string]struct {
+		between func(*testing.T, *fixture)
+		left    string
+	}{
+		"another record": {func(_ *testing.T, f *fixture) { again(f, func(a *engine.Attachment) { a.Created = f.start }) }, both},
+		"a later request": {func(_ *testing.T, f *fixture) {
+			again(f, func(a *engine.Attachment) { a.LastUsed = f.start.Add(time.Second) })
+		}, both},
+		"a request before": {func(_ *testing.T, f *fixture) { again(f, func(a *engine.Attachment) { a.LastUsed = f.start }) }, onlyB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, time.Minute, hostMount)
+			f.after(0)
+			c.between(t, f)
+			f.after(time.Minute)
+			check.Equal(t, "left", f.leases.left(), c.left)
+			f.after(3 * time.Minute)
+			check.Equal(t, "left after a new delay", f.leases.left(), onlyB)
+		})
+	}
+	f := newFixture(t, time.Minute, hostMount)
+	again(f, func(a *engine.Attachment) { a.Created = f.start.Add(24 * time.Hour) })
+	f.after(0)
+	f.after(time.Minute)
+	check.Equal(t, "left after the clock was set back", f.leases.left(), onlyB)
+
+	// Its namespace exists when its turn comes.
+	f = newFixture(t, time.Minute, hostMount)
+	f.after(0)
+	f.engine = slowEngine{f.leases, func() { f.create(t, "a") }}
+	f.after(time.Minute)
+	check.Equal(t, "left", f.leases.left(), both)
+}
+
+// slowEngine calls a function before each release.
+type slowEngine struct {
+	leases
+	before func()
+}
+
+func (s slowEngine) ReleaseContainer(ctx context.Context, k protocol.Key, ended func(engine.Attachment) bool) (bool, error) {
+	s.before()
+	return s.leases.ReleaseContainer(ctx, k, ended)
 }
 
 // The runtime is asked first. A container that it does not know is released after two reports and the longest

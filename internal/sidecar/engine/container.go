@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -41,7 +42,7 @@ func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, 
 	owner := protocol.ContainerOwner(c.ContainerID, c.IfName)
 	for pool := range e.pools {
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
-			return true, e.ReleaseContainer(ctx, protocol.Key{Pool: pool, Owner: owner}, at)
+			return e.ReleaseContainer(ctx, protocol.Key{Pool: pool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(at) })
 		}
 	}
 	return false, nil
@@ -64,15 +65,10 @@ func (e *Engine) runContainer(ctx context.Context, action protocol.Action, netwo
 
 // workForContainer does what a container runtime requests.
 func (op *operation) workForContainer(req request) error {
-	switch {
-	case !req.before.IsZero():
-		if r := op.entry.Rec; r == nil || !r.Created.Before(req.before) {
-			return nil // added again
-		}
-		return op.protocol.Del()
-	case req.action == protocol.Allocate:
+	switch req.action {
+	case protocol.Allocate:
 		return op.protocol.Add(req.container.Requested())
-	case req.action == protocol.Release:
+	case protocol.Release:
 		return op.protocol.Del()
 	default:
 		return op.protocol.Check()
@@ -159,18 +155,42 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 			stale = append(stale, a.Key)
 		}
 	})
+	ended := func(a Attachment) bool { return a.Created.Before(began) && a.LastUsed.Before(began) }
 	var errs []error
 	for _, k := range stale {
-		errs = append(errs, e.ReleaseContainer(ctx, k, began))
+		_, err := e.ReleaseContainer(ctx, k, ended)
+		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, e.pluginGC(ctx, n, valid))...)
 }
 
-// ReleaseContainer releases the attachment of a container interface that does not exist any more, if it
-// was created before a moment.
-func (e *Engine) ReleaseContainer(ctx context.Context, k protocol.Key, before time.Time) error {
-	_, err := e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), before: before})
-	return err
+// ReleaseContainer releases the attachment of a container interface that does not exist any more, and reports
+// whether it did. ended decides that again when nothing else works on the attachment: it may have been added
+// again since.
+func (e *Engine) ReleaseContainer(ctx context.Context, k protocol.Key, ended func(Attachment) bool) (released bool, err error) {
+	c := &collect{ended: ended}
+	_, err = e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), collect: c})
+	return c.begun.Load(), err
+}
+
+// collect is the release of a container that has ended.
+type collect struct {
+	ended func(Attachment) bool
+	begun atomic.Bool
+}
+
+func (op *operation) collect(c *collect) error {
+	if op.entry.Rec == nil || op.entry.Rec.State == record.Tombstone {
+		return nil
+	}
+	op.engine.mu.Lock()
+	view := op.entry.view()
+	op.engine.mu.Unlock()
+	if !c.ended(view) {
+		return nil
+	}
+	c.begun.Store(true)
+	return op.protocol.Del()
 }
 
 // pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.

@@ -94,7 +94,10 @@ func TestRepeatedContainerAddElsewhere(t *testing.T) {
 				f.t.Errorf("the record is %+v; want one invocation and %v", a, first.Addrs())
 			}
 			// The container that was seen to have ended before is not this one.
-			must(f.ReleaseContainer(context.Background(), protocol.Key{Pool: client.DefaultPool, Owner: owner}, before))
+			released, err := f.ReleaseContainer(context.Background(), protocol.Key{Pool: client.DefaultPool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(before) })
+			if err != nil || released {
+				f.t.Errorf("released %t, %v", released, err)
+			}
 			f.steps()
 			must(f.addIn("/var/run/netns/b", args))
 			if steps := f.steps(); strings.Contains(steps, "write") {
@@ -102,7 +105,7 @@ func TestRepeatedContainerAddElsewhere(t *testing.T) {
 			}
 			var called []string
 			f.onCall(func(verb string, c call.Call) { called = append(called, verb+" "+c.NetNS) })
-			_, err := f.CheckContainer(context.Background(), "net", podContainer("one", "web-0"))
+			_, err = f.CheckContainer(context.Background(), "net", podContainer("one", "web-0"))
 			must(err)
 			f.del("one", "web-0")
 			if want := []string{"CHECK /var/run/netns/b", "DEL /var/run/netns/b"}; !slices.Equal(called, want) {
@@ -233,5 +236,101 @@ func TestContainerDelAfterRollback(t *testing.T) {
 		f.wantGone()
 		_, err := f.DelContainer(context.Background(), "another", podContainer("one", "web-0"))
 		f.wantError(err, protocol.NotFound, "not served")
+	})
+}
+
+// A container that has ended is released unless it was added or used since that was found out.
+func TestReleaseContainer(t *testing.T) {
+	k := protocol.Key{Pool: client.DefaultPool, Owner: protocol.ContainerOwner("one", "eth0")}
+	run(t, "the same ADD again", with(checkedPlugin), func(f *fixture) {
+		f.add("one", "web")
+		f.sleep(time.Minute)
+		began := time.Now()
+		f.sleep(time.Minute)
+		f.add("one", "web")
+		released, err := f.ReleaseContainer(context.Background(), k, func(a Attachment) bool { return a.LastUsed.Before(began) })
+		if err != nil || released || f.get(k.Owner).State != record.Held {
+			f.t.Errorf("released %t, %v; the attachment is %s", released, err, f.get(k.Owner).State)
+		}
+		f.sleep(time.Minute)
+		released, err = f.ReleaseContainer(context.Background(), k, func(Attachment) bool { return true })
+		if err != nil || !released {
+			f.t.Errorf("released %t, %v", released, err)
+		}
+		f.wantNone()
+	})
+	// Its DEL may still act, and a tombstone names no interface.
+	run(t, "a tombstone", with(checkedPlugin), func(f *fixture) {
+		f.add("one", "web")
+		f.inject(once("DEL", timeoutLate))
+		_, err := f.DelContainer(context.Background(), "net", podContainer("one", "web"))
+		f.wantError(err, protocol.Failed)
+		f.inject(nil)
+		f.sleep(10 * time.Second)
+		if r, _ := f.Record(k.Pool, k.Owner); r.State != record.Tombstone {
+			f.t.Errorf("the record is %s", r.State)
+		}
+		f.steps()
+		released, err := f.ReleaseContainer(context.Background(), k, func(Attachment) bool { return true })
+		if steps := f.steps(); err != nil || released || steps != "" {
+			f.t.Errorf("released %t, %v, with the steps %s", released, err, steps)
+		}
+		f.sleep(time.Hour) // until it acts
+	})
+}
+
+// After a rollback a DEL that was left is carried out for a pod's sandbox, and for a record that is older. Otherwise
+// the plugin itself may have added the ID again.
+func TestDelLeft(t *testing.T) {
+	ctr := podContainer("one", "web")
+	sandbox := ctr
+	sandbox.Args = "K8S_POD_INFRA_CONTAINER_ID=one"
+	for name, c := range map[string]struct {
+		add       bool
+		bare      bool
+		container call.Container
+		left      time.Duration // after the ADD
+		done      bool
+		steps     string
+	}{
+		"served":                             {false, false, ctr, time.Minute, true, "write releasing, DEL, remove"},
+		"rolled back, with a record":         {true, true, ctr, time.Minute, true, "write releasing, DEL, remove"},
+		"rolled back, with a later record":   {true, true, ctr, -time.Minute, false, ""},
+		"rolled back, unknown":               {false, true, ctr, time.Minute, false, ""},
+		"rolled back, an unknown sandbox":    {false, true, sandbox, time.Minute, true, "write releasing, DEL, remove"},
+		"rolled back, a sandbox, clock back": {true, true, sandbox, -time.Minute, true, "write releasing, DEL, remove"},
+	} {
+		run(t, name, with(checkedPlugin), func(f *fixture) {
+			if c.add {
+				f.add("one", "web")
+			}
+			at := time.Now().Add(c.left)
+			f.sleep(time.Hour)
+			f.node.with(func(n *fakeNode) { n.bare = c.bare })
+			f.steps()
+			done, err := f.DelLeft(context.Background(), "net", c.container, at)
+			if err != nil || done != c.done {
+				f.t.Errorf("got %t, %v; want %t", done, err, c.done)
+			}
+			f.wantSteps(c.steps)
+		})
+	}
+	run(t, "not configured", with(checkedPlugin), func(f *fixture) {
+		_, err := f.DelLeft(context.Background(), "gone", ctr, time.Now())
+		f.wantError(err, protocol.NotFound, `network "gone" is not served`)
+	})
+}
+
+// An ADD gets no address of another network, which its pool has now.
+func TestContainerOfRenamedNetwork(t *testing.T) {
+	run(t, "", with(checkedPlugin), func(f *fixture) {
+		f.add("one", "web")
+		f.node.with(func(n *fakeNode) { n.networks[client.DefaultPool] = "other"; clear(n.store) })
+		f.sleep(time.Minute)
+		_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web"))
+		f.wantError(err, protocol.Failed, `is of network "net"`, `has network "other" now`)
+		if a := f.get(protocol.ContainerOwner("one", "eth0")); a.Network != "net" {
+			f.t.Errorf("the record is of network %q", a.Network)
+		}
 	})
 }

@@ -28,10 +28,10 @@ type request struct {
 	skipDelay bool
 	// left receives the leftovers of protocol.Discard.
 	left *[]Leftover
-	// container are the parameters of a container runtime's request; nil for another one. before is the time
-	// before which its attachment was created, if a garbage collection releases it.
+	// container are the parameters of a container runtime's request; nil for another one.
 	container *call.Container
-	before    time.Time
+	// collect is the release of a container that has ended; nil for another request.
+	collect *collect
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
 	generated bool
@@ -206,12 +206,16 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 	defer op.unlock()
 	defer op.finish()
-	op.engine.mu.Lock()
-	op.entry.lastUsed = time.Now()
-	op.engine.mu.Unlock()
+	if req.collect == nil {
+		op.engine.mu.Lock()
+		op.entry.lastUsed = time.Now()
+		op.engine.mu.Unlock()
+	}
 	var err error
 	switch {
-	case req.container != nil || !req.before.IsZero():
+	case req.collect != nil:
+		err = op.collect(req.collect)
+	case req.container != nil:
 		err = op.workForContainer(req)
 	case req.action == protocol.Release:
 		err = op.protocol.Release(req.ip, req.skipDelay)

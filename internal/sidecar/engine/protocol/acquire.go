@@ -41,6 +41,9 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 		return false, errors.Join(err, t.failed)
 	}
 	ofContainer := OfContainer(op.Owner)
+	if ofContainer && op.Rec != nil && op.Rec.Network != "" && op.Rec.Network != inv.Network { // its runtime does not know that one
+		return false, errors.Join(newError(Failed, "%s is of network %q, and pool %q has network %q now", op, op.Rec.Network, op.Pool, inv.Network), t.failed)
+	}
 	// The runtime's container IDs are new. A refusal is repeated after a DEL, so that costs nothing.
 	untried := ofContainer && op.Rec == nil
 	switch {
