@@ -1,5 +1,5 @@
 // Package metricsserver serves the metrics of the sidecar and of the bridge on a TCP address
-// (--metrics-address).
+// (--metrics-address), with bounded memory: any host may connect.
 package metricsserver
 
 import (
@@ -18,18 +18,25 @@ import (
 const Path = "/metrics"
 
 const (
+	// maxScrapes is the largest number of metrics that are collected at once; other scrapes get 503.
+	maxScrapes = 4
+	// scrapeTimeout is the largest timeout of a scrape: at most scrape_interval, by default 1 min.
+	scrapeTimeout = time.Minute
+
 	headerTimeout = 10 * time.Second
-	// writeTimeout exceeds the timeout of a scrape (scrape_timeout, by default 10 s and at
-	// most scrape_interval, by default 1 min).
+	// writeTimeout exceeds scrapeTimeout, so that a late scrape gets 503.
 	writeTimeout = 70 * time.Second
-	idleTimeout  = 2 * time.Minute
+	idleTimeout  = 20 * time.Second
+	// maxHeader is in bytes; net/http adds 4 KiB.
+	maxHeader = 1 << 10
 	// shutdownTimeout is how long a scrape may continue after the end of Serve's context.
 	shutdownTimeout = time.Second
 )
 
-// Handler returns a handler that serves a registry as text or OpenMetrics.
+// Handler returns a handler that serves a registry as text or OpenMetrics, to few scrapes at once. With
+// a timeout it buffers a response, so that a client that does not read it does not delay other scrapes.
 func Handler(r *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout})
 }
 
 // Mux returns a handler that serves a registry at Path, and each check at its path: with 503 and the
@@ -70,9 +77,14 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves h on a listener until ctx ends, then closes it and returns nil.
+// Serve serves h on a listener until ctx ends, then closes it and returns nil. It limits the open
+// connections.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
+	all := connections{open: map[net.Conn]connection{}}
+	server := &http.Server{
+		Handler: h, MaxHeaderBytes: maxHeader, ConnState: all.track,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
