@@ -76,3 +76,29 @@ func TestRepeatedStop(t *testing.T) {
 		r.Stop()
 	})
 }
+
+func TestRepeatedKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, want := repeatedLog(t)
+		refuse := func(kind any, n int) { r.Log(kind, logrus.InfoLevel, logrus.Fields{"n": n}, "refused") }
+		for n := range 3 {
+			refuse("a", n)
+		}
+		refuse("b", 1)
+		want("the first of each kind", "info refused 0 <nil>", "info refused 1 <nil>")
+		time.Sleep(time.Minute / 2)
+		for kind := 2; kind < 10*maxKinds; kind++ {
+			refuse(kind, kind)
+		}
+		var lines []string
+		for kind := 2; kind <= maxKinds; kind++ {
+			lines = append(lines, fmt.Sprint("info refused ", kind, " <nil>"))
+		}
+		want("the first of many kinds, the last line of which is of all further ones", lines...)
+		time.Sleep(time.Minute / 2)
+		synctest.Wait()
+		r.Stop()
+		const others = "info refused (the last one since the previous line) "
+		want("a minute after the first, and Stop", others+"2 2", others+fmt.Sprint(10*maxKinds-1, " ", 9*maxKinds-1))
+	})
+}

@@ -72,7 +72,7 @@ type app struct {
 	api     *httpapi.API
 	loaded  journal.Loaded
 	// overLimit logs the connections that are closed because there are too many, and refusals the
-	// requests of callers who may not call.
+	// refused requests.
 	overLimit, refusals *logging.Repeated
 }
 

@@ -78,7 +78,8 @@ type Options struct {
 	Sandboxes func(runtime string, sandboxes []string) error
 	// Peer returns the peer that sent a request, from its context; false if it is not known.
 	Peer func(context.Context) (unixsock.Peer, bool)
-	// Callers may call the API, and Refusals logs the requests of others.
+	// Callers may call the API. Refusals logs the requests of others, and those that got a code of 400
+	// to 499.
 	Callers  unixsock.Callers
 	Refusals *logging.Repeated
 	// StateOnly: others than Callers get only the state from GET /healthz
@@ -93,7 +94,7 @@ type Options struct {
 	// a client that has its response finds it counted. The operation is empty for a request of none
 	// of API.Operations.
 	Done func(operation string, code int, duration time.Duration)
-	// Log gets one line per request of a caller who may call.
+	// Log gets one line for each other request.
 	Log logrus.FieldLogger
 }
 
@@ -179,7 +180,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		log.fields["error"] = clientClosed(err)
 	}
 	log.reportUndelivered(r.Context(), w.code, err, a.OnUnread)
-	log.write(a.log, r, w.code, duration)
+	a.writeLog(log, r, operation, w.code, duration)
 }
 
 // metricsOperation is the operation of the metrics, which swagger.yaml lacks.

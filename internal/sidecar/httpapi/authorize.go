@@ -56,7 +56,7 @@ func healthRequest(r *http.Request) *http.Request {
 // refuseCaller responds with 403 and the reason, and logs the request.
 func (a *API) refuseCaller(w *writer, r *http.Request) {
 	peer, known := a.Peer(r.Context())
-	a.Refusals.Warn(logrus.Fields{
+	a.Refusals.Log(refusalKind{uid: peer.UID}, logrus.WarnLevel, logrus.Fields{
 		logging.FieldRequestID: logging.RequestID(r.Context()), "request": requestName(r),
 		"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
 	}, "Caller rejected; --allow-uids and --allow-gids allow more callers")

@@ -152,7 +152,7 @@ type fixture struct {
 	peer unixsock.Peer
 	// done are the requests that Options.Done has got.
 	done []string
-	// refusals is the log of refused callers.
+	// refusals is the log of refused requests.
 	refusals *logging.Repeated
 }
 
@@ -198,6 +198,7 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 // reset forgets calls and log lines, so that the cases of a table can share a fixture.
 func (f *fixture) reset() *fixture {
 	*f.engine, f.done = fakeEngine{}, nil
+	f.refusals.Stop()
 	f.log.Reset()
 	return f
 }

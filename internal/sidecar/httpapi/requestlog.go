@@ -75,9 +75,17 @@ func (l *requestLog) reportUndelivered(ctx context.Context, code int, sendErr er
 	}
 }
 
-// write writes the log line of a request: at warning for a failure of the sidecar or the
+// refusalKind is the kind of a response with a code of 400 to 499, which callers can cause at will.
+type refusalKind struct {
+	uid       int
+	operation string
+	code      int
+}
+
+// writeLog writes the log line of a request: at warning for a failure of the sidecar or the
 // plugin, at debug for a successful GET (probes send one every few seconds), otherwise at info.
-func (l *requestLog) write(log *logrus.Entry, r *http.Request, code int, duration time.Duration) {
+// Refusals of one kind are counted instead after the first one.
+func (a *API) writeLog(l *requestLog, r *http.Request, operation string, code int, duration time.Duration) {
 	level, message := logrus.InfoLevel, "Request completed"
 	switch {
 	case code >= http.StatusInternalServerError:
@@ -94,7 +102,13 @@ func (l *requestLog) write(log *logrus.Entry, r *http.Request, code int, duratio
 		}
 	}
 	l.fields["request"], l.fields["code"], l.fields["duration"] = requestName(r), code, duration
-	log.WithFields(l.fields).Log(level, message)
+	if code >= http.StatusBadRequest && code < http.StatusInternalServerError {
+		peer, _ := a.Peer(r.Context())
+		l.fields["peerUID"] = peer.UID
+		a.Refusals.Log(refusalKind{peer.UID, operation, code}, level, l.fields, message)
+		return
+	}
+	a.log.WithFields(l.fields).Log(level, message)
 }
 
 // addQuery adds the parameters of a request that was refused before its handler logged them.

@@ -219,3 +219,50 @@ func TestCountedBeforeResponse(t *testing.T) {
 	f.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/config", http.NoBody))
 	check.True(t, sent, "there was no response")
 }
+
+// Refused requests of callers cannot fill the log.
+func TestRefusedRequestLog(t *testing.T) {
+	const each = 100
+	f := newDual(t)
+	f.engine.err = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("--owners does not admit it")}
+	f.handler.Callers.UIDs = []int{70002}
+	requests := map[string]int{
+		"POST /v1/ipam?family=x": 422, "POST /v1/ipam?owner=x": 403, "POST /v1/ipam/10.1.2.3?owner=x": 403, "POST /v1/ipam/x?owner=x": 400,
+		"GET /v1/none": 404, "BREW /v1/ipam": 405,
+	}
+	send := func(request string, want int) {
+		method, target, _ := strings.Cut(request, " ")
+		w := httptest.NewRecorder()
+		f.handler.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+		check.Equal(t, request, w.Code, want)
+	}
+	for range each {
+		for request, code := range requests {
+			for _, f.peer.UID = range []int{0, 70002} {
+				send(request, code)
+			}
+		}
+	}
+	f.refusals.Stop()
+	got := map[string]int{}
+	for _, line := range f.log.AllEntries() {
+		got[fmt.Sprintf("%v %v, user %v: %v", line.Data["request"], line.Data["code"], line.Data["peerUID"], line.Data["repeated"])]++
+	}
+	want := map[string]int{}
+	for request, code := range requests {
+		request, _, _ = strings.Cut(request, "?")
+		for _, uid := range []int{0, 70002} {
+			for _, repeated := range []any{nil, each - 1} {
+				want[fmt.Sprintf("%v %v, user %v: %v", request, code, uid, repeated)] = 1
+			}
+		}
+	}
+	check.Equal(t, "lines", got, want)
+
+	f.reset()
+	f.engine.err = errors.New("the plugin failed")
+	for range each {
+		send("POST /v1/ipam", 502)
+	}
+	check.Equal(t, "lines of failures", len(f.log.AllEntries()), each)
+}
