@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // help describes the commands for the installation, which a runtime never runs: it sets CNI_COMMAND
@@ -60,7 +62,7 @@ func install(dir string, stdout io.Writer) error {
 		return err
 	}
 	path := filepath.Join(dir, Type)
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, program) {
+	if isInstalled(path, program) {
 		_, err = fmt.Fprintf(stdout, "%s is up to date\n", path)
 		return err
 	}
@@ -72,18 +74,47 @@ func install(dir string, stdout io.Writer) error {
 	if err := os.Rename(part, path); err != nil {
 		return err
 	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintf(stdout, "installed %s\n", path)
 	return err
 }
 
+// isInstalled reports whether a path is a file as install creates it: root runs it, so no other user may
+// be able to change it.
+func isInstalled(path string, program []byte) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != programMode {
+		return false
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return false
+	}
+	content, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(content, program)
+}
+
+// syncDir makes a rename in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// programMode is the mode of the installed program, a regular file.
+const programMode fs.FileMode = 0o755
+
 // writeFile writes a new file durably.
 func writeFile(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, programMode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	return errors.Join(err, f.Chmod(0o755), f.Sync(), f.Close())
+	return errors.Join(err, f.Chmod(programMode), f.Sync(), f.Close())
 }
 
 // remove deletes the program from a directory, unless a configuration in confDir may name it: pods

@@ -2,13 +2,16 @@ package cniplugin
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
 // wantRun runs a command of the plugin's program.
@@ -24,6 +27,62 @@ func wantRun(t *testing.T, code int, text string, args ...string) {
 	}
 }
 
+// wantInstalled wants a regular file that is the program, and that only its user can change.
+func wantInstalled(t *testing.T, path string) {
+	t.Helper()
+	installed, err := os.ReadFile(path)
+	check.Must(t, err)
+	program, err := os.ReadFile(filepath.Join(binDir, Type))
+	check.Must(t, err)
+	info, err := os.Lstat(path)
+	check.Must(t, err)
+	check.True(t, bytes.Equal(installed, program), "%s is not the program", path)
+	check.Equal(t, "mode", info.Mode(), programMode)
+	check.Equal(t, "user", info.Sys().(*syscall.Stat_t).Uid, uint32(os.Geteuid()))
+}
+
+// The runtime runs the file as root, so no other user may be able to change it.
+func TestInstallReplaces(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"mode":   func(path string) error { return os.Chmod(path, 0o666) },
+		"setuid": func(path string) error { return os.Chmod(path, 0o755|os.ModeSetuid) },
+		"link": func(path string) error {
+			return errors.Join(os.Rename(path, path+".copy"), os.Symlink(path+".copy", path))
+		},
+		"FIFO":        func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o755)) },
+		"foreign":     func(path string) error { return os.Chown(path, 70001, -1) },
+		"other bytes": func(path string) error { return os.Truncate(path, 1<<20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "foreign" {
+				check.Root(t)
+			}
+			path := filepath.Join(t.TempDir(), Type)
+			wantRun(t, 0, "installed "+path, "install", filepath.Dir(path))
+			check.Must(t, change(path))
+			wantRun(t, 0, "installed "+path, "install", filepath.Dir(path))
+			wantInstalled(t, path)
+			wantRun(t, 0, path+" is up to date", "install", filepath.Dir(path))
+		})
+	}
+}
+
+func TestInstallDurable(t *testing.T) {
+	if err := strace.Try(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	out, err := exec.Command("strace", "-f", "-y", "-qq", "-e", "trace=/rename.*|fsync", "-o", "/dev/stdout", filepath.Join(binDir, Type), "install", dir).Output()
+	check.Must(t, err)
+	var calls []string
+	for _, step := range strace.Parse(string(out)) {
+		if step.Ended && step.OK {
+			calls = append(calls, step.Call+" "+strings.Trim(filepath.Base(step.Args), `">`))
+		}
+	}
+	check.Equal(t, "system calls", calls, []string{"fsync ." + Type + ".new", "renameat " + Type, "fsync " + filepath.Base(dir)})
+}
+
 func TestInstall(t *testing.T) {
 	bin, conf := t.TempDir(), t.TempDir()
 	path := filepath.Join(bin, Type)
@@ -35,12 +94,7 @@ func TestInstall(t *testing.T) {
 	write(filepath.Join(bin, ".delegated-ipam-cni.new"), "an interrupted copy", 0o600)
 	wantRun(t, 0, "installed "+path, "install", bin)
 	check.Equal(t, "files", check.Names(t, bin), Type)
-	installed, err := os.ReadFile(path)
-	program, programErr := os.ReadFile(filepath.Join(binDir, Type))
-	info, statErr := os.Stat(path)
-	if err != nil || programErr != nil || statErr != nil || !bytes.Equal(installed, program) || info.Mode() != 0o755 {
-		t.Fatalf("the installed file is not the program, executable by all: %v %v %v %v", info, err, programErr, statErr)
-	}
+	wantInstalled(t, path)
 	wantRun(t, 0, path+" is up to date", "install", bin)
 	wantRun(t, 1, "no such file or directory", "install", filepath.Join(bin, "none"))
 
