@@ -6,13 +6,16 @@
 package nodelock
 
 import (
+	"bufio"
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +35,12 @@ const (
 
 	// stateDirLabel separates the process from the state directory in a description.
 	stateDirLabel = ", state directory "
-	unknown       = "it does not identify itself"
+
+	// connectInterval is the time between two attempts to connect to a socket with a full queue.
+	connectInterval = 10 * time.Millisecond
+	// listeningFlags are the flags of a listening socket in /proc/net/unix (__SO_ACCEPTCON).
+	listeningFlags = "00010000"
+	unknown        = "it does not identify itself"
 )
 
 // Locks are the locks that this process holds. Its methods may be called concurrently.
@@ -40,6 +48,9 @@ type Locks struct {
 	node string
 	// line is the description of this process.
 	line string
+
+	// acquiring is held while a lock is acquired.
+	acquiring sync.Mutex
 
 	mu   sync.Mutex
 	held map[string]net.Listener
@@ -57,16 +68,20 @@ func New(node, stateDir, process string) *Locks {
 }
 
 // Acquire locks a network unless this process holds its lock already. The error describes the
-// process that holds it, which is queried for at most wait; with 0, which a request passes, the
+// sidecar that holds it, which is queried for at most wait; with 0, which a request passes, the
 // description is the last one.
 func (l *Locks) Acquire(network string, wait time.Duration) error {
-	name := socketName(l.node, network)
-	switch err := l.listen(network, name); {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("another sidecar serves network %q on node %q already (%s); stop it, or give this one its own --node-name or network",
-			network, l.node, l.holder(network, name, wait))
+	if l.holds(network) {
+		return nil
+	}
+	holder, err := l.acquire(network, wait)
+	switch {
 	case err != nil:
 		return fmt.Errorf("node lock of network %q on node %q: %w", network, l.node, err)
+	case holder != nil:
+		defer holder.Close()
+		return fmt.Errorf("another sidecar serves network %q on node %q already (%s); stop it, or give this one its own --node-name or network",
+			network, l.node, l.describe(network, holder, wait))
 	}
 	return nil
 }
@@ -81,20 +96,44 @@ func (l *Locks) Release() {
 	}
 }
 
-// listen binds the socket of a network's lock unless this process has.
-func (l *Locks) listen(network, name string) error {
+// acquire binds a socket of a network's lock unless this process has. It returns a connection to the
+// sidecar that has the lock; nil if none does. The socket is bound before others are looked for, so
+// of two sidecars that start concurrently at least one finds the other.
+func (l *Locks) acquire(network string, wait time.Duration) (holder net.Conn, err error) {
+	l.acquiring.Lock()
+	defer l.acquiring.Unlock()
+	if l.holds(network) {
+		return nil, nil
+	}
+	first := socketName(l.node, network)
+	own := first
+	listener, err := net.Listen("unix", own)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if holder, err = find(first, "", wait); holder != nil || err != nil {
+			return holder, err
+		}
+		own = first + "/" + rand.Text()
+		listener, err = net.Listen("unix", own)
+	}
+	if err != nil {
+		return nil, err
+	}
+	go l.serve(listener)
+	if holder, err = find(first, own, wait); holder != nil || err != nil {
+		_ = listener.Close()
+		return holder, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[network] != nil {
-		return nil
-	}
-	listener, err := net.Listen("unix", name)
-	if err != nil {
-		return err
-	}
 	l.held[network] = listener
-	go l.serve(listener)
-	return nil
+	return nil, nil
+}
+
+// holds reports whether this process has the lock of a network.
+func (l *Locks) holds(network string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[network] != nil
 }
 
 // serve sends the description of this process to each client until the lock is released.
@@ -111,11 +150,11 @@ func (l *Locks) serve(listener net.Listener) {
 	}
 }
 
-// holder returns the description of the holder of a lock.
-func (l *Locks) holder(network, name string, wait time.Duration) string {
+// describe returns the description of the holder of a lock.
+func (l *Locks) describe(network string, holder net.Conn, wait time.Duration) string {
 	description := ""
 	if wait > 0 {
-		description = cmp.Or(query(name, wait), "it has ended since")
+		description = query(holder, wait)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,9 +162,19 @@ func (l *Locks) holder(network, name string, wait time.Duration) string {
 	return cmp.Or(l.holders[network], "it has not identified itself yet")
 }
 
-// Holder returns the description of the process in this network namespace that holds the lock of a
-// network on a node; empty if no process does.
-func Holder(node, network string) string { return query(socketName(node, network), QueryTimeout) }
+// Holder returns the description of the sidecar of root or our own user in this network namespace that
+// holds the lock of a network on a node; empty if none does.
+func Holder(node, network string) string {
+	holder, err := find(socketName(node, network), "", QueryTimeout)
+	switch {
+	case err != nil:
+		return "it cannot be queried: " + err.Error()
+	case holder == nil:
+		return ""
+	}
+	defer holder.Close()
+	return query(holder, QueryTimeout)
+}
 
 // HolderHas reports whether a description is of a sidecar with the given state directory.
 func HolderHas(description, stateDir string) bool {
@@ -139,29 +188,78 @@ func printableDir(dir string) string {
 	return strings.ToValidUTF8(dir[:min(len(dir), maxDir)], "")
 }
 
-// socketName hashes node and network because an abstract name has at most 107 bytes.
+// socketName returns the first name of a lock. It hashes node and network because an abstract name has
+// at most 107 bytes.
 func socketName(node, network string) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(node), node, network)))
 	return "@delegated-ipam/" + hex.EncodeToString(sum[:16])
 }
 
-// query reads the description of the holder of a lock; empty if the lock is free. Any process of the
-// network namespace can be the holder, so the read is bounded.
-func query(name string, limit time.Duration) string {
-	conn, err := net.DialTimeout("unix", name, limit)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return ""
-	}
+// find connects to the sidecar that holds a lock under another name than own; nil if none does. Any
+// process can listen at such a name; a sidecar is root or our own user. One that does not accept, while
+// others fill its queue of connections, is tried until wait has elapsed.
+func find(first, own string, wait time.Duration) (net.Conn, error) {
+	names, err := listening(first)
 	if err != nil {
-		return unknown
+		return nil, err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(limit))
-	sent, _ := io.ReadAll(io.LimitReader(conn, maxLine)) // what precedes an error counts
+	for deadline := time.Now().Add(wait); ; time.Sleep(connectInterval) {
+		var full []string
+		for _, name := range names {
+			if name == own {
+				continue
+			}
+			conn, err := net.Dial("unix", name)
+			switch {
+			case errors.Is(err, syscall.EAGAIN):
+				full = append(full, name)
+				continue
+			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPROTOTYPE): // not, or no longer, a listener
+				continue
+			case err != nil:
+				return nil, err
+			}
+			if peer, err := unixsock.PeerOf(conn); err == nil && peer.Privileged() {
+				return conn, nil
+			}
+			_ = conn.Close()
+		}
+		switch names = full; {
+		case len(names) == 0:
+			return nil, nil
+		case wait == 0:
+			return nil, errors.New("a process that listens at its name does not accept connections; try again later")
+		case time.Now().After(deadline):
+			return nil, nil
+		}
+	}
+}
+
+// listening returns the first name of a lock, and the others at which a process listens now.
+func listening(first string) ([]string, error) {
+	table, err := os.Open("/proc/self/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	names, lines := []string{first}, bufio.NewScanner(table)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) == 8 && f[3] == listeningFlags && strings.HasPrefix(f[7], first+"/") {
+			names = append(names, f[7])
+		}
+	}
+	return names, lines.Err()
+}
+
+// query reads the description of the holder of a lock. The read is bounded.
+func query(holder net.Conn, limit time.Duration) string {
+	_ = holder.SetDeadline(time.Now().Add(limit))
+	sent, _ := io.ReadAll(io.LimitReader(holder, maxLine)) // what precedes an error counts
 	if line, _, ok := strings.Cut(string(sent), "\n"); ok {
 		return logging.Printable(line)
 	}
-	if peer, err := unixsock.PeerOf(conn); err == nil {
+	if peer, err := unixsock.PeerOf(holder); err == nil {
 		return fmt.Sprintf("PID %d of user %d; %s", peer.PID, peer.UID, unknown)
 	}
 	return unknown
