@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/textproto"
 	"os"
@@ -26,13 +27,20 @@ type sidecar struct {
 	timeout, wait time.Duration
 }
 
-// repeatInterval is the time between two attempts to reach a sidecar that is stopped.
-const repeatInterval = 100 * time.Millisecond
+// firstPause and maxPause limit the time between two attempts to reach a sidecar, which doubles.
+const firstPause, maxPause = 50 * time.Millisecond, time.Second
+
+// pause returns the time after a number of attempts, from half of the limit to the limit at random:
+// hundreds of processes whose attempts failed at the same moment must not repeat them in step.
+func pause(attempts int) time.Duration {
+	limit := min(firstPause<<min(attempts-1, 10), maxPause)
+	return limit/2 + rand.N(limit/2+1)
+}
 
 // errLater is a call to repeat later: the sidecar is stopped, did not respond in time, or asks for it.
 var errLater = errors.New("try again later")
 
-// later is an errLater, after a time.
+// later is an errLater. The sidecar has asked for a time, or it is 0.
 type later struct {
 	err   error
 	after time.Duration
@@ -55,13 +63,17 @@ func (r *refusal) Error() string { return r.reason }
 // was lost is repeated, too.
 func (s sidecar) call(operation, header string, body []byte) ([]byte, error) {
 	begin := time.Now()
-	for {
+	for attempts := 1; ; attempts++ {
 		response, err := s.attempt(begin.Add(s.timeout), operation, header, body)
 		var l *later
-		if !errors.As(err, &l) || time.Since(begin)+l.after > min(s.wait, s.timeout) {
+		if !errors.As(err, &l) {
 			return response, err
 		}
-		time.Sleep(l.after)
+		after := l.after + pause(attempts)
+		if time.Since(begin)+after > min(s.wait, s.timeout) {
+			return response, err
+		}
+		time.Sleep(after)
 		if time.Since(begin) >= s.timeout { // a busy machine slept for longer
 			return response, err
 		}
@@ -159,11 +171,11 @@ func (s sidecar) failed(err error) error {
 	}
 	var malformed textproto.ProtocolError // a header that was cut
 	if errors.As(err, &malformed) {
-		return &later{fmt.Errorf("the sidecar at %s: %w", s.socket, err), repeatInterval}
+		return &later{fmt.Errorf("the sidecar at %s: %w", s.socket, err), 0}
 	}
 	for _, stopped := range []error{syscall.ENOENT, syscall.ECONNREFUSED, syscall.EAGAIN, syscall.EPIPE, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, stopped) {
-			return &later{explained, repeatInterval}
+			return &later{explained, 0}
 		}
 	}
 	return explained

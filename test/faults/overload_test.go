@@ -216,19 +216,36 @@ func TestFewDescriptors(t *testing.T) {
 	open := connect(t, n.Socket, 1, getList)[0]
 	many := connect(t, n.Socket, 2*limit, func(net.Conn) error { return nil })
 	s.WaitLog(t, "too many connections are open")
-	// There are descriptors for the plugin.
+	// A further connection replaces an idle one, and there are descriptors for the plugin.
 	for owner, want := range map[string]string{"ingress": "", "router": held[0]} {
-		a, err := requestOn(open, "POST /v1/ipam?owner="+owner)
+		a, err := s.Try(http.MethodPost, "/v1/ipam?owner="+owner)
 		check.Must(t, err)
 		a.WantError(t, http.StatusCreated, want)
+	}
+	if _, err := open.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest connection: got %v; want it closed", err)
 	}
 	for _, conn := range many {
 		conn.Close()
 	}
-	harness.Eventually(t, "new connections to be served again", func() error {
-		_, err := s.Try(http.MethodGet, "/v1/ipam")
-		return err
-	})
+}
+
+// Root holds more idle connections than a user may have: they are closed in favor of further ones.
+//
+//evidence:design/reliability 600 idle connections of root
+func TestIdleConnectionsOfRoot(t *testing.T) {
+	oneCase(t, overload)
+	const idle = 600
+	needDescriptors(t, 2*idle)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	connect(t, n.Socket, idle, func(conn net.Conn) error { return get(conn, "/v1/config") })
+	if o := n.Command(t, "probe", "live", "--timeout=1m"); o.ExitCode != 0 {
+		t.Errorf("probe live ended with %+v", o)
+	}
+	wantServed(t, s, held)
+	s.Release(t, s.AllocateFor(t, "ingress")...)
 }
 
 //evidence:design/reliability no descriptors left

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,10 +30,18 @@ var errTooManyLines = errors.New("the header of the request has more than 100 li
 type conn struct {
 	*net.UnixConn
 	// peer is the peer; nil if it is not known.
-	peer *Peer
-	// onClose, if not nil, is called each time that Close is.
-	onClose func()
+	peer    *Peer
 	closing atomic.Bool
+
+	// listener has accepted the connection, and limits it. uid, allowed and ordinary describe its user
+	// for that. listener.mu guards idle and counted.
+	listener          *listener
+	uid               int
+	allowed, ordinary bool
+	// idle is the moment since which no request is in progress; 0 while one is. counted reports
+	// whether that counts for the limits of requests.
+	idle    uint64
+	counted bool
 
 	mu sync.Mutex
 	// lines is the number of lines that were read since the last request began.
@@ -79,6 +88,26 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 	return Peer{}, false
 }
 
+// begin is called when a request has been received completely; false if it must not be served.
+func (c *conn) begin(path string) bool { return c.listener == nil || c.listener.begin(c, path) }
+
+// trackIdle is the http.Server.ConnState of Server.
+func trackIdle(c net.Conn, state http.ConnState) {
+	if c, ok := c.(*conn); ok && state == http.StateIdle && c.listener != nil {
+		c.listener.end(c)
+	}
+}
+
+// unread returns the number of bytes that the client has not read yet.
+func (c *conn) unread() (n int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return n
+}
+
 // startRequest is called when the header of a request has been read. It cancels OnUnread of the
 // previous request on the connection: its client is alive.
 func (c *conn) startRequest() {
@@ -90,17 +119,21 @@ func (c *conn) startRequest() {
 // Close closes the connection. If onUnread is set and the client has not read the response yet, it
 // first waits for the client; a second call ends that.
 func (c *conn) Close() error {
-	c.mu.Lock()
-	watched := c.onUnread != nil
-	c.mu.Unlock()
-	if watched && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
+	if c.watched() && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
 		c.setReset()
 	}
 	err := c.UnixConn.Close()
-	if c.onClose != nil {
-		c.onClose()
+	if c.listener != nil {
+		c.listener.closed(c)
 	}
 	return err
+}
+
+// watched reports whether Close may call a function of OnUnread.
+func (c *conn) watched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.onUnread != nil
 }
 
 // OnUnread calls f, once, if the client closes the connection of a request before it has read all

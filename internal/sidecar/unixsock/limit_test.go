@@ -2,6 +2,7 @@ package unixsock
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, ac
 	repeated := logging.NewRepeated(log, time.Hour)
 	limited, err := Listen(Options{Path: path, Mode: 0o666}, callers, repeated)
 	check.Must(t, err)
+	limits.requests, limits.pods = limits.user, limits.user
 	limited.(*listener).limits = limits
 	check.Must(t, os.Chmod(filepath.Dir(path), 0o755))
 	conns := make(chan net.Conn, 100)
@@ -67,6 +69,7 @@ func admitted(t *testing.T, path string, uid int) bool {
 	return err == nil
 }
 
+// A connection above a limit is refused if each other one has a request in progress.
 func TestLimit(t *testing.T) {
 	const first, second, third, denied, otherDenied, thirdDenied = 70001, 70002, 70003, 70011, 70012, 70013
 	type step struct {
@@ -105,10 +108,12 @@ func TestLimit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, _, stop := acceptWithin(t, Callers{UIDs: []int{first, second, third}}, c.limits)
+			path, accepted, stop := acceptWithin(t, Callers{UIDs: []int{first, second, third}}, c.limits)
 			for i, s := range c.steps {
 				if got := admitted(t, path, s.uid); got != s.want {
 					t.Errorf("connection %d, of user %d: accepted is %t; want %t", i, s.uid, got, s.want)
+				} else if got {
+					check.True(t, (<-accepted).(*conn).begin("/v1/ipam"), "connection %d: its request was refused", i)
 				}
 			}
 			check.Contains(t, stop(), c.log)
@@ -121,17 +126,122 @@ func TestLimitClosedConnection(t *testing.T) {
 	for _, uid := range []int{0, 70001} {
 		for range 3 {
 			check.True(t, admitted(t, path, uid), "user %d: the first connection was closed", uid)
+			c := <-accepted
+			check.True(t, c.(*conn).begin("/v1/ipam"), "user %d: the request was refused", uid)
 			check.True(t, !admitted(t, path, uid), "user %d: the second connection was accepted", uid)
-			conn := <-accepted
-			check.Must(t, conn.Close())
-			_ = conn.Close() // must not count twice
+			check.Must(t, c.Close())
+			_ = c.Close() // must not count twice
 		}
 	}
 }
 
+// A connection above a limit replaces the oldest idle one of its user.
+func TestIdleConnections(t *testing.T) {
+	const first, second, denied, otherDenied = 70001, 70002, 70011, 70012
+	const none = -1
+	type step struct{ uid, closed int }
+	for name, c := range map[string]struct {
+		limits limits
+		steps  []step
+		// refused reports whether the last connection is refused.
+		refused bool
+	}{
+		"one user":                        {limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {first, none}, {first, 0}, {first, 2}}, false},
+		"root":                            {limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, none}, {0, 1}}, false},
+		"refused user":                    {limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1}, []step{{first, none}, {denied, none}, {denied, 1}}, false},
+		"total":                           {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{0, none}, {first, none}, {first, 1}}, false},
+		"total, root replaces others":     {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {0, 0}}, false},
+		"total, only root's are idle":     {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{0, none}, {0, none}, {first, none}}, true},
+		"another user's stay":             {limits{total: 9, ordinary: 1, user: 9, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}}, true},
+		"another refused user's stay":     {limits{total: 9, ordinary: 9, user: 9, refused: 1, refusedUser: 1}, []step{{denied, none}, {otherDenied, none}}, true},
+		"root's own, not those of others": {limits{total: 9, ordinary: 9, user: 1, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, 1}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, accepted, _ := acceptWithin(t, Callers{UIDs: []int{first, second}}, c.limits)
+			var all []net.Conn
+			for i, s := range c.steps {
+				want := !c.refused || i < len(c.steps)-1
+				check.Equal(t, fmt.Sprintf("connection %d is accepted", i), admitted(t, path, s.uid), want)
+				if want {
+					all = append(all, <-accepted)
+				}
+				if s.closed != none {
+					_, err := all[s.closed].Write([]byte{1})
+					check.True(t, errors.Is(err, net.ErrClosed), "connection %d: got %v; want it closed by connection %d", s.closed, err, i)
+					all[s.closed] = nil
+				}
+			}
+			for i, conn := range all {
+				if conn != nil {
+					_, err := conn.Write([]byte{1})
+					check.True(t, err == nil, "connection %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// A client that has not read its response has a request in progress.
+func TestUnreadConnection(t *testing.T) {
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 9, refusedUser: 9})
+	client, err := net.Dial("unix", path)
+	check.Must(t, err)
+	defer client.Close()
+	<-accepted // its byte is not read yet
+	check.True(t, !admitted(t, path, os.Geteuid()), "the second connection was accepted")
+	_, err = io.ReadFull(client, make([]byte, 1))
+	check.Must(t, err)
+	check.True(t, admitted(t, path, os.Geteuid()), "the third connection was closed")
+}
+
+// Requests in progress leave connections for pods and health.
+func TestRequestLimits(t *testing.T) {
+	path := filepath.Join(shortTempDir(t), "s.sock")
+	l, err := listenAt(Options{Path: path})
+	check.Must(t, err)
+	l.(*listener).limits = limits{total: 9, ordinary: 9, user: 4, refused: 9, refusedUser: 9, requests: 2, pods: 3}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Wait") != "" {
+			entered <- struct{}{}
+			<-leave
+		}
+	}), logging.Discard()), l)
+	request := func(path, header string) string { return "GET " + path + " HTTP/1.1\r\nHost: x\r\n" + header + "\r\n" }
+	begin := func(path string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("unix", l.Addr().String())
+		check.Must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		send(t, conn, request(path, "Wait: x\r\n"))
+		<-entered
+		return conn
+	}
+	status := func(path string) int {
+		t.Helper()
+		conn, err := net.Dial("unix", l.Addr().String())
+		check.Must(t, err)
+		defer conn.Close()
+		send(t, conn, request(path, ""))
+		return readStatus(t, conn)
+	}
+	ipam := begin("/v1/ipam")
+	begin("/v1/ipam")
+	check.Equal(t, "a third request", status("/v1/ipam"), http.StatusServiceUnavailable)
+	check.Equal(t, "a request of the CNI plugin", status("/v1/cni/add"), http.StatusOK)
+	begin("/v1/cni/add")
+	check.Equal(t, "a second request of the CNI plugin", status("/v1/cni/del"), http.StatusServiceUnavailable)
+	check.Equal(t, "health", status("/v1/healthz"), http.StatusOK)
+	check.Equal(t, "config", status("/v1/config"), http.StatusOK)
+	close(leave)
+	check.Equal(t, "the first request", readStatus(t, ipam), http.StatusOK)
+	send(t, ipam, request("/v1/ipam", ""))
+	check.Equal(t, "a request on the same connection", readStatus(t, ipam), http.StatusOK)
+}
+
 func TestNewLimits(t *testing.T) {
-	check.Equal(t, "limits", newLimits(maxConnections), limits{1024, 768, 512, 32, 8})
-	check.Equal(t, "limits with few descriptors", newLimits(32), limits{32, 24, 16, 1, 1})
+	check.Equal(t, "limits", newLimits(maxConnections), limits{1024, 768, 512, 32, 8, 384, 480})
+	check.Equal(t, "limits with few descriptors", newLimits(32), limits{32, 24, 16, 1, 1, 12, 15})
 }
 
 func TestHeaderLimits(t *testing.T) {

@@ -37,10 +37,11 @@ type Options struct {
 //
 // Closing the listener removes the socket, unless another one is at the path by then.
 //
-// The listener closes a connection that it accepts above a limit, and logs it to log: there are at
-// most 1,024 connections (half of the process's descriptors if these are fewer), of these at most
-// three quarters by users other than root and our own, half by one user, and far fewer by users who
-// are not callers (32 in total, 8 by one user).
+// For a connection that it accepts above a limit the listener closes an idle one of the same user, or
+// the new one if there is none, and logs that to log: there are at most 1,024 connections (half of the
+// process's descriptors if these are fewer), of these at most three quarters by users other than root
+// and our own, half by one user, and far fewer by users who are not callers (32 in total, 8 by one
+// user).
 func Listen(o Options, callers Callers, log *logging.Repeated) (net.Listener, error) {
 	l, err := listen(o)
 	if err != nil {
@@ -83,7 +84,8 @@ func listen(o Options) (l *listener, err error) {
 	if err := staging.install(stale); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed, users: map[int]int{}}, nil
+	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed,
+		open: map[*conn]bool{}, users: map[int]int{}, requests: map[int]int{}}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
@@ -143,10 +145,15 @@ type listener struct {
 	err  error
 
 	mu sync.Mutex
-	// total, ordinary and refused are the numbers of open connections, and users has the number of
-	// each user.
+	// open has the open connections. total, ordinary and refused are their numbers, and users has the
+	// number of each user.
+	open                     map[*conn]bool
 	total, ordinary, refused int
 	users                    map[int]int
+	// requests has the number of the requests in progress of each user, without those for health.
+	requests map[int]int
+	// moment numbers the moments at which connections became idle.
+	moment uint64
 }
 
 // Accept waits for the next connection within the limits.
@@ -157,19 +164,36 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &conn{UnixConn: accepted}
-		fields := logrus.Fields{}
 		if peer, err := PeerOf(accepted); err == nil {
 			c.peer = &peer
-			fields["peerPID"], fields["peerUID"], fields["peerGID"] = peer.PID, peer.UID, peer.GID
 		}
-		limit := l.admit(c)
-		if limit == "" {
+		limit, surplus := l.admit(c)
+		if surplus != nil {
+			l.closeSurplus(surplus, limit)
+		}
+		if surplus != c {
 			return c, nil
 		}
-		_ = c.Close()
-		fields["limit"] = limit
-		l.log.Warn(fields, "Connection closed: too many connections are open")
 	}
+}
+
+// closeSurplus closes a connection because of a limit.
+func (l *listener) closeSurplus(c *conn, limit string) {
+	if c.watched() {
+		go c.Close() // the function of OnUnread may wait
+	} else {
+		_ = c.Close()
+	}
+	l.warn(c, limit, "Connection closed: too many connections are open")
+}
+
+// warn logs that a limit was reached, with the peer of a connection.
+func (l *listener) warn(c *conn, limit, message string) {
+	fields := logrus.Fields{"limit": limit}
+	if p := c.peer; p != nil {
+		fields["peerPID"], fields["peerUID"], fields["peerGID"] = p.PID, p.UID, p.GID
+	}
+	l.log.Warn(fields, message)
 }
 
 // Close stops listening and removes the socket if it is still the installed one.

@@ -47,15 +47,20 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader - headerSlop,
 		ConnContext:       withConn,
+		ConnState:         trackIdle,
 		ErrorLog:          log.New(logging.Writer(logger), "", 0),
 	}
 }
 
-// prepare reads the body of a request, refuses one above the limit, and reports the request to
+// healthPaths are the paths of the requests that the limits of requests do not count.
+var healthPaths = []string{"/v1/healthz", "/v1/config"}
+
+// prepare reads the body of a request, refuses one above the limits, and reports the request to
 // its connection.
 func prepare(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+		c, connected := r.Context().Value(connKey{}).(*conn)
+		if connected {
 			c.startRequest()
 		}
 		if r.Body != http.NoBody {
@@ -69,6 +74,14 @@ func prepare(next http.Handler) http.Handler {
 				return
 			}
 			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+		}
+		if connected && !c.begin(r.URL.Path) {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `"too many requests of this user are in progress; try again"`)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
