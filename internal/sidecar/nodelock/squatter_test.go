@@ -60,7 +60,7 @@ func fill(t *testing.T, name string) {
 		if i == 0 {
 			check.Must(t, unix.Bind(fd, address))
 			check.Must(t, unix.Listen(fd, 0))
-		} else if err := unix.Connect(fd, address); err != nil && err != unix.EAGAIN { //nolint:errorlint // an errno
+		} else if err := unix.Connect(fd, address); err != nil && err != unix.EAGAIN {
 			t.Fatal(err)
 		}
 	}

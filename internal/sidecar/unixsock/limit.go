@@ -30,8 +30,10 @@ type limits struct {
 // newLimits divides a total of connections.
 func newLimits(total int) limits {
 	user := total / 2
-	return limits{total: total, ordinary: total * 3 / 4, user: user, refused: max(total/32, 1), refusedUser: max(total/128, 1),
-		requests: max(user*3/4, 1), pods: max(user*15/16, 1)}
+	return limits{
+		total: total, ordinary: total * 3 / 4, user: user, refused: max(total/32, 1), refusedUser: max(total/128, 1),
+		requests: max(user*3/4, 1), pods: max(user*15/16, 1),
+	}
 }
 
 // connectionLimit returns maxConnections, or half of the descriptors that the process may have:

@@ -84,8 +84,10 @@ func listen(o Options) (l *listener, err error) {
 	if err := staging.install(stale); err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
-	return &listener{UnixListener: socket, path: o.Path, target: target, installed: installed,
-		open: map[*conn]bool{}, users: map[int]int{}, requests: map[int]int{}}, nil
+	return &listener{
+		UnixListener: socket, path: o.Path, target: target, installed: installed,
+		open: map[*conn]bool{}, users: map[int]int{}, requests: map[int]int{},
+	}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
