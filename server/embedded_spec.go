@@ -1014,7 +1014,7 @@ func init() {
           }
         },
         "ended-containers": {
-          "description": "What is known of containers that ended without a DEL",
+          "description": "The containers that ended without a DEL",
           "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {
@@ -2871,7 +2871,7 @@ func init() {
           }
         },
         "ended-containers": {
-          "description": "What is known of containers that ended without a DEL",
+          "description": "The containers that ended without a DEL",
           "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {

@@ -25,7 +25,7 @@ type DelegatedIPAMStatus struct {
 	// Counts of unusual events since the start of the process, by name, such as lost or duplicates
 	Counters map[string]int64 `json:"counters,omitempty"`
 
-	// What is known of containers that ended without a DEL
+	// The containers that ended without a DEL
 	EndedContainers *EndedContainers `json:"ended-containers,omitempty"`
 
 	// The last failure since the start of the process: of an operation on an attachment, unless

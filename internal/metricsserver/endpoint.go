@@ -18,7 +18,7 @@ import (
 const Path = "/metrics"
 
 const (
-	// maxScrapes is the largest number of metrics that are collected at once; other scrapes get 503.
+	// maxScrapes is the largest number of scrapes that are collected concurrently; other scrapes get 503.
 	maxScrapes = 4
 	// scrapeTimeout is the largest timeout of a scrape: at most scrape_interval, by default 1 min.
 	scrapeTimeout = time.Minute
@@ -33,7 +33,7 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Handler returns a handler that serves a registry as text or OpenMetrics, to few scrapes at once. With
+// Handler returns a handler that serves a registry as text or OpenMetrics, to few concurrent scrapes. With
 // a timeout it buffers a response, so that a client that does not read it does not delay other scrapes.
 func Handler(r *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout})

@@ -169,7 +169,7 @@ func (a *app) registerMetrics() {
 	a.metrics.RegisterAPI(a.api.Operations())
 	a.metrics.Register(a.engine, func() metrics.Report {
 		r := a.Report(context.Background())
-		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), EndedContainers: a.ended.Status().Pending, Ranges: a.ranges()}
+		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), EndedContainers: a.ended.Status().Pending, Ranges: rangesOf(r.Pools)}
 	})
 	a.metrics.RegisterSpool(a.drainer.Status)
 	for _, pool := range a.config.poolNames() {

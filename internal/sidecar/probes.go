@@ -113,17 +113,13 @@ func rangesByFamily(v4, v6 call.RangeUse) rangeUse {
 	return ranges
 }
 
-// ranges returns the use of the pools' ranges, as last probed.
-func (r *reporter) ranges() map[string]map[record.Family]call.RangeUse {
+// rangesOf returns the use of the ranges in a report, by pool.
+func rangesOf(pools []*models.PoolStatus) map[string]map[record.Family]call.RangeUse {
 	all := map[string]map[record.Family]call.RangeUse{}
-	for _, pool := range r.config.poolNames() {
-		n, err := r.conf.Network(pool)
-		if err != nil {
-			continue
-		}
-		probe := r.poolProbe(pool, n)
-		if _, state := probe.result(canceled()); state == probeFresh {
-			all[pool] = probe.countAddresses(canceled())
+	for _, p := range pools {
+		all[p.Pool] = rangeUse{}
+		for _, a := range p.Addresses {
+			all[p.Pool][record.Family(a.Family)] = call.RangeUse{Total: a.Total, Used: a.Used}
 		}
 	}
 	return all

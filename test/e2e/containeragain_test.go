@@ -67,7 +67,7 @@ func TestContainerConfigRefused(t *testing.T) {
 	writeContainers(t, n, host("10.15.0.1"))
 	s.WaitReady(t)
 	held := addContainer(t, s, pod)
-	// What was recorded serves CHECK and DEL.
+	// CHECK and DEL run with the recorded configuration.
 	writeContainers(t, n, host("10.99.0.1"))
 	harness.Eventually(t, "the configuration to be read", func() error {
 		if err := s.Ready(); err == nil {

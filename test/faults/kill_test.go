@@ -26,7 +26,7 @@ func TestKill(t *testing.T) {
 			continue // killUninstall
 		}
 		if p == failpoint.SpoolDone || p == failpoint.SpoolRemoved {
-			continue // TestSpooledDelKilled: the spool is filled while there is no sidecar
+			continue // TestSpooledDelKilled: the spool is filled while no sidecar runs
 		}
 		if !slices.ContainsFunc(deterministic, func(r recordedScenario) bool { return slices.Contains(r.visits, p) }) {
 			t.Errorf("no scenario visits the failpoint %q", p)

@@ -27,17 +27,6 @@ if [ ! -f "$dir/charts/index.yaml" ]; then
 fi
 
 if [ ! -f "$dir/busybox.tar" ]; then
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-  install -D "$(command -v busybox)" "$work/root/bin/busybox"
-  tar -C "$work/root" -cf "$work/layer.tar" bin
-  layer=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
   # It is the image of the pods' sandboxes, too, which only wait; CRI ends them by SIGKILL.
-  cat >"$work/config.json" <<J
-{"architecture": "$(go env GOARCH)", "os": "linux", "config": {"Entrypoint": ["/bin/busybox", "sleep", "2147483647"]},
- "rootfs": {"type": "layers", "diff_ids": ["sha256:$layer"]}}
-J
-  echo '[{"Config": "config.json", "RepoTags": ["localhost/cluster-test/busybox:1"], "Layers": ["layer.tar"]}]' >"$work/manifest.json"
-  tar -C "$work" -cf "$dir/busybox.new" manifest.json config.json layer.tar
-  mv "$dir/busybox.new" "$dir/busybox.tar"
+  "$here/../runtime/image.sh" "$dir/busybox.tar" localhost/cluster-test/busybox:1
 fi

@@ -54,7 +54,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	lines := append(remaining(left), c.unlisted(ctx)...)
+	lines := append(remaining(left), c.newerRecords(ctx)...)
 	if spooled != nil {
 		lines = append(lines, spooled.Error())
 	}
@@ -72,20 +72,15 @@ func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	})
 }
 
-// unlisted returns lines about what keeps addresses and is not in the list: records of a newer version; nothing if
-// there is none.
-func (c connection) unlisted(ctx context.Context) []string {
+// newerRecords returns a headline and a line for each record of a newer version, which keeps its
+// addresses and is not in the list; nothing if there is none.
+func (c connection) newerRecords(ctx context.Context) []string {
 	status, err := c.health(ctx)
 	if err != nil {
 		return []string{fmt.Sprintf("it is unknown whether records of a newer version remain: %s", err)}
 	}
-	return newerRecords(status.DelegatedIpam.Quarantined)
-}
-
-// newerRecords returns a headline and a line for each record of a newer version; nothing if there is none.
-func newerRecords(quarantined []*models.QuarantinedRecord) []string {
 	var lines []string
-	for _, q := range quarantined {
+	for _, q := range status.DelegatedIpam.Quarantined {
 		if q.Version > 0 {
 			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, logging.OneLine(q.Reason)))
 		}

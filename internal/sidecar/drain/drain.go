@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// parallel is how many entries are carried out at once, of the slots for plugin processes.
+	// parallel is how many entries are carried out concurrently, of the slots for plugin processes.
 	parallel = 4
 	// A failed DEL is repeated after minBackoff, then after twice as long, up to maxBackoff.
 	minBackoff = 5 * time.Second
@@ -166,9 +166,15 @@ func (d *Drainer) drain(ctx context.Context) {
 	_ = work.Wait() // the entries have the errors
 }
 
-// register notes the files before one is carried out, so that the status has all of them.
+// register notes new files before one is carried out, so that the status has all of them.
 func (d *Drainer) register(names []string) {
 	for _, name := range names {
+		d.mu.Lock()
+		known := !d.entry(name).entry.Written.IsZero()
+		d.mu.Unlock()
+		if known {
+			continue
+		}
 		e, _, err := d.dir.Read(name)
 		if err != nil {
 			continue // carryOut reports it

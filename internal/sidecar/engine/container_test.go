@@ -165,7 +165,7 @@ func TestReceivedDel(t *testing.T) {
 	receive := func(f *fixture) { // during the ADD
 		for _, request := range []func(context.Context, string, call.Container) (Attachment, error){f.AddContainer, f.DelContainer} {
 			ctx, leave := context.WithCancel(context.Background())
-			go request(ctx, "net", podContainer("one", "web-0")) //nolint:errcheck // nobody reads it
+			go request(ctx, "net", podContainer("one", "web-0")) //nolint:errcheck // its client leaves
 			synctest.Wait()
 			leave()
 			synctest.Wait()

@@ -11,7 +11,7 @@ import (
 // A start infers from the records of the previous run which calls may still act.
 
 // Load returns the state with which a run begins, by the record that the previous one left. alive reports
-// that it is of a container whose network namespace exists: then another boot ID is no reboot.
+// that it is of a container whose network namespace exists: then another boot ID is not a reboot.
 func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 	alive = alive && r.BootID != o.BootID
 	if alive {
