@@ -269,7 +269,8 @@ func (s *simulation) Pod(rt *rapid.T) {
 		}
 		got, err := n.allocate(call.Call{Invocation: call.Invocation{ContainerID: pod}})
 		n.steps = append(n.steps, fmt.Sprint("-- ", pod, got, err))
-		if s.model.storeLost {
+		// Without a lookup a start releases and acquires again what was held before a reboot.
+		if s.model.storeLost || n.storeHidden && n.reboots > 0 {
 			s.model.taken = append(s.model.taken, got...)
 		}
 	})
