@@ -48,6 +48,7 @@ type Sidecar struct {
 	AcceptUnsafePlugin, SingleNode        bool
 	PluginTimeout, VerifyInterval         time.Duration
 	MaxPluginProcesses, MaxQueuedRequests int
+	MaxAttachments                        int
 	CNINetNS, CNIIfName                   string
 
 	ReleaseDelay, IPAMExpiration time.Duration
@@ -228,9 +229,13 @@ func (s *Sidecar) declarePlugin() []Option {
 			// A plugin call is mostly start-up and disk: two for each CPU keep both busy. With
 			// fewer than four, one slow plugin would stop all others.
 			Name: "max-plugin-processes", Value: Count(&s.MaxPluginProcesses, 1, maxProcesses), Default: strconv.Itoa(max(4, 2*runtime.GOMAXPROCS(0))),
-			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls of each pool",
+			DefaultText: "2 per CPU, at least 4", Help: "maximum number of concurrent plugin calls of each pool; a quarter is reserved for pods, and another one for pods and the agent",
 		},
-		{Name: "max-queued-requests", Value: Count(&s.MaxQueuedRequests, 1, maxQueued), Default: "1024", Help: "maximum number of waiting requests; others are rejected with Retry-After"},
+		{Name: "max-queued-requests", Value: Count(&s.MaxQueuedRequests, 1, maxQueued), Default: "1024", Help: "maximum number of waiting requests, divided in the same way, of one user besides root a quarter; others are rejected with Retry-After"},
+		{
+			Name: "max-attachments", Value: Count(&s.MaxAttachments, 1, maxQueued), Default: "10000",
+			Help: "maximum number of attachments without those of pods, of users besides root three quarters, of one of them a half; further owners are rejected",
+		},
 		{
 			Name: "cni-netns", Value: Text(&s.CNINetNS, "path"), Help: "CNI_NETNS of plugin calls (empty = from the plugin's profile)",
 		},

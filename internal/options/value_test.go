@@ -74,7 +74,7 @@ func TestHost(t *testing.T) {
 		args []string
 		want string
 	}{
-		"default":                 {nil, nil, "/var/run/cilium/delegated-ipam.sock"},
+		"default":                 {nil, nil, "/var/run/delegated-ipam/ipam.sock"},
 		"environment":             {map[string]string{"CILIUM_SOCK": "/s"}, nil, "/s"},
 		"environment with scheme": {map[string]string{"CILIUM_SOCK": "unix:///s"}, nil, "/s"},
 		"environment of no path":  {map[string]string{"CILIUM_SOCK": "gopher://x"}, nil, "gopher://x"},

@@ -127,8 +127,8 @@ func anonymousAddresses(t *testing.T, c Config) []string {
 func TestAnonymous(t *testing.T) {
 	const each = 10
 	c := withSmallPlugin(t)
-	c.MaxQueuedRequests = each * len(anonymousClients)
-	c.ReleaseDelay = time.Hour // does not apply to anonymous attachments
+	c.MaxQueuedRequests = 2 * each * len(anonymousClients) // more than a quarter is reserved
+	c.ReleaseDelay = time.Hour                             // does not apply to anonymous attachments
 	stop := serving(t, c)
 
 	var all sync.WaitGroup

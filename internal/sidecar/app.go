@@ -123,7 +123,7 @@ func (a *app) connect(boot, machine string) (err error) {
 			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
-		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, Log: a.log, Observer: a.metrics,
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics,
 		NamespaceExists: ended.NamespaceExists(ownNetNS),
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 

@@ -24,7 +24,7 @@ func valid(t *testing.T) Config {
 		SocketPath: filepath.Join(dir, "s"), SocketMode: 0o660,
 		StateDir: filepath.Join(dir, "state"), CNIConfDir: filepath.Join(dir, "net.d"), CNIBinDirs: []string{filepath.Join(dir, "bin")},
 		IPAMDefaultIPPool: "default", Pools: map[string]string{"default": ""}, NodeName: filepath.Base(dir), EnableIPv4: true, EnableIPv6: true,
-		Owners: []string{"*"}, PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 100,
+		Owners: []string{"*"}, PluginTimeout: time.Minute, MaxPluginProcesses: 4, MaxQueuedRequests: 100, MaxAttachments: 100,
 		CNIIfName: "eth0", IPAMExpiration: time.Minute,
 	}}
 }

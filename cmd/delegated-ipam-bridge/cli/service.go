@@ -38,6 +38,7 @@ func (d dependencies) start(cmd *cobra.Command, s service) error {
 	if err != nil {
 		return err
 	}
+	cmdline.LimitMemory(log)
 	defer cmdline.OnEach(hangups, func() { log.Info(s.onHangup) })()
 	return s.serve(log)
 }

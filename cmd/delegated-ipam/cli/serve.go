@@ -71,6 +71,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 	if err != nil {
 		return cmdline.Usage(err)
 	}
+	cmdline.LimitMemory(log)
 	for _, name := range o.set.UnknownVariables(d.env) {
 		log.WithField("variable", name).Warn("Ignored an environment variable that is not an option of delegated-ipam")
 	}

@@ -69,9 +69,11 @@ type AllocateRequest struct {
 	Family record.Family
 	// Expire requests an allocation that must be confirmed (header expiration).
 	Expire bool
+	// User sent the request.
+	User User
 }
 
-// RestoreRequest requests one particular address. Owner and Pool are as in AllocateRequest.
+// RestoreRequest requests one particular address. Owner, Pool and User are as in AllocateRequest.
 type RestoreRequest struct {
 	IP netip.Addr
 	// Also is the address of the other family that the owner had, if it is known: it is requested
@@ -80,9 +82,10 @@ type RestoreRequest struct {
 	Also  netip.Addr
 	Owner string
 	Pool  string
+	User  User
 }
 
-// ReleaseRequest releases one address. Pool is as in AllocateRequest.
+// ReleaseRequest releases one address. Pool and User are as in AllocateRequest.
 type ReleaseRequest struct {
 	IP   netip.Addr
 	Pool string
@@ -90,6 +93,7 @@ type ReleaseRequest struct {
 	SkipDelay bool
 	// Containers: the caller may release container interfaces.
 	Containers bool
+	User       User
 }
 
 // Attachment is the current view of one attachment. Its record is shared and must not be

@@ -202,9 +202,9 @@ func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Att
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
 	p := e.pools[n.pool]
-	all := map[*semaphore.Weighted]int64{p.processes: int64(e.opts.MaxProcesses)}
-	if p.background != p.processes {
-		all[p.background] = 1
+	all := map[*semaphore.Weighted]int64{p.processes[ofRuntime][0]: int64(e.opts.MaxProcesses)}
+	if e.opts.MaxProcesses == 1 {
+		all[p.background[0]] = 1
 	}
 	for s, slots := range all {
 		if err := s.Acquire(ctx, slots); err != nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
@@ -34,11 +33,15 @@ type Options struct {
 	// call later than that after it got its plugin process.
 	Budget time.Duration
 	// MaxProcesses is the maximum number of concurrent plugin processes of one pool, at least 1.
-	// With 1, background work has one in addition.
+	// With 1, background work has one in addition. A quarter is reserved for container runtimes, and
+	// another one for them and the agent.
 	MaxProcesses int
-	// MaxQueued is the maximum number of requests that wait or use the plugin; further ones
-	// fail with Busy.
+	// MaxQueued is the maximum number of requests that wait or use the plugin, divided in the same way;
+	// an ordinary user may have a quarter. Further ones fail with Busy.
 	MaxQueued int
+	// MaxAttachments is the maximum number of attachments that are not of container interfaces. Ordinary
+	// users may have three quarters, and one of them a half. Further owners are rejected as Forbidden.
+	MaxAttachments int
 	// NamespaceExists reports whether the network namespace of a container is known to exist; nil if that is
 	// never known.
 	NamespaceExists func(record.Record) bool
@@ -53,7 +56,7 @@ type Engine struct {
 	journal Journal
 	plugin  Plugin
 
-	queueSlots *semaphore.Weighted // one per request that waits or uses the plugin
+	callers *callers
 	// pools are the configured pools and, from Start on, the pools of records. It does not change then.
 	pools map[string]*pool
 	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
@@ -71,6 +74,7 @@ type Engine struct {
 	byID     map[string]*entry
 	index    index
 	rejected map[protocol.Key]error
+	owned    owned
 
 	// records has the record of each key, for readers without mu.
 	records sync.Map
@@ -92,9 +96,9 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	}
 	return &Engine{
 		opts: o, journal: j, plugin: p,
-		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
-		ctx:        ctx, cancel: cancel,
+		callers: newCallers(o), ctx: ctx, cancel: cancel,
 		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[protocol.Key]error{},
+		owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 	}
 }
 

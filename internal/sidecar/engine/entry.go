@@ -17,6 +17,8 @@ type entry struct {
 	protocol.Key
 	protocol.State
 	shared *pool
+	// user is who created it.
+	user User
 	// lock is held by the one operation that works on the attachment. Its capacity is 1.
 	lock chan struct{}
 	refs int
@@ -63,21 +65,27 @@ func (a *entry) view() Attachment {
 	}
 }
 
-// getOrCreate returns the entry of a key, with a reference that unref drops.
-func (e *Engine) getOrCreate(k protocol.Key) (*entry, error) {
+// getOrCreate returns the entry of a key, with a reference that unref drops. The user may not create more
+// than its share.
+func (e *Engine) getOrCreate(k protocol.Key, u User) (*entry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopping {
 		return nil, stoppingError(k)
 	}
-	e.wg.Add(1)
 	a, ok := e.byOwner[k]
 	if !ok {
+		if err := e.owned.check(k, u); err != nil {
+			return nil, err
+		}
 		a = newEntry(k, protocol.State{}, e.pools[k.Pool])
+		a.user = u
+		e.owned.add(1, a)
 		e.byOwner[k] = a
 		i, _ := e.position(k)
 		e.sorted = slices.Insert(e.sorted, i, a)
 	}
+	e.wg.Add(1)
 	a.refs++
 	return a, nil
 }
@@ -94,6 +102,7 @@ func (e *Engine) unref(a *entry) {
 	delete(e.byOwner, a.Key)
 	i, _ := e.position(a.Key)
 	e.sorted = slices.Delete(e.sorted, i, i+1)
+	e.owned.add(-1, a)
 	delete(e.byID, a.ID)
 }
 

@@ -276,7 +276,7 @@ func (f *fixture) sleep(d time.Duration) {
 func (f *fixture) lock(owner string) *operation {
 	f.t.Helper()
 	synctest.Wait() // an operation may hold the lock a moment longer than its client waits
-	a, err := f.getOrCreate(protocol.Key{Pool: client.DefaultPool, Owner: owner})
+	a, err := f.getOrCreate(protocol.Key{Pool: client.DefaultPool, Owner: owner}, User{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ func (e *Engine) load(r record.Record) {
 	}
 	alive := protocol.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
 	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
+	a.user = User{ID: r.User, Ordinary: r.User != 0}
 	a.verifyDue.Store(a.Rec.State == record.Held)
 	log := e.logger(a)
 	if first, ok := e.byOwner[a.Key]; ok {
@@ -31,6 +32,7 @@ func (e *Engine) load(r record.Record) {
 	}
 	e.byOwner[a.Key], e.byID[a.ID] = a, a
 	e.sorted = append(e.sorted, a)
+	e.owned.add(1, a)
 	e.records.Store(a.Key, a.Rec)
 	e.indexLoaded(a)
 	a.shared.workqueue.add(a)

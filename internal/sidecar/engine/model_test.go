@@ -166,7 +166,7 @@ func (s *simulation) checkPods(rt *rapid.T) {
 func (s *simulation) checkAtRest(rt *rapid.T) {
 	s.checkNoDuplicates(rt)
 	s.checkContainers(rt)
-	processes := s.engine.pools[client.DefaultPool].processes
+	processes := s.engine.pools[client.DefaultPool].processes[ofRuntime][0]
 	if all := int64(s.engine.opts.MaxProcesses); processes.TryAcquire(all) {
 		processes.Release(all)
 	} else {

@@ -39,9 +39,13 @@ type operation struct {
 	release bool
 	// started is when the operation got the entry's lock.
 	started time.Time
-	// client reports that a client requested the operation; otherwise it is background work. hasSlot
-	// reports that it holds a slot of the request queue.
-	client, hasSlot bool
+	// client reports that a client requested the operation; otherwise it is background work.
+	client bool
+	// caller is who requested it, and class its class; caller is nil for background work. hasSlot reports
+	// that it holds a slot of the request queue.
+	caller  *caller
+	class   class
+	hasSlot bool
 	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
 	hasProcess, hasSecondProcess bool
 	// container has the parameters of a container runtime's request; nil for none.

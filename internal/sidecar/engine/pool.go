@@ -10,18 +10,19 @@ import (
 // pool is what the attachments of one pool share. Pools share none of it, so that a plugin that
 // hangs delays its own pool only.
 type pool struct {
-	// processes has one slot per plugin process. Background work has the slots of background, which
-	// are the same ones if there is more than one.
-	processes, background *semaphore.Weighted
-	workqueue             *workqueue
-	acquisitions          acquisitions
+	// processes are the slots of each class, one per plugin process. Background work has those of
+	// background, the ones of ofOthers if there is more than one.
+	processes    [ofOthers + 1]slots
+	background   slots
+	workqueue    *workqueue
+	acquisitions acquisitions
 }
 
 func newPool(maxProcesses int) *pool {
-	p := &pool{processes: semaphore.NewWeighted(int64(maxProcesses)), workqueue: newWorkqueue()}
-	p.background = p.processes
+	p := &pool{processes: newSlots(maxProcesses), workqueue: newWorkqueue()}
+	p.background = p.processes[ofOthers]
 	if maxProcesses == 1 { // half of one is none, and a request must not wait for background work
-		p.background = semaphore.NewWeighted(1)
+		p.background = slots{semaphore.NewWeighted(1)}
 	}
 	return p
 }

@@ -117,7 +117,7 @@ func TestHangingPool(t *testing.T) {
 			f.wantStored(3)
 		},
 	} {
-		run(t, name, with(bluePool, ipv4Only, verifyInterval(0), maxProcesses(2)), func(f *fixture) {
+		run(t, name, with(bluePool, ipv4Only, verifyInterval(0), maxProcesses(3)), func(f *fixture) {
 			f.allocate("router")
 			f.slowADD("blue", 30*time.Second)
 			for i := range 2 * f.opts.MaxProcesses {

@@ -2,7 +2,7 @@ package engine
 
 // reconcile does the background work that is due for an attachment.
 func (e *Engine) reconcile(a *entry) {
-	a, err := e.getOrCreate(a.Key)
+	a, err := e.getOrCreate(a.Key, a.user)
 	if err != nil {
 		return
 	}

@@ -21,6 +21,8 @@ import (
 type request struct {
 	action   protocol.Action
 	families []record.Family
+	// user sent it; unknown and irrelevant for a container interface.
+	user User
 	// want is what protocol.Allocate and protocol.Restore request.
 	want protocol.Want
 	// ip and skipDelay are what protocol.Release releases, and how.
@@ -47,7 +49,7 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
 	return e.run(ctx, k, err, request{
-		action: protocol.Allocate, families: families, generated: r.Owner == "",
+		action: protocol.Allocate, families: families, user: r.User, generated: r.Owner == "",
 		want: protocol.Want{Families: families, Any: r.Family == "", Expires: r.Expire},
 	})
 }
@@ -61,7 +63,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
 	return e.run(ctx, k, err, request{
-		action: protocol.Restore, families: families, generated: r.Owner == "",
+		action: protocol.Restore, families: families, user: r.User, generated: r.Owner == "",
 		want: protocol.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also},
 	})
 }
@@ -84,7 +86,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 		err = protocol.NotFoundError(pool, r.IP)
 	}
 	k.Pool = pool
-	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, ip: r.IP, skipDelay: r.SkipDelay})
+	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
 }
 
 // Discard releases the attachment of an owner. If a DEL fails, it is removed anyway, and the
@@ -167,7 +169,7 @@ func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req request) (Attachment, error) {
 	a, err := (*entry)(nil), rejected
 	if err == nil {
-		a, err = e.getOrCreate(k)
+		a, err = e.getOrCreate(k, req.user)
 	}
 	if err != nil {
 		e.actionDone(req.action, k.Pool, req.families, err)
@@ -176,6 +178,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
 	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	op.caller, op.class = e.callers.get(k, req.user), req.user.class(k.Owner)
 	op.protocol.Action, op.container = req.action, req.container
 	op.release = req.action == protocol.Release || req.action == protocol.Cleanup
 	done := make(chan result)

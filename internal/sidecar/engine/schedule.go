@@ -85,7 +85,7 @@ func withoutKey(err error, k protocol.Key) string {
 // finish returns the plugin process and schedules the next reconciliation.
 func (op *operation) finish() {
 	if op.hasProcess {
-		op.processes().Release(1)
+		op.processes().release()
 		op.endCalls()
 	}
 	op.schedule()

@@ -124,11 +124,11 @@ func TestLookup(t *testing.T) {
 		f.allocate("router")
 		synctest.Wait() // an operation may hold its process a moment longer than its client waits
 		all := int64(f.opts.MaxProcesses)
-		if !f.pools[client.DefaultPool].processes.TryAcquire(all) {
+		if !f.pools[client.DefaultPool].processes[ofRuntime][0].TryAcquire(all) {
 			f.t.Fatal("a process is in use")
 		}
 		f.allocate("router")
-		f.pools[client.DefaultPool].processes.Release(all)
+		f.pools[client.DefaultPool].processes[ofRuntime][0].Release(all)
 	})
 }
 

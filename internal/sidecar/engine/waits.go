@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 )
@@ -21,12 +19,19 @@ import (
 // neither a wait nor the plugin takes none, so that held addresses are reported however long the queue
 // is. Background work has no slot.
 func (op *operation) acquireSlot() error {
-	if !op.client || op.hasSlot {
+	if op.caller == nil || op.hasSlot {
 		return nil
 	}
-	if !op.engine.queueSlots.TryAcquire(1) {
-		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
-			"%s: %d requests are queued or in progress, which is the limit (--max-queued-requests); try again", op, op.engine.opts.MaxQueued)}
+	callers := op.engine.callers
+	full := func(format string, args ...any) error {
+		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("%s: %s (--max-queued-requests); try again", op, fmt.Sprintf(format, args...))}
+	}
+	if !op.caller.queued.TryAcquire(1) {
+		return full("%d requests of %s are queued or in progress, which is the limit", op.caller.maxQueued, op.caller)
+	}
+	if !callers.queue[op.class].tryAcquire() {
+		op.caller.queued.Release(1)
+		return full("%d requests are queued or in progress, which is the limit for those of %s", callers.queued[op.class], op.caller)
 	}
 	op.hasSlot = true
 	return nil
@@ -77,6 +82,7 @@ func (op *operation) waitForLock() error {
 func (op *operation) begin() {
 	op.started = time.Now()
 	op.protocol.Key, op.protocol.State, op.protocol.World, op.protocol.Opts = op.entry.Key, op.entry.State, op, &op.engine.opts.Options
+	op.protocol.User = op.entry.user.recorded()
 }
 
 // unlock ends the operation: it releases the entry's lock and calls unref.
@@ -89,16 +95,20 @@ func (op *operation) unlock() {
 func (op *operation) unref() {
 	op.engine.unref(op.entry)
 	if op.hasSlot {
-		op.engine.queueSlots.Release(1)
+		op.engine.callers.queue[op.class].release()
+		op.caller.queued.Release(1)
+	}
+	if op.caller != nil {
+		op.engine.callers.put(op.caller)
 	}
 }
 
-// processes returns the plugin processes that the operation may use.
-func (op *operation) processes() *semaphore.Weighted {
-	if op.client {
-		return op.entry.shared.processes
+// processes returns the slots of a plugin process that the operation needs.
+func (op *operation) processes() slots {
+	if op.caller == nil {
+		return op.entry.shared.background
 	}
-	return op.entry.shared.background
+	return append(slots{op.caller.turns}, op.entry.shared.processes[op.class]...)
 }
 
 // acquireProcess waits for a plugin process, once per operation. An operation whose client has left ends
@@ -113,7 +123,7 @@ func (op *operation) acquireProcess() error {
 	if free, err := op.tryProcess(); free || err != nil {
 		return err
 	}
-	if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().Acquire(ctx, 1) }); err != nil {
+	if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().acquire(ctx) }); err != nil {
 		return err
 	}
 	op.gotProcess()
@@ -129,7 +139,7 @@ func (op *operation) tryProcess() (bool, error) {
 	if err := op.engine.journal.Available(); err != nil {
 		return false, fmt.Errorf("%s: %w; the plugin was not called", op, err)
 	}
-	if op.canceled() || op.acquireSlot() != nil || !op.processes().TryAcquire(1) {
+	if op.canceled() || op.acquireSlot() != nil || !op.processes().tryAcquire() {
 		return false, nil
 	}
 	op.engine.opts.Observer.QueueWait(QueueProcess, 0)
@@ -162,7 +172,7 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 // engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
 // The caller unlocks it.
 func (op *operation) lockOther(k protocol.Key) *operation {
-	a, err := op.engine.getOrCreate(k)
+	a, err := op.engine.getOrCreate(k, User{})
 	if err != nil {
 		return nil
 	}
@@ -190,7 +200,7 @@ func (op *operation) prestart(dels []call.Invocation, adds ...call.Invocation) (
 		calls = append(calls, next)
 	}
 	// Background work is limited to its share of the processes.
-	op.hasSecondProcess = op.client && len(calls) > 1 && op.processes().TryAcquire(1)
+	op.hasSecondProcess = op.client && len(calls) > 1 && op.processes().tryAcquire()
 	if len(calls) > 1 && !op.hasSecondProcess {
 		calls = calls[:1]
 	}
@@ -205,7 +215,7 @@ func (op *operation) prestart(dels []call.Invocation, adds ...call.Invocation) (
 // calls has ended.
 func (op *operation) releaseSecondProcess() {
 	if op.hasSecondProcess {
-		op.processes().Release(1)
+		op.processes().release()
 		op.hasSecondProcess = false
 	}
 }

@@ -45,7 +45,7 @@ func TestQueueSlots(t *testing.T) {
 
 // freeProcesses returns how many more plugin processes may run.
 func (f *fixture) freeProcesses() int {
-	n, processes := 0, f.pools[client.DefaultPool].processes
+	n, processes := 0, f.pools[client.DefaultPool].processes[ofRuntime][0]
 	for processes.TryAcquire(1) {
 		n++
 	}
@@ -61,14 +61,14 @@ func TestProcesses(t *testing.T) {
 		before, do func(*fixture)
 		want       []int // free processes at each call
 	}{
-		"allocate": {nil, nil, allocate, []int{0, 1}},
+		"allocate": {nil, nil, allocate, []int{1, 2}},
 		"release": {
 			nil, func(f *fixture) {
 				f.allocate("router")
 				f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
 			},
 			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") },
-			[]int{0, 1},
+			[]int{1, 2},
 		},
 		"failed write": {
 			nil, nil, func(f *fixture) {
@@ -77,10 +77,10 @@ func TestProcesses(t *testing.T) {
 			}, nil,
 		},
 		"no second one for a plugin that does not wait for its configuration": {
-			changedProfile(func(p *profile.Profile) { p.WaitsForConfig = false }), nil, allocate, []int{1, 1},
+			changedProfile(func(p *profile.Profile) { p.WaitsForConfig = false }), nil, allocate, []int{2, 2},
 		},
 	} {
-		run(t, name, with(maxProcesses(2), c.setup), func(f *fixture) {
+		run(t, name, with(maxProcesses(3), c.setup), func(f *fixture) {
 			if c.before != nil {
 				c.before(f)
 			}
@@ -88,8 +88,8 @@ func TestProcesses(t *testing.T) {
 			f.onCall(func(string, call.Call) { free = append(free, f.freeProcesses()) })
 			c.do(f)
 			synctest.Wait() // an operation may hold its process a moment longer than its client waits
-			if n := f.freeProcesses(); !slices.Equal(free, c.want) || n != 2 {
-				f.t.Errorf("free processes at each call: %v; want %v; at the end %d; want 2", free, c.want, n)
+			if n := f.freeProcesses(); !slices.Equal(free, c.want) || n != 3 {
+				f.t.Errorf("free processes at each call: %v; want %v; at the end %d; want 3", free, c.want, n)
 			}
 		})
 	}

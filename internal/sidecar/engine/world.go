@@ -222,9 +222,9 @@ func (a *acquisition) OthersRan() bool {
 // Pause waits without a plugin process.
 func (a *acquisition) Pause(d time.Duration) {
 	a.entry.shared.acquisitions.end()
-	a.processes().Release(1)
+	a.processes().release()
 	time.Sleep(d)
-	_ = a.processes().Acquire(context.Background(), 1) // nil; the attachment is not left halfway
+	_ = a.processes().acquire(context.Background()) // nil; the attachment is not left halfway
 	a.entry.shared.acquisitions.begin()
 }
 

@@ -41,6 +41,7 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	request := engine.AllocateRequest{
+		User:   h.user(ctx),
 		Owner:  conv.Value(p.Owner),
 		Pool:   h.poolName(p.Pool),
 		Family: record.Family(conv.Value(p.Family)),
@@ -63,7 +64,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 // restore handles POST /ipam/{ip}.
 func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := engine.RestoreRequest{Owner: conv.Value(p.Owner), Pool: h.poolName(p.Pool)}
+	request := engine.RestoreRequest{User: h.user(ctx), Owner: conv.Value(p.Owner), Pool: h.poolName(p.Pool)}
 	if err := checkOwner(request.Owner); err != nil {
 		return invalidParameter(p.HTTPRequest, err)
 	}
@@ -97,7 +98,7 @@ func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got
 // release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := engine.ReleaseRequest{Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay), Containers: h.checkContainers(ctx) == nil}
+	request := engine.ReleaseRequest{User: h.user(ctx), Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay), Containers: h.checkContainers(ctx) == nil}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())
@@ -139,6 +140,12 @@ func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
 		})
 	}
 	return ipam.NewDeleteIpamOK().WithPayload(leftovers)
+}
+
+// user returns the user who sent a request.
+func (h *handlers) user(ctx context.Context) engine.User {
+	peer, known := h.Peer(ctx)
+	return engine.User{ID: peer.UID, Ordinary: !known || !peer.Privileged()}
 }
 
 // poolName returns the pool of a request. The name "default" always means the default pool: it is

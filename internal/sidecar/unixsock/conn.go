@@ -34,14 +34,14 @@ type conn struct {
 	closing atomic.Bool
 
 	// listener has accepted the connection, and limits it. uid, allowed and ordinary describe its user
-	// for that. listener.mu guards idle and counted.
+	// for that. listener.mu guards idle and request.
 	listener          *listener
 	uid               int
 	allowed, ordinary bool
-	// idle is the moment since which no request is in progress; 0 while one is. counted reports
-	// whether that counts for the limits of requests.
+	// idle is the moment since which no request is in progress; 0 while one is. request is what that
+	// counts for the limits of its user.
 	idle    uint64
-	counted bool
+	request counts
 
 	mu sync.Mutex
 	// lines is the number of lines that were read since the last request began.
@@ -88,8 +88,13 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 	return Peer{}, false
 }
 
-// begin is called when a request has been received completely; false if it must not be served.
-func (c *conn) begin(path string) bool { return c.listener == nil || c.listener.begin(c, path) }
+// begin is called when a request has been received completely; false if it must not be served, and why.
+func (c *conn) begin(method, path string) (begun bool, refusal string) {
+	if c.listener == nil {
+		return true, ""
+	}
+	return c.listener.begin(c, method, path)
+}
 
 // trackIdle is the http.Server.ConnState of Server.
 func trackIdle(c net.Conn, state http.ConnState) {

@@ -2,6 +2,7 @@ package unixsock
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -12,27 +13,30 @@ import (
 // descriptors. One with a request needs up to 64 KiB of memory.
 const maxConnections = 1024
 
-// limits are the largest numbers of connections.
+// limits are the largest numbers of connections, and of requests and lists in progress.
 type limits struct {
 	total int
-	// ordinary limits all users but root and our own, so that others cannot block these.
-	ordinary int
-	// user limits one user.
-	user int
+	// root limits root, and our own user, and user each other one. A list that its client does not read
+	// occupies 300 KiB.
+	root, user counts
+	// ordinary and ordinaryLists limit all users but root and our own, so that others cannot block these.
+	ordinary, ordinaryLists int
 	// refused limits all users who may not call the API, and refusedUser each of them. They need one
 	// connection at a time, for GET /v1/healthz or a 403.
 	refused, refusedUser int
-	// requests limits the requests in progress of one user, and pods those together with calls of the
-	// CNI plugin. The other connections of the user remain for health.
-	requests, pods int
+	// pods limits the requests in progress of a user together with calls of the CNI plugin.
+	pods int
 }
 
-// newLimits divides a total of connections.
+// counts are numbers of one user, or their limits. The connections without a request remain for health.
+type counts struct{ connections, requests, lists int }
+
+// newLimits divides a total of connections. Few suffice for the clients that are not root.
 func newLimits(total int) limits {
-	user := total / 2
+	root, user := total/2, max(total/16, 1)
 	return limits{
-		total: total, ordinary: total * 3 / 4, user: user, refused: max(total/32, 1), refusedUser: max(total/128, 1),
-		requests: max(user*3/4, 1), pods: max(user*15/16, 1),
+		total: total, ordinary: max(total/4, 1), ordinaryLists: 8, refused: max(total/32, 1), refusedUser: max(total/128, 1),
+		root: counts{root, max(root*3/4, 1), 8}, user: counts{user, max(user*3/4, 1), 2}, pods: max(root*15/16, 1),
 	}
 }
 
@@ -75,10 +79,10 @@ func (l *listener) reached(c *conn) string {
 	switch {
 	case !c.allowed && l.refused >= l.limits.refused:
 		return fmt.Sprintf("%d of users who may not call", l.limits.refused)
-	case !c.allowed && l.users[c.uid] >= l.limits.refusedUser:
+	case !c.allowed && l.users[c.uid].connections >= l.limits.refusedUser:
 		return fmt.Sprintf("%d of a user who may not call", l.limits.refusedUser)
-	case l.users[c.uid] >= l.limits.user:
-		return fmt.Sprintf("%d of one user", l.limits.user)
+	case l.users[c.uid].connections >= l.limitsOf(c).connections:
+		return fmt.Sprintf("%d of one user", l.limitsOf(c).connections)
 	case c.ordinary && l.ordinary >= l.limits.ordinary:
 		return fmt.Sprintf("%d of users other than root and the sidecar's own", l.limits.ordinary)
 	case l.total >= l.limits.total:
@@ -87,48 +91,70 @@ func (l *listener) reached(c *conn) string {
 	return ""
 }
 
+// limitsOf returns the limits of the user of a connection.
+func (l *listener) limitsOf(c *conn) counts {
+	if c.ordinary {
+		return l.limits.user
+	}
+	return l.limits.root
+}
+
 // oldestIdle returns the connection that c may replace and that has been idle for the longest time; nil
-// for none. A client that has not read its response has a request in progress.
+// for none. A client that has not read its response has a request in progress, but not in favor of others.
 func (l *listener) oldestIdle(c *conn) (oldest *conn) {
-	others := !c.ordinary && l.users[c.uid] < l.limits.user
+	mayReplace := func(o *conn) bool {
+		if o.uid == c.uid {
+			return o.allowed == c.allowed && o.unread() == 0
+		}
+		below := c.allowed && l.users[c.uid].connections < l.limitsOf(c).connections
+		return below && o.ordinary && (!c.ordinary || l.users[o.uid].connections > l.users[c.uid].connections+1)
+	}
 	for o := range l.open {
-		if (o.uid == c.uid && o.allowed == c.allowed || others && o.ordinary) && o.idle > 0 &&
-			(oldest == nil || o.idle < oldest.idle) && o.unread() == 0 {
+		if o.idle > 0 && (oldest == nil || o.idle < oldest.idle) && mayReplace(o) {
 			oldest = o
 		}
 	}
 	return oldest
 }
 
-// begin counts a request that was received completely, until its connection is idle or closed. It
-// returns false if the user has too many, or if the connection was replaced by another one.
-func (l *listener) begin(c *conn, path string) bool {
-	limit := l.limits.requests
+// begin counts a request that was received completely, until its connection is idle or closed. Otherwise
+// it returns why the request is refused, or nothing if the connection was replaced by another one.
+func (l *listener) begin(c *conn, method, path string) (begun bool, refusal string) {
+	request := counts{requests: 1}
+	limit := l.limitsOf(c)
 	switch {
 	case slices.Contains(healthPaths, path):
-		limit = 0
+		request.requests = 0
 	case strings.HasPrefix(path, ofRuntimePath):
-		limit = l.limits.pods
+		limit.requests = l.limits.pods
+	case method == http.MethodGet && path == listPath:
+		request.lists = 1
 	}
-	open, begun := l.count(c, limit)
-	if open && !begun {
-		l.warn(c, fmt.Sprintf("%d requests of one user", limit), "Request refused: too many requests are in progress")
+	open, reached := l.count(c, request, limit)
+	if open && reached != "" {
+		l.warn(c, reached, "Request refused: too many requests are in progress")
 	}
-	return begun
+	return open && reached == "", reached
 }
 
-// count counts the request of an open connection below a limit; with 0 it is not counted.
-func (l *listener) count(c *conn, limit int) (open, begun bool) {
+// count counts a request of an open connection, unless that exceeds a limit, which it returns.
+func (l *listener) count(c *conn, request, limit counts) (open bool, reached string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.open[c] || limit > 0 && l.requests[c.uid] >= limit {
-		return l.open[c], false
+	now := l.users[c.uid]
+	switch {
+	case !l.open[c]:
+		return false, ""
+	case request.requests > 0 && now.requests >= limit.requests:
+		return true, fmt.Sprintf("%d requests of one user", limit.requests)
+	case request.lists > 0 && now.lists >= limit.lists:
+		return true, fmt.Sprintf("%d lists of one user", limit.lists)
+	case request.lists > 0 && c.ordinary && l.ordinaryLists >= l.limits.ordinaryLists:
+		return true, fmt.Sprintf("%d lists of users other than root and the sidecar's own", l.limits.ordinaryLists)
 	}
-	c.idle = 0
-	if c.counted = limit > 0; c.counted {
-		l.requests[c.uid]++
-	}
-	return true, true
+	c.idle, c.request = 0, request
+	l.addRequest(1, c)
+	return true, ""
 }
 
 // end records that the response to the last request was written.
@@ -146,13 +172,8 @@ func (l *listener) setIdle(c *conn) {
 
 // uncount ends the request of a connection.
 func (l *listener) uncount(c *conn) {
-	if !c.counted {
-		return
-	}
-	c.counted = false
-	if l.requests[c.uid]--; l.requests[c.uid] == 0 {
-		delete(l.requests, c.uid)
-	}
+	l.addRequest(-1, c)
+	c.request = counts{}
 }
 
 // closed is called each time that a connection is closed.
@@ -174,13 +195,27 @@ func (l *listener) remove(c *conn) {
 // add adds to the numbers of connections.
 func (l *listener) add(n int, c *conn) {
 	l.total += n
-	if l.users[c.uid] += n; l.users[c.uid] == 0 {
-		delete(l.users, c.uid)
-	}
+	l.addToUser(c, counts{connections: n})
 	if c.ordinary {
 		l.ordinary += n
 	}
 	if !c.allowed {
 		l.refused += n
+	}
+}
+
+// addRequest adds the request of a connection to the numbers, or removes it.
+func (l *listener) addRequest(n int, c *conn) {
+	l.addToUser(c, counts{requests: n * c.request.requests, lists: n * c.request.lists})
+	if c.ordinary {
+		l.ordinaryLists += n * c.request.lists
+	}
+}
+
+func (l *listener) addToUser(c *conn, n counts) {
+	now := l.users[c.uid]
+	now = counts{now.connections + n.connections, now.requests + n.requests, now.lists + n.lists}
+	if l.users[c.uid] = now; now == (counts{}) {
+		delete(l.users, c.uid)
 	}
 }

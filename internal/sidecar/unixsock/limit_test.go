@@ -30,7 +30,8 @@ func acceptWithin(t *testing.T, callers Callers, limits limits) (path string, ac
 	repeated := logging.NewRepeated(log, time.Hour)
 	limited, err := Listen(Options{Path: path, Mode: 0o666}, callers, repeated)
 	check.Must(t, err)
-	limits.requests, limits.pods = limits.user, limits.user
+	limits.user.requests, limits.pods = limits.user.connections, limits.user.connections
+	limits.root = limits.user
 	limited.(*listener).limits = limits
 	check.Must(t, os.Chmod(filepath.Dir(path), 0o755))
 	conns := make(chan net.Conn, 100)
@@ -82,27 +83,27 @@ func TestLimit(t *testing.T) {
 		steps  []step
 	}{
 		"one user": {
-			limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9},
+			limits{total: 9, ordinary: 9, user: counts{connections: 2}, refused: 9, refusedUser: 9},
 			"2 of one user",
 			[]step{{first, true}, {first, true}, {first, false}, {second, true}, {0, true}},
 		},
 		"ordinary users": {
-			limits{total: 9, ordinary: 3, user: 2, refused: 9, refusedUser: 9},
+			limits{total: 9, ordinary: 3, user: counts{connections: 2}, refused: 9, refusedUser: 9},
 			"3 of users other than root",
 			[]step{{first, true}, {first, true}, {second, true}, {third, false}, {0, true}},
 		},
 		"total": {
-			limits{total: 3, ordinary: 9, user: 9, refused: 9, refusedUser: 9},
+			limits{total: 3, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 9},
 			"3 in total",
 			[]step{{0, true}, {first, true}, {second, true}, {0, false}, {third, false}},
 		},
 		"refused user": {
-			limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1},
+			limits{total: 9, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 1},
 			"1 of a user who may not call",
 			[]step{{denied, true}, {denied, false}, {otherDenied, true}, {first, true}, {first, true}},
 		},
 		"refused users": {
-			limits{total: 9, ordinary: 9, user: 9, refused: 2, refusedUser: 1},
+			limits{total: 9, ordinary: 9, user: counts{connections: 9}, refused: 2, refusedUser: 1},
 			"2 of users who may not call",
 			[]step{{denied, true}, {otherDenied, true}, {thirdDenied, false}, {first, true}, {0, true}},
 		},
@@ -113,7 +114,7 @@ func TestLimit(t *testing.T) {
 				if got := admitted(t, path, s.uid); got != s.want {
 					t.Errorf("connection %d, of user %d: accepted is %t; want %t", i, s.uid, got, s.want)
 				} else if got {
-					check.True(t, (<-accepted).(*conn).begin("/v1/ipam"), "connection %d: its request was refused", i)
+					begins(t, <-accepted)
 				}
 			}
 			check.Contains(t, stop(), c.log)
@@ -121,13 +122,20 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// begins begins a request on a connection.
+func begins(t *testing.T, c net.Conn) {
+	t.Helper()
+	begun, refusal := c.(*conn).begin(http.MethodPost, "/v1/ipam")
+	check.True(t, begun, "the request was refused: %s", refusal)
+}
+
 func TestLimitClosedConnection(t *testing.T) {
-	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 1, refusedUser: 1})
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: counts{connections: 1}, refused: 1, refusedUser: 1})
 	for _, uid := range []int{0, 70001} {
 		for range 3 {
 			check.True(t, admitted(t, path, uid), "user %d: the first connection was closed", uid)
 			c := <-accepted
-			check.True(t, c.(*conn).begin("/v1/ipam"), "user %d: the request was refused", uid)
+			begins(t, c)
 			check.True(t, !admitted(t, path, uid), "user %d: the second connection was accepted", uid)
 			check.Must(t, c.Close())
 			_ = c.Close() // must not count twice
@@ -146,15 +154,16 @@ func TestIdleConnections(t *testing.T) {
 		// refused reports whether the last connection is refused.
 		refused bool
 	}{
-		"one user":                        {limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {first, none}, {first, 0}, {first, 2}}, false},
-		"root":                            {limits{total: 9, ordinary: 9, user: 2, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, none}, {0, 1}}, false},
-		"refused user":                    {limits{total: 9, ordinary: 9, user: 9, refused: 9, refusedUser: 1}, []step{{first, none}, {denied, none}, {denied, 1}}, false},
-		"total":                           {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{0, none}, {first, none}, {first, 1}}, false},
-		"total, root replaces others":     {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {0, 0}}, false},
-		"total, only root's are idle":     {limits{total: 2, ordinary: 9, user: 9, refused: 9, refusedUser: 9}, []step{{0, none}, {0, none}, {first, none}}, true},
-		"another user's stay":             {limits{total: 9, ordinary: 1, user: 9, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}}, true},
-		"another refused user's stay":     {limits{total: 9, ordinary: 9, user: 9, refused: 1, refusedUser: 1}, []step{{denied, none}, {otherDenied, none}}, true},
-		"root's own, not those of others": {limits{total: 9, ordinary: 9, user: 1, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, 1}}, false},
+		"one user":                        {limits{total: 9, ordinary: 9, user: counts{connections: 2}, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {first, none}, {first, 0}, {first, 2}}, false},
+		"root":                            {limits{total: 9, ordinary: 9, user: counts{connections: 2}, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, none}, {0, 1}}, false},
+		"refused user":                    {limits{total: 9, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 1}, []step{{first, none}, {denied, none}, {denied, 1}}, false},
+		"total":                           {limits{total: 2, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 9}, []step{{0, none}, {first, none}, {first, 1}}, false},
+		"total, root replaces others":     {limits{total: 2, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}, {0, 0}}, false},
+		"total, only root's are idle":     {limits{total: 2, ordinary: 9, user: counts{connections: 9}, refused: 9, refusedUser: 9}, []step{{0, none}, {0, none}, {first, none}}, true},
+		"those of a user with more":       {limits{total: 9, ordinary: 3, user: counts{connections: 9}, refused: 9, refusedUser: 9}, []step{{first, none}, {first, none}, {first, none}, {second, 0}}, false},
+		"another user's stay":             {limits{total: 9, ordinary: 1, user: counts{connections: 9}, refused: 9, refusedUser: 9}, []step{{first, none}, {second, none}}, true},
+		"another refused user's stay":     {limits{total: 9, ordinary: 9, user: counts{connections: 9}, refused: 1, refusedUser: 1}, []step{{denied, none}, {otherDenied, none}}, true},
+		"root's own, not those of others": {limits{total: 9, ordinary: 9, user: counts{connections: 1}, refused: 9, refusedUser: 9}, []step{{first, none}, {0, none}, {0, 1}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, accepted, _ := acceptWithin(t, Callers{UIDs: []int{first, second}}, c.limits)
@@ -183,7 +192,7 @@ func TestIdleConnections(t *testing.T) {
 
 // A client that has not read its response has a request in progress.
 func TestUnreadConnection(t *testing.T) {
-	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: 1, refused: 9, refusedUser: 9})
+	path, accepted, _ := acceptWithin(t, Callers{}, limits{total: 9, ordinary: 9, user: counts{connections: 1}, refused: 9, refusedUser: 9})
 	client, err := net.Dial("unix", path)
 	check.Must(t, err)
 	defer client.Close()
@@ -199,7 +208,7 @@ func TestRequestLimits(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path})
 	check.Must(t, err)
-	l.(*listener).limits = limits{total: 9, ordinary: 9, user: 4, refused: 9, refusedUser: 9, requests: 2, pods: 3}
+	l.(*listener).limits = limits{total: 9, ordinary: 9, root: counts{4, 2, 2}, refused: 9, refusedUser: 9, pods: 3}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
@@ -239,9 +248,40 @@ func TestRequestLimits(t *testing.T) {
 	check.Equal(t, "a request on the same connection", readStatus(t, ipam), http.StatusOK)
 }
 
+// Lists that are not read leave requests for the others of the same user, and lists for other users.
+func TestListLimits(t *testing.T) {
+	l := &listener{
+		open: map[*conn]bool{}, users: map[int]counts{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
+		limits: limits{root: counts{9, 9, 2}, user: counts{9, 9, 1}, ordinaryLists: 2},
+	}
+	begin := func(uid int, method, want string) *conn {
+		t.Helper()
+		c := &conn{uid: uid, ordinary: uid != 0, listener: l}
+		l.open[c] = true
+		_, refusal := l.begin(c, method, "/v1/ipam")
+		check.Equal(t, fmt.Sprintf("refusal of %s of user %d", method, uid), refusal, want)
+		return c
+	}
+	first := begin(1, http.MethodGet, "")
+	begin(1, http.MethodGet, "1 lists of one user")
+	begin(1, http.MethodPost, "")
+	begin(2, http.MethodGet, "")
+	begin(3, http.MethodGet, "2 lists of users other than root and the sidecar's own")
+	begin(0, http.MethodGet, "")
+	begin(0, http.MethodGet, "")
+	begin(0, http.MethodGet, "2 lists of one user")
+	l.end(first)
+	l.closed(begin(1, http.MethodGet, ""))
+	begin(3, http.MethodGet, "")
+}
+
 func TestNewLimits(t *testing.T) {
-	check.Equal(t, "limits", newLimits(maxConnections), limits{1024, 768, 512, 32, 8, 384, 480})
-	check.Equal(t, "limits with few descriptors", newLimits(32), limits{32, 24, 16, 1, 1, 12, 15})
+	check.Equal(t, "limits", newLimits(maxConnections), limits{
+		total: 1024, root: counts{512, 384, 8}, user: counts{64, 48, 2}, ordinary: 256, ordinaryLists: 8, refused: 32, refusedUser: 8, pods: 480,
+	})
+	check.Equal(t, "limits with few descriptors", newLimits(32), limits{
+		total: 32, root: counts{16, 12, 8}, user: counts{2, 1, 2}, ordinary: 8, ordinaryLists: 8, refused: 1, refusedUser: 1, pods: 15,
+	})
 }
 
 func TestHeaderLimits(t *testing.T) {

@@ -39,8 +39,8 @@ type Options struct {
 //
 // For a connection that it accepts above a limit the listener closes an idle one of the same user, or
 // the new one if there is none, and logs that to log: there are at most 1,024 connections (half of the
-// process's descriptors if these are fewer), of these at most three quarters by users other than root
-// and our own, half by one user, and far fewer by users who are not callers (32 in total, 8 by one
+// process's descriptors if these are fewer), of these at most half by root, a quarter by users other than
+// root and our own, 64 by one of these, and far fewer by users who are not callers (32 in total, 8 by one
 // user).
 func Listen(o Options, callers Callers, log *logging.Repeated) (net.Listener, error) {
 	l, err := listen(o)
@@ -86,7 +86,7 @@ func listen(o Options) (l *listener, err error) {
 	}
 	return &listener{
 		UnixListener: socket, path: o.Path, target: target, installed: installed,
-		open: map[*conn]bool{}, users: map[int]int{}, requests: map[int]int{},
+		open: map[*conn]bool{}, users: map[int]counts{},
 	}, nil
 }
 
@@ -102,7 +102,7 @@ func (o Options) Validate() error {
 // validate returns the ID of the group.
 func (o Options) validate() (gid int, err error) {
 	if o.Path == "" {
-		return 0, errors.New("the path is empty; expected a path such as /var/run/cilium/delegated-ipam.sock (--socket-path)")
+		return 0, errors.New("the path is empty; expected a path such as /var/run/delegated-ipam/ipam.sock (--socket-path)")
 	}
 	if strings.HasPrefix(o.Path, "@") || strings.HasPrefix(o.Path, "\x00") {
 		return 0, fmt.Errorf("%q is an abstract socket, which has neither mode nor group; expected the path of a file (--socket-path)", o.Path)
@@ -147,13 +147,11 @@ type listener struct {
 	err  error
 
 	mu sync.Mutex
-	// open has the open connections. total, ordinary and refused are their numbers, and users has the
-	// number of each user.
-	open                     map[*conn]bool
-	total, ordinary, refused int
-	users                    map[int]int
-	// requests has the number of the requests in progress of each user, without those for health.
-	requests map[int]int
+	// open has the open connections. total, ordinary and refused are their numbers, and ordinaryLists is
+	// that of the lists in progress. users has the numbers of each user, without requests for health.
+	open                                    map[*conn]bool
+	total, ordinary, refused, ordinaryLists int
+	users                                   map[int]counts
 	// moment numbers the moments at which connections became idle.
 	moment uint64
 }

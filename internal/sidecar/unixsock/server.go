@@ -30,6 +30,7 @@ const (
 	maxBody       = 64 << 10
 	maxOfRuntime  = 1 << 20
 	ofRuntimePath = "/v1/cni/"
+	listPath      = "/v1/ipam"
 
 	// headerSlop is the number of bytes that net/http adds to http.Server.MaxHeaderBytes.
 	headerSlop = 4 << 10
@@ -75,13 +76,15 @@ func prepare(next http.Handler) http.Handler {
 			}
 			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		}
-		if connected && !c.begin(r.URL.Path) {
-			w.Header().Set("Connection", "close")
-			w.Header().Set("Retry-After", "1")
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, `"too many requests of this user are in progress; try again"`)
-			return
+		if connected {
+			if begun, refusal := c.begin(r.Method, r.URL.Path); !begun {
+				w.Header().Set("Connection", "close")
+				w.Header().Set("Retry-After", "1")
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = fmt.Fprintf(w, "%q", refusal+" are in progress, which is the limit; try again")
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -16,6 +16,8 @@ type Operation struct {
 	State
 	World World
 	Opts  *Options
+	// User is Record.User of a new record.
+	User int
 	// Action is what is done, for events. The background finds it out.
 	Action Action
 	// Freed: the plugin has just freed all addresses of the attachment, which is lost.

@@ -103,7 +103,7 @@ func (op *Operation) newOrClonedRecord(inv call.Invocation) record.Record {
 		return op.Rec.Clone()
 	}
 	return record.Record{
-		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, Node: op.Opts.Node,
+		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, User: op.User, Node: op.Opts.Node,
 		Network: inv.Network, MachineID: op.Opts.MachineID, Created: op.World.Now(), GivenUp: op.reserved,
 	}
 }

@@ -95,8 +95,11 @@ type Record struct {
 	LateDel LateDel `json:"lateDel,omitzero"`
 	Owner   string  `json:"owner"`
 	Pool    string  `json:"pool"`
-	Node    string  `json:"node"`
-	State   State   `json:"state"`
+	// User is the ID of the user whose process requested it first; 0 for root, the sidecar's own user and a
+	// container runtime.
+	User  int    `json:"user,omitempty"`
+	Node  string `json:"node"`
+	State State  `json:"state"`
 
 	// Network is the network whose plugin returned the addresses.
 	Network string `json:"network"`
