@@ -168,7 +168,7 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 			}
 			for _, of := range p.Status.PodIPs {
 				if ip, _ := ciliumnode.ParseAddress(of.IP); ip.IsValid() {
-					addresses = append(addresses, audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: since})
+					addresses = append(addresses, audit.PodAddress{Pod: name, Node: p.Spec.NodeName, IP: ip, Since: since, Ready: isReady(p)})
 				}
 			}
 		}

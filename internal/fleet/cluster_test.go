@@ -130,15 +130,15 @@ func TestPods(t *testing.T) {
 	for name, phase := range map[string]string{"f": "Running", "g": "Running", "h": "Succeeded", "i": "Pending"} {
 		ips := []any{apiserver.Object{"ip": "10.0.0.1"}, apiserver.Object{"ip": "fd00::1"}}
 		pod(name, "y", nil, apiserver.Object{"nodeName": "on-" + name, "hostNetwork": name == "g"},
-			apiserver.Object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": ips}, nil)
+			apiserver.Object{"phase": phase, "startTime": "2026-11-22T15:04:05Z", "podIPs": ips, "conditions": []any{apiserver.Object{"type": "Ready", "status": map[bool]string{true: "True", false: "False"}[phase == "Running"]}}}, nil)
 	}
 	var addresses []string
 	got, all, err := connect(t, s).Pods(t.Context())
 	for _, a := range all {
-		addresses = append(addresses, fmt.Sprintf("%s %s %s %s", a.Pod, a.Node, a.IP, a.Since.UTC()))
+		addresses = append(addresses, fmt.Sprintf("%s %s %s %s %t", a.Pod, a.Node, a.IP, a.Since.UTC(), a.Ready))
 	}
 	const started = " 2026-11-22 15:04:05 +0000 UTC"
-	want := []string{"y/f on-f 10.0.0.1" + started, "y/f on-f fd00::1" + started, "y/i on-i 10.0.0.1" + started, "y/i on-i fd00::1" + started}
+	want := []string{"y/f on-f 10.0.0.1" + started + " true", "y/f on-f fd00::1" + started + " true", "y/i on-i 10.0.0.1" + started + " false", "y/i on-i fd00::1" + started + " false"}
 	slices.Sort(addresses)
 	if !slices.Equal(addresses, want) {
 		t.Errorf("the addresses of pods are %q; want %q", addresses, want)

@@ -158,6 +158,8 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	nodes, pods := tb.CiliumNodes(), tb.Pods("kube-system")
 	check.Must(t, errors.Join(
 		cluster.Patch(t.Context(), nodes, nodeName(3), poolOf(map[string]any{"::ffff:" + address(last, 0): entry(200)})),
+		cluster.Patch(t.Context(), nodes, nodeName(4), poolOf(map[string]any{address(8, 250): map[string]any{}, "192.0.2.9": map[string]any{}})),
+		cluster.Patch(t.Context(), nodes, nodeName(9), map[string]any{"spec": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "ip": "192.0.2.9"}}}}),
 		cluster.Patch(t.Context(), nodes, nodeName(last), usedBy(map[string]any{"172.31.0.1": map[string]any{"owner": "default/lost"}}), "status"),
 		tb.Nodes().Delete(t.Context(), nodeName(700), metav1.DeleteOptions{}),
 		pods.Delete(t.Context(), "bridge-"+nodeName(5), metav1.DeleteOptions{}),
@@ -167,8 +169,8 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	r := run(t, account, "audit", "-o", "json")
 	var report struct {
 		Findings []struct {
-			Check, Node, Address string
-			Holders              []struct{ Node, Slot, UsedBy string }
+			Check, Node, OtherNode, Address string
+			Holders                         []struct{ Node, Slot, UsedBy string }
 		}
 	}
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || r.code != 3 {
@@ -176,17 +178,19 @@ func (tb *testbed) testFindings(t *testing.T, account string) {
 	}
 	var got []string
 	for _, f := range report.Findings {
-		got = append(got, f.Check+" "+f.Node+" "+f.Address)
+		got = append(got, strings.TrimSpace(f.Check+" "+f.Node+" "+f.Address+" "+f.OtherNode))
 		for _, h := range f.Holders {
 			got = append(got, strings.TrimSpace("- "+h.Node+" "+h.Slot+" "+h.UsedBy))
 		}
 	}
 	want := []string{
 		"address-in-two-pools  " + address(last, 0), "- " + nodeName(3) + " ciliumnode-200", "- " + nodeName(last) + " ciliumnode-0 default/pod-0",
-		"address-outside-pod-cidrs " + nodeName(3) + " " + address(last, 0), "- " + nodeName(3) + " ciliumnode-200", "- " + nodeName(last) + " ciliumnode-0 default/pod-0",
+		"address-outside-pod-cidrs " + nodeName(3) + " " + address(last, 0) + " " + nodeName(last), "- " + nodeName(3) + " ciliumnode-200", "- " + nodeName(last) + " ciliumnode-0 default/pod-0",
+		"address-outside-pod-cidrs " + nodeName(4) + " " + address(8, 250) + " " + nodeName(8), "- " + nodeName(4),
+		"address-of-another-node " + nodeName(4) + " 192.0.2.9 " + nodeName(9), "- " + nodeName(4),
 		"address-not-in-pool " + nodeName(last) + " 172.31.0.1", "- " + nodeName(last) + "  default/lost",
-		"node-deleted " + nodeName(700) + " ",
-		"no-bridge " + nodeName(5) + " ", "no-bridge " + nodeName(6) + " ",
+		"node-deleted " + nodeName(700),
+		"no-bridge " + nodeName(5), "no-bridge " + nodeName(6),
 		"malformed-address " + nodeName(3) + " ::ffff:" + address(last, 0),
 	}
 	if !slices.Equal(got, want) {

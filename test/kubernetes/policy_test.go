@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,8 +118,12 @@ func (tb *testbed) testAudit(t *testing.T) {
 	const entry = `{"spec":{"ipam":{"pool":{%q:%s}}}}`
 	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "{}")))
 	report, code = tb.audit(t)
-	if code != 3 || len(report.Findings) != 1 || report.Findings[0].Check != "address-in-two-pools" || report.Findings[0].Address != ip {
-		t.Errorf("with %s in two pools audit ended with %d: %+v; want this finding", ip, code, report)
+	var found []string
+	for _, f := range report.Findings {
+		found = append(found, f.Check+" "+f.Address)
+	}
+	if want := []string{"address-in-two-pools " + ip, "address-outside-pod-cidrs " + ip}; code != 3 || !slices.Equal(found, want) {
+		t.Errorf("with %s in two pools audit ended with %d and found %q; want %q", ip, code, found, want)
 	}
 	check.Must(t, cluster.Patch(t.Context(), tb.CiliumNodes(), other, fmt.Sprintf(entry, ip, "null")))
 	tb.waitRecords(t, "after the audit")

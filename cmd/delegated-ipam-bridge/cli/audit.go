@@ -25,6 +25,7 @@ func (d dependencies) auditCommand() *cobra.Command {
 
   address-in-two-pools       an address is in the pools of several nodes
   address-outside-pod-cidrs  a node has an address of another node's podCIDRs, or of none
+  address-of-another-node    a node has the address of another node itself, or of a pod there
   address-not-in-pool        a node uses an address that is not in its pool
   agent-not-responding       an agent does not report the addresses of pods, or does not answer marks
   node-deleted               a CiliumNode with a pool has no Node any more

@@ -20,6 +20,7 @@ import (
 type Node struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
+		Addresses    []Address      `json:"addresses"`
 		InstanceID   string         `json:"instance-id"`
 		ENI          map[string]any `json:"eni"`
 		Azure        map[string]any `json:"azure"`
@@ -49,6 +50,13 @@ type Node struct {
 			} `json:"operator-status"`
 		} `json:"ipam"`
 	} `json:"status"`
+}
+
+// Address is an address of the node itself. Cilium gives it the type of the Node's, or CiliumInternalIP for
+// its router.
+type Address struct {
+	Type string `json:"type"`
+	IP   string `json:"ip"`
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.

@@ -23,6 +23,8 @@ type PodAddress struct {
 	IP        netip.Addr
 	// Since is when the pod was started.
 	Since time.Time
+	// Ready reports whether it is ready and not being deleted.
+	Ready bool
 }
 
 // unansweredMarks returns the number of marks that the agent has not answered, and since when: the last

@@ -28,12 +28,12 @@ func TestAgentSilent(t *testing.T) {
 		pod  PodAddress
 		want string
 	}{
-		"reported":             {worker("10.0.0.1 x/p"), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old}, ""},
-		"not reported":         {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old}, "1 addresses of pods are in the pool and not reported as used: x/p (10.0.0.1)"},
-		"not reported yet":     {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), young}, ""},
-		"of another node":      {worker(), PodAddress{"x/p", "b", netip.MustParseAddr("10.0.0.1"), old}, ""},
-		"of another component": {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.2"), old}, ""},
-		"not in the pool":      {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.3"), old}, ""},
+		"reported":             {worker("10.0.0.1 x/p"), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old, false}, ""},
+		"not reported":         {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old, false}, "1 addresses of pods are in the pool and not reported as used: x/p (10.0.0.1)"},
+		"not reported yet":     {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), young, false}, ""},
+		"of another node":      {worker(), PodAddress{"x/p", "b", netip.MustParseAddr("10.0.0.1"), old, false}, ""},
+		"of another component": {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.2"), old, false}, ""},
+		"not in the pool":      {worker(), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.3"), old, false}, ""},
 		"marked an hour ago":   {marked(worker(), time.Hour), PodAddress{}, "1 release marks are unanswered since 2026-11-23T11:00:00Z"},
 		"marked a minute ago":  {marked(worker(), time.Minute), PodAddress{}, ""},
 		"answered an hour ago": {func() *ciliumnode.Node {
@@ -41,7 +41,7 @@ func TestAgentSilent(t *testing.T) {
 			delete(n.Status.IPAM.ReleaseIPs, "0.0.0.0")
 			return n
 		}(), PodAddress{}, ""},
-		"marked, and not listed": {marked(worker(), time.Hour), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old}, "1 release marks are unanswered since 2026-11-23T11:00:00Z; 1 addresses of pods are in the pool and not reported as used: x/p (10.0.0.1)"},
+		"marked, and not listed": {marked(worker(), time.Hour), PodAddress{"x/p", "a", netip.MustParseAddr("10.0.0.1"), old, false}, "1 release marks are unanswered since 2026-11-23T11:00:00Z; 1 addresses of pods are in the pool and not reported as used: x/p (10.0.0.1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := NewCluster()

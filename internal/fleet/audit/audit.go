@@ -50,6 +50,8 @@ type node struct {
 	// otherMode reports whether it is of another ipam mode than crd.
 	otherMode bool
 	malformed []malformedKey
+	// addresses are those of the node itself, without that of Cilium's router.
+	addresses []netip.Addr
 	// marks is the number of unanswered release marks, written the time of the last write of the status.
 	marks   int
 	written time.Time
@@ -78,6 +80,11 @@ func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 	addresses, malformed := readAddresses(n)
 	summary := node{name: n.Metadata.Name, otherMode: n.OtherMode() != "", malformed: malformed}
 	summary.marks, summary.written = unansweredMarks(n)
+	for _, a := range n.Spec.Addresses {
+		if ip, _ := ciliumnode.ParseAddress(a.IP); ip.IsValid() && a.Type != "CiliumInternalIP" && !slices.Contains(summary.addresses, ip) {
+			summary.addresses = append(summary.addresses, ip)
+		}
+	}
 	for ip, h := range addresses {
 		if h.InPool {
 			summary.pool++
@@ -103,13 +110,13 @@ func (c *Cluster) Report() Report {
 		r.PoolAddresses += n.pool
 		r.UsedAddresses += n.used
 	}
-	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.notHeld(), c.agentSilent(), c.perNode())...)
-	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, NotHeld: 3, AgentSilent: 4, NodeDeleted: 5, NoCiliumNode: 6, NoBridge: 7, Malformed: 8}
+	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.ofAnotherNode(), c.notHeld(), c.agentSilent(), c.perNode())...)
+	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, OfAnotherNode: 3, NotHeld: 4, AgentSilent: 5, NodeDeleted: 6, NoCiliumNode: 7, NoBridge: 8, Malformed: 9}
 	for i := range r.Findings {
 		r.Findings[i].Remedy = texts[r.Findings[i].Check]
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Node, b.Node), compareAddresses(a.Address, b.Address))
+		return cmp.Or(cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Node, b.Node), compareAddresses(a.Address, b.Address), cmp.Compare(a.Message, b.Message))
 	})
 	return r
 }
@@ -168,38 +175,80 @@ func (c *Cluster) notHeld() []Finding {
 	return found
 }
 
-// outsidePodCIDRs returns the addresses of the bridge that are in the podCIDR of another node, or in
-// none while any node has one in its own. In a cluster in which no node has one the plugin allocates
-// from other ranges.
+// outsidePodCIDRs returns the addresses of the bridge that are in the podCIDR of another node and, while
+// any node has one in its own, those in none and the foreign ones in the podCIDR of another node. In a
+// cluster in which no node has one the plugin allocates from other ranges.
 func (c *Cluster) outsidePodCIDRs() []Finding {
 	if c.SharedRange || len(c.cidrs) == 0 {
 		return nil
 	}
-	var ofOthers, ofNone []Finding
+	var ofOthers, ifInOwn []Finding
 	inOwn := false
 	for ip, holders := range c.addresses {
 		ranges := c.ranges(ip)
 		for _, h := range holders {
 			own := slices.ContainsFunc(ranges, func(r Range) bool { return r.Node == h.Node })
 			inOwn = inOwn || own && h.Slot != ""
-			if h.Slot == "" || own || !c.exists(h.Node) {
+			if own || !c.exists(h.Node) || h.Slot == "" && (!h.InPool || len(ranges) == 0) {
 				continue
 			}
-			all, of, found := c.holders(ip), "none", &ofNone
+			all, other, found := c.holders(ip), "", &ifInOwn
 			if len(ranges) > 0 {
-				of, found = ranges[0].Node, &ofOthers
+				other = ranges[0].Node
+			}
+			if other != "" && h.Slot != "" {
+				found = &ofOthers
 			}
 			i := slices.IndexFunc(all, func(o Holder) bool { return o.Node == h.Node })
 			*found = append(*found, Finding{
-				Check: OutsidePodCIDRs, Node: h.Node, Address: ip.String(), Holders: all,
-				Message: fmt.Sprintf("not in the podCIDRs of this node, but in those of %s: %s", of, all[i]),
+				Check: OutsidePodCIDRs, Node: h.Node, OtherNode: other, Address: ip.String(), Holders: all,
+				Message: fmt.Sprintf("not in the podCIDRs of this node, but in those of %s: %s", cmp.Or(other, "none"), all[i]),
 			})
 		}
 	}
 	if inOwn {
-		return append(ofOthers, ofNone...)
+		return append(ofOthers, ifInOwn...)
 	}
 	return ofOthers
+}
+
+// ofAnotherNode returns the addresses in pools that belong to another node: to the node itself, or to a pod
+// there, unless the CiliumNode there shows it. A pod counts if it has run for agentLimit, so that the address
+// has not moved between the reads, and if Cilium runs on its node.
+func (c *Cluster) ofAnotherNode() []Finding {
+	byName := map[string]node{}
+	for _, n := range c.nodes {
+		byName[n.name] = n
+	}
+	var found []Finding
+	add := func(ip netip.Addr, owner, claim string) {
+		if !c.exists(owner) {
+			return
+		}
+		all := c.holders(ip)
+		for _, h := range all {
+			// The pool of another mode, as of a cloud, may have an address that its node had before.
+			if n := byName[h.Node]; h.InPool && h.Node != owner && (n.ours > 0 || !n.otherMode) {
+				found = append(found, Finding{
+					Check: OfAnotherNode, Node: h.Node, OtherNode: owner, Address: ip.String(), Holders: all,
+					Message: fmt.Sprintf("in the pool of this node, but %s: %s", claim, h),
+				})
+			}
+		}
+	}
+	for _, n := range c.nodes {
+		for _, ip := range n.addresses {
+			add(ip, n.name, "it is an address of node "+n.name)
+		}
+	}
+	for _, p := range c.PodAddresses {
+		_, cilium := byName[p.Node]
+		shown := slices.ContainsFunc(c.addresses[p.IP], func(h Holder) bool { return h.Node == p.Node })
+		if p.Ready && cilium && !shown && c.Now.Sub(p.Since) >= agentLimit {
+			add(p.IP, p.Node, fmt.Sprintf("pod %s on %s has it", p.Pod, p.Node))
+		}
+	}
+	return found
 }
 
 func (c *Cluster) exists(name string) bool {

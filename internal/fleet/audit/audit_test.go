@@ -1,7 +1,9 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -163,6 +165,7 @@ func TestOutsidePodCIDRs(t *testing.T) {
 		"the same with --shared-range":  {a: []string{"10.0.3.1"}, b: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, sharedRange: true},
 		"another range":                 {a: []string{"10.0.3.1"}, b: []string{"10.0.3.2"}, cidrsOfA: []string{"10.0.1.0/24"}},
 		"of another component":          {a: []string{"10.0.2.1 eni-1"}, cidrsOfA: []string{"10.0.1.0/24"}},
+		"written by another client":     {a: []string{"10.0.1.1", "10.0.2.1 x", "10.0.3.1 x"}, cidrsOfA: []string{"10.0.1.0/24"}, want: []string{"a 10.0.2.1 b"}},
 		"a range of the whole cluster":  {a: []string{"10.0.2.1"}, cidrsOfA: []string{"10.0.1.0/24"}, sharedRange: true},
 		"no podCIDRs, of another node":  {a: []string{"10.0.2.1"}, want: []string{"a 10.0.2.1 b"}},
 		"deleted Node":                  {a: []string{"10.0.2.1"}, deleted: []string{"a"}},
@@ -186,11 +189,70 @@ func TestOutsidePodCIDRs(t *testing.T) {
 				if f.Check == OutsidePodCIDRs {
 					_, of, _ := strings.Cut(f.Message, "in those of ")
 					of, _, _ = strings.Cut(of, ":")
+					if of != cmp.Or(f.OtherNode, "none") {
+						t.Errorf("the other node is %q, and %q in the message", f.OtherNode, of)
+					}
 					got = append(got, f.Node+" "+f.Address+" "+of)
 				}
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("found %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestOfAnotherNode(t *testing.T) {
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	ip := netip.MustParseAddr("10.0.0.1")
+	ofPod := PodAddress{Pod: "x/p", Node: "b", IP: ip, Since: now.Add(-time.Hour), Ready: true}
+	address := func(kind, ip string) *ciliumnode.Node {
+		n := newNode("b", nil, nil)
+		n.Spec.Addresses = []ciliumnode.Address{{Type: kind, IP: ip}, {Type: kind, IP: ip}, {Type: "Hostname", IP: "b"}}
+		return n
+	}
+	const (
+		inPool    = "address-of-another-node a 10.0.0.1: in the pool of this node, but "
+		hasPod    = inPool + "pod x/p on b has it: a (ciliumnode-0, not used)"
+		isOfNode  = inPool + "it is an address of node b: a (not an entry of the bridge, resource eni-1, not used)"
+		ciliumNet = "CiliumInternalIP"
+	)
+	for name, tt := range map[string]struct {
+		pool    string
+		mode    func(*ciliumnode.Node) *ciliumnode.Node
+		b       *ciliumnode.Node
+		pod     func(*PodAddress)
+		deleted []string
+		want    string
+	}{
+		"pod":                       {pool: "10.0.0.1", pod: func(*PodAddress) {}, want: hasPod},
+		"pod of the same node":      {pool: "10.0.0.1", pod: func(p *PodAddress) { p.Node = "a" }, want: "agent-not-responding a : 1 addresses of pods are in the pool and not reported as used: x/p (10.0.0.1)"},
+		"pod, started now":          {pool: "10.0.0.1", pod: func(p *PodAddress) { p.Since = now }},
+		"pod that is not ready":     {pool: "10.0.0.1", pod: func(p *PodAddress) { p.Ready = false }},
+		"pod of a node without it":  {pool: "10.0.0.1", pod: func(p *PodAddress) { p.Node = "virtual" }},
+		"pod of a deleted Node":     {pool: "10.0.0.1", pod: func(*PodAddress) {}, deleted: []string{"b"}},
+		"pod, in both pools":        {pool: "10.0.0.1", b: newNode("b", []string{"10.0.0.1"}, []string{"10.0.0.1"}), pod: func(*PodAddress) {}, want: "address-in-two-pools  10.0.0.1: in 2 pools: a (ciliumnode-0, not used), b (ciliumnode-0, used)"},
+		"node":                      {pool: "10.0.0.1 eni-1", b: address("InternalIP", "10.0.0.1"), want: isOfNode},
+		"node, spelled differently": {pool: "10.0.0.1 eni-1", b: address("ExternalIP", "::ffff:10.0.0.1"), want: isOfNode},
+		"node, of a cloud's pool":   {pool: "10.0.0.1 eni-1", mode: otherMode, b: address("InternalIP", "10.0.0.1")},
+		"another address":           {pool: "10.0.0.1", b: address("InternalIP", "10.0.0.2")},
+		"router of mode delegated":  {pool: "10.0.0.1", b: address(ciliumNet, "10.0.0.1")},
+		"a deleted node's":          {pool: "10.0.0.1", b: address("InternalIP", "10.0.0.1"), deleted: []string{"b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := NewCluster()
+			a := newNode("a", []string{tt.pool}, nil)
+			if tt.mode != nil {
+				a = tt.mode(a)
+			}
+			addAll(c, []*ciliumnode.Node{a, cmp.Or(tt.b, newNode("b", nil, nil))}, tt.deleted...)
+			c.Now, c.SharedRange, c.Nodes["virtual"] = now, true, nil
+			if tt.pod != nil {
+				c.PodAddresses = []PodAddress{ofPod}
+				tt.pod(&c.PodAddresses[0])
+			}
+			if got := findings(t, c); got != tt.want {
+				t.Errorf("found\n%s\nwant\n%s", got, tt.want)
 			}
 		})
 	}
