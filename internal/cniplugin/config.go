@@ -15,7 +15,7 @@ import (
 
 const (
 	// defaultSocket is the path at which the sidecar serves unless --socket-path is given.
-	defaultSocket = "/var/run/cilium/delegated-ipam.sock"
+	defaultSocket = "/var/run/delegated-ipam/ipam.sock"
 	// defaultTimeout limits one call. The sidecar responds within 80 s, and kubelet ends a
 	// StopPodSandbox after 120 s and a RunPodSandbox after 240 s (--runtime-request-timeout).
 	defaultTimeout = 90 * time.Second

@@ -14,7 +14,7 @@ import (
 )
 
 func TestExplain(t *testing.T) {
-	const socket = "/var/run/cilium/delegated-ipam.sock"
+	const socket = "/var/run/delegated-ipam/ipam.sock"
 	dial := func(errno syscall.Errno) error {
 		return fmt.Errorf("the sidecar: %w", &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", errno)})
 	}

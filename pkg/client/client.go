@@ -14,7 +14,7 @@ import (
 
 const (
 	// DefaultSocket is the path at which the sidecar serves unless --socket-path is given.
-	DefaultSocket = "/var/run/cilium/delegated-ipam.sock"
+	DefaultSocket = "/var/run/delegated-ipam/ipam.sock"
 	// DefaultTimeout is the time limit of one request unless [WithTimeout] is given, the same as in
 	// Cilium's own client. The sidecar responds to each request within 80 s.
 	DefaultTimeout = 90 * time.Second

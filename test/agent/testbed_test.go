@@ -27,7 +27,7 @@ import (
 const (
 	nodeName = "node-1"
 	// sidecarSocket and agentSocket have their default paths; /run is private to the test.
-	sidecarSocket = "/run/cilium/delegated-ipam.sock"
+	sidecarSocket = "/run/delegated-ipam/ipam.sock"
 	agentSocket   = "/run/cilium/cilium.sock"
 	// bridgeAddress is the bridge's --metrics-address, in the network namespace of the test.
 	bridgeAddress = "127.0.0.1:9967"

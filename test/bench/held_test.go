@@ -37,7 +37,7 @@ func heldEngine(others int) (*engine.Engine, error) {
 	e := engine.New(engine.Options{
 		Options: protocol.Options{Node: nodeName, EnableIPv4: true, VerifyInterval: 24 * time.Hour},
 		Pools:   []string{public.DefaultPool}, DefaultPool: public.DefaultPool, Owners: owners,
-		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, Log: log,
+		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, MaxAttachments: 100_000, Log: log,
 	}, backend, backend)
 	e.Start(nil)
 	names := []string{owner}

@@ -62,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 func replaceVarying(n *harness.Node, list []harness.Attachment, text string) string {
 	const node = "worker-1"
 	replace := []string{
-		n.Socket, "/var/run/cilium/delegated-ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
+		n.Socket, "/var/run/delegated-ipam/ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
 		n.BinDir, "/opt/cni/bin", n.StoreDir, "/var/lib/cni/networks",
 	}
 	for _, a := range list {

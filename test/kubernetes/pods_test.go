@@ -366,7 +366,7 @@ func (tb *testbed) testHung(t *testing.T) {
 }
 
 // renderedFile is the CNI configuration that delegated-ipam-network renders.
-const renderedFile = "/run/delegated-ipam/pods.conflist"
+const renderedFile = "/run/delegated-ipam-network/pods.conflist"
 
 // releaseDelay is the default of the bridge's --excess-ip-release-delay.
 const releaseDelay = 180 * time.Second

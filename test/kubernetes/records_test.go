@@ -172,7 +172,7 @@ func (tb *testbed) waitRecords(t *testing.T, when string) {
 
 const (
 	// sidecarSocket and sidecarState are the sidecar's on a node.
-	sidecarSocket = "/run/cilium/delegated-ipam.sock"
+	sidecarSocket = "/run/delegated-ipam/ipam.sock"
 	sidecarState  = "/var/lib/delegated-ipam"
 	// networkFile is the CNI configuration, which runtime and sidecar read.
 	networkFile = "/etc/cni/net.d/05-pods.conflist"

@@ -204,14 +204,14 @@ func (p patient) notRunning() []symptom {
 			check.Must(t, err)
 			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
 			out, _ := cluster.Run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), flags)...))
-			check.Must(t, os.RemoveAll(p.n.path("/run/cilium/second")))
+			check.Must(t, os.RemoveAll(p.n.path("/run/delegated-ipam/second")))
 			return out
 		}
 	}
-	const other = "--state-dir=/var/run/cilium/second"
+	const other = "--state-dir=/var/run/delegated-ipam/second"
 	return []symptom{
-		{"waiting for the state directory", second("--socket-path=/var/run/cilium/second.sock"), nothing},
-		{"another sidecar serves network", second("--socket-path=/var/run/cilium/second.sock", other), nothing},
+		{"waiting for the state directory", second("--socket-path=/var/run/delegated-ipam/second.sock"), nothing},
+		{"another sidecar serves network", second("--socket-path=/var/run/delegated-ipam/second.sock", other), nothing},
 		{"already listens on it", second(other, "--node-name=another"), nothing},
 		{"Error: --", second("--verify-interval=soon"), nothing},
 	}

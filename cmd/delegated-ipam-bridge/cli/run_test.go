@@ -31,7 +31,7 @@ func run(t *testing.T, env map[string]string, args ...string) (got options.Bridg
 
 func TestOptions(t *testing.T) {
 	base := options.Bridge{
-		NodeName: "worker", Host: "unix:///var/run/cilium/delegated-ipam.sock", Pool: "default",
+		NodeName: "worker", Host: "unix:///var/run/delegated-ipam/ipam.sock", Pool: "default",
 		MinAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}

@@ -27,7 +27,7 @@ func run(t *testing.T, environ []string, args ...string) (got options.CRI, code 
 
 func TestOptions(t *testing.T) {
 	defaults := options.CRI{
-		CRISocket: "unix:///run/containerd/containerd.sock", SocketPath: "/var/run/cilium/delegated-ipam.sock", Interval: time.Minute,
+		CRISocket: "unix:///run/containerd/containerd.sock", SocketPath: "/var/run/delegated-ipam/ipam.sock", Interval: time.Minute,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}
 	for name, tt := range map[string]struct {

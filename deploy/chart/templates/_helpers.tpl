@@ -115,8 +115,8 @@ subjects:
 {{/* The image of a part. Arguments: the image's values, the chart's root. */}}
 {{- define "delegated-ipam.image" -}}
 {{- $image := index . 0 -}}
-{{- $image.repository -}}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}{{ end -}}
+{{- $image.repository }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}
+{{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end }}
 
 {{/* An option as text: a number of a file is a float64, which would be 1e+06. */}}

@@ -47,7 +47,7 @@ func TestBridgePod(t *testing.T) {
 	wantOnEachNode(t, d.pod, c)
 	wantReplaced(t, c.LivenessProbe)
 	wantNoPrivileges(t, c)
-	wantMounts(t, d, c, map[string]mount{"/var/run/cilium": {"/var/run/cilium", true}})
+	wantMounts(t, d, c, map[string]mount{"/var/run/delegated-ipam": {"/var/run/delegated-ipam", true}})
 	s := c.SecurityContext
 	if s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || *s.RunAsGroup != group {
 		t.Errorf("the security context is %v; want a user other than root, of the group %d", s, group)
@@ -74,7 +74,7 @@ func TestNetworkPod(t *testing.T) {
 	wantNoPrivileges(t, c)
 	wantMounts(t, d, c, map[string]mount{
 		"/etc/delegated-ipam/template": {"ConfigMap", true},
-		"/run/delegated-ipam":          {"/run/delegated-ipam", false},
+		"/run/delegated-ipam":          {"/run/delegated-ipam-network", false},
 	})
 }
 

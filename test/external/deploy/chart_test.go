@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -82,10 +83,11 @@ func TestChartSettings(t *testing.T) {
 				t.Errorf("%s is not mounted", key)
 			}
 		}
-		// The agent and the sidecar must have the same directory for sockets.
-		agent := d.mounts(t, container(t, d.pod.Containers, "cilium-agent"))
-		if got := agent["/var/run/cilium"].from; got != "/var/run/cilium" {
-			t.Errorf("the agent has %s", got)
+		// A patched agent has the directory of the socket, which it need not change.
+		dir := path.Dir(client.DefaultSocket)
+		agent, sidecar := d.mounts(t, container(t, d.pod.Containers, "cilium-agent")), d.mounts(t, d.sidecar)
+		if got, has := agent[dir]; has != d.patched || has && got != (mount{sidecar[dir].from, true}) {
+			t.Errorf("the agent has %v at %s, the sidecar %v", got, dir, sidecar[dir])
 		}
 	})
 }
@@ -173,6 +175,11 @@ func removeSidecar(pod *corev1.PodSpec) {
 	before := len(pod.InitContainers)
 	pod.InitContainers = slices.DeleteFunc(pod.InitContainers, func(c corev1.Container) bool { return ours(c.Name) })
 	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool { return ours(v.Name) })
+	for _, all := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+		for i := range all { // the agent, and those with the same mounts
+			all[i].VolumeMounts = slices.DeleteFunc(all[i].VolumeMounts, func(m corev1.VolumeMount) bool { return ours(m.Name) })
+		}
+	}
 	if len(pod.InitContainers) < before {
 		pod.TerminationGracePeriodSeconds = new(int64(1))
 	}

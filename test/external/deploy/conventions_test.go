@@ -286,7 +286,7 @@ func TestRuntimeSocket(t *testing.T) {
 		if v := d.volume(t, "runtime-socket").HostPath; v == nil || v.Path != socket || v.Type == nil || *v.Type != corev1.HostPathSocket {
 			t.Errorf("%s: the volume is %v", name, v)
 		}
-		wantMounts(t, d, c, map[string]mount{socket: {socket, true}, "/var/run/cilium": {"/var/run/cilium", true}})
+		wantMounts(t, d, c, map[string]mount{socket: {socket, true}, "/var/run/delegated-ipam": {"/var/run/delegated-ipam", true}})
 		for _, other := range slices.Concat(pod.InitContainers, pod.Containers) {
 			if _, mounted := d.mounts(t, other)[socket]; mounted != (other.Name == "runtime") {
 				t.Errorf("%s: %s has the runtime's socket: %t", name, other.Name, mounted)

@@ -95,8 +95,8 @@ func TestValues(t *testing.T) {
 			got := d.mounts(t, pod(s).Containers[0])
 			_, machineID := got["/etc/machine-id"]
 			return !machineID && got["/etc/cni/net.d"].from == "/k3s/net.d" && got["/opt/cni/bin"].from == "/k3s/bin" && got["/l"].from == "/l" &&
-				got["/var/run/cilium"].from == "/r" && got["/var/lib/delegated-ipam"].from == "/s" && got["/etc/delegated-ipam/network"].from == "/n" &&
-				deployed{pod: pod(b)}.mounts(t, pod(b).Containers[0])["/var/run/cilium"].from == "/r" &&
+				got["/var/run/delegated-ipam"].from == "/r" && got["/var/lib/delegated-ipam"].from == "/s" && got["/etc/delegated-ipam/network"].from == "/n" &&
+				deployed{pod: pod(b)}.mounts(t, pod(b).Containers[0])["/var/run/delegated-ipam"].from == "/r" &&
 				deployed{pod: pod(n)}.mounts(t, pod(n).Containers[0])["/run/delegated-ipam"].from == "/n"
 		}},
 		"the group of the socket": {"sidecar.options.socket-group=77", func(s, _, _ *appsv1.DaemonSet) bool {
@@ -118,7 +118,7 @@ func TestValues(t *testing.T) {
 		"a private registry": {"sidecar.image.repository=registry.example.com/a,sidecar.image.tag=v1,bridge.image.repository=registry.example.com/b," +
 			"bridge.image.digest=sha256:" + digest + ",imagePullSecrets[0].name=pull", func(s, b, n *appsv1.DaemonSet) bool {
 			want := []corev1.LocalObjectReference{{Name: "pull"}}
-			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com/a:v1" && b.Spec.Template.Spec.Containers[0].Image == "registry.example.com/b@sha256:"+digest &&
+			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com/a:v1" && b.Spec.Template.Spec.Containers[0].Image == "registry.example.com/b:local@sha256:"+digest &&
 				n.Spec.Template.Spec.Containers[0].Image == b.Spec.Template.Spec.Containers[0].Image &&
 				slices.Equal(s.Spec.Template.Spec.ImagePullSecrets, want) && slices.Equal(n.Spec.Template.Spec.ImagePullSecrets, want)
 		}},

@@ -24,12 +24,12 @@ func TestMounts(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		want := map[string]mount{
 			"/etc/delegated-ipam/options":  {"ConfigMap", true},
-			"/etc/delegated-ipam/network":  {"/run/delegated-ipam", true},
+			"/etc/delegated-ipam/network":  {"/run/delegated-ipam-network", true},
 			"/etc/delegated-ipam/conflist": {"ConfigMap", true},
 			"/etc/cni/net.d":               {"/etc/cni/net.d", true},
 			"/opt/cni/bin":                 {"/opt/cni/bin", true},
 			"/var/lib/cni/networks":        {"/var/lib/cni/networks", false},
-			"/var/run/cilium":              {"/var/run/cilium", false},
+			"/var/run/delegated-ipam":      {"/var/run/delegated-ipam", false},
 			"/var/lib/delegated-ipam":      {"/var/lib/delegated-ipam", false},
 			"/etc/machine-id":              {"/etc/machine-id", true},
 		}
@@ -65,7 +65,7 @@ func TestMounts(t *testing.T) {
 
 // The container of the first installation, to which TestSameContainer compares the others.
 func TestContainer(t *testing.T) {
-	c := render(t, installations[0]).sidecar
+	c := bare(render(t, installations[0]))
 	want := &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(group)),
 		ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
@@ -172,8 +172,8 @@ func TestSameContainer(t *testing.T) {
 
 // bare returns the sidecar's container without the fields that depend on the pod.
 func bare(d deployed) corev1.Container {
-	c := d.sidecar
-	c.RestartPolicy, c.VolumeMounts = nil, nil
+	c := *d.sidecar.DeepCopy()
+	c.RestartPolicy, c.VolumeMounts, c.SecurityContext.AppArmorProfile = nil, nil, nil
 	return c
 }
 

@@ -183,7 +183,7 @@ func TestUnitRuns(t *testing.T) {
 	if state, result := m.property("ActiveState"), m.property("Result"); state != "inactive" || result != "success" {
 		t.Errorf("after the stop the service is %s, its result %s; want inactive and success", state, result)
 	}
-	m.must("test", "-d", "/run/cilium") // the agent's socket is in it
+	m.must("test", "-d", "/run/delegated-ipam") // pods mount it
 	m.must("systemctl", "start", "delegated-ipam")
 	if again := m.allocate("router"); again != ip {
 		t.Errorf("after a stop the router has %s; want %s", again, ip)

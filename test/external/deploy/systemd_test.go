@@ -77,7 +77,7 @@ func TestUnitStopTime(t *testing.T) {
 func TestUnitSandbox(t *testing.T) {
 	for name, want := range map[string]string{
 		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
-		"RuntimeDirectory": "cilium", "RuntimeDirectoryPreserve": "yes", // the agent's sockets are there too
+		"RuntimeDirectory": "delegated-ipam", "RuntimeDirectoryPreserve": "yes", // pods mount it
 	} {
 		if got := setting(t, name); got != want {
 			t.Errorf("%s is %q; want %q", name, got, want)
