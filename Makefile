@@ -3,10 +3,6 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || cat VERSION 2>/dev/null || echo unknown)
 # Inputs for each fuzz target. Not a time: "go test" sometimes reports its end as a failure.
 FUZZTIME ?= 30000x
-# The versions of govulncheck and actionlint. tools/go.mod cannot have the latter: it needs an older YAML
-# library than other tools.
-GOVULNCHECK ?= v1.1.4
-ACTIONLINT  ?= v1.7.12
 # The coverage of internal/, pkg/ and cmd/ below which "make cover" fails, in percent.
 MIN_COVERAGE ?= 95.0
 # The tag in the manifests of deploy/.
@@ -42,6 +38,10 @@ IMAGE_PROGRAMS := $(foreach arch,$(IMAGE_ARCHES),$(PROGRAMS:%=$(CACHE)/image/$(a
 MODULE    := github.com/delegated-ipam/delegated-ipam
 MODULES   := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './.*'))))
 GENERATED := api/models server client
+
+# go.mod pins the version of Go that builds a release, and whose vulnerabilities are checked. The other
+# targets use a newer one if it is installed.
+release reproducible image sbom vulncheck: export GOTOOLCHAIN := $(shell awk '$$1 == "toolchain" { print $$2 }' go.mod)
 
 # Without paths in the results, Go's build cache serves each clone of the repository.
 export GOFLAGS += -trimpath -buildvcs=false
@@ -95,7 +95,7 @@ $(IMAGE_PROGRAMS):
 	GOOS=linux GOARCH=$(notdir $(@D)) $(BUILD) -o $@ ./cmd/$(@F)
 
 .PHONY: sbom
-sbom: $(IMAGE_PROGRAMS) # write the software bill of materials of each program of an image to bin/NAME-ARCHITECTURE.cdx.json
+sbom: $(IMAGE_PROGRAMS) # write the bill of materials of each program of an image to bin/NAME-ARCHITECTURE.cdx.json, and the licences of its modules beside the program
 	@mkdir -p $(BIN)
 	@for arch in $(IMAGE_ARCHES); do for name in $(PROGRAMS); do \
 	  go run -C tools ./sbom $(CURDIR)/$(CACHE)/image/$$arch/$$name $(VERSION) >$(BIN)/$$name-$$arch.cdx.json || exit 1; done; done
@@ -331,8 +331,8 @@ runtime-test: build plugins ## run delegated-ipam-cni under a real containerd wi
 	  test/runtime/run.sh $(CACHE)/runtime-test/runtime.test -test.run "$${RUNTIME_TEST_RUN:-.}"
 
 .PHONY: vulncheck
-vulncheck: ## check all modules for known vulnerabilities in code that is called; needs the network
-	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./... tool) || exit 1; done
+vulncheck: $(TOOLS)/govulncheck ## check all modules for known vulnerabilities in code that is called; needs the network
+	@for module in $(MODULES); do $(TOOLS)/govulncheck -C $$module ./... tool || exit 1; done
 
 .PHONY: mutants
 mutants: plugins ## test 200 mutants of engine, journal, runner and planner; print the share that the tests detect
@@ -422,8 +422,9 @@ tidy-check: # fail if "go mod tidy" would change a go.mod or go.sum
 $(TOOLS)/golangci-lint: tools/go.mod tools/go.sum
 	go build -C tools -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-$(TOOLS)/actionlint:
-	GOBIN=$(CURDIR)/$(TOOLS) go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+# Not in tools/go.mod: actionlint needs an older YAML library than other tools.
+$(TOOLS)/actionlint $(TOOLS)/govulncheck: tools/checks/go.mod tools/checks/go.sum
+	go build -C tools/checks -o $(CURDIR)/$(TOOLS)/ tool
 
 # --- generated files
 

@@ -48,9 +48,10 @@ func TestImageContent(t *testing.T) {
 					}
 					return err
 				}))
-				limits := map[string]int64{"/LICENSE": archiveLimit, "/usr/bin/" + name: archiveLimit * 2}
+				limits := map[string]int64{"/LICENSE": archiveLimit, "/usr/bin/" + name: archiveLimit * 2, "/licenses/" + name: archiveLimit}
 				if name == "delegated-ipam" {
 					limits["/usr/bin/delegated-ipam"], limits["/usr/bin/delegated-ipam-cni"], limits["/usr/bin/delegated-ipam-cri"] = programLimit, cniLimit, criLimit
+					limits["/licenses/delegated-ipam-cni"], limits["/licenses/delegated-ipam-cri"] = archiveLimit, archiveLimit
 				}
 				if len(files) != len(limits) {
 					t.Errorf("the image contains %v; want the files of %v", files, limits)
@@ -62,7 +63,7 @@ func TestImageContent(t *testing.T) {
 					}
 					// The build may have a restrictive umask, and the images have an unprivileged user.
 					mode := fs.FileMode(0o644)
-					if file != "/LICENSE" {
+					if strings.HasPrefix(file, "/usr/bin/") {
 						mode = 0o755
 						wantStatic(t, root+file, machine)
 					}

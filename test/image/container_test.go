@@ -3,6 +3,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -38,12 +39,15 @@ func archive(t *testing.T, name string) string {
 	return filepath.Join(os.Getenv(envImages), name+".tar")
 }
 
+// tag returns the tag of the images, as the Makefile.
+func tag() string { return cmp.Or(os.Getenv("IMAGE_TAG"), "local") }
+
 // from creates a container from an image's archive, with options of "buildah from".
 func from(t *testing.T, name string, options ...string) container {
 	t.Helper()
 	file := archive(t, name)
 	c := newStore(t)
-	c.id = strings.TrimSpace(c.buildah(t, slices.Concat([]string{"from", "--quiet"}, options, []string{"oci-archive:" + file})...))
+	c.id = strings.TrimSpace(c.buildah(t, slices.Concat([]string{"from", "--quiet"}, options, []string{"oci-archive:" + file + ":docker.io/library/" + name + ":" + tag()})...))
 	return c
 }
 

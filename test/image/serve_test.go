@@ -31,7 +31,7 @@ type served struct {
 func serve(t *testing.T, n *harness.Node, user string) served {
 	t.Helper()
 	run := filepath.Join(n.Dir, "run")
-	n.Socket = filepath.Join(run, "delegated-ipam.sock")
+	n.Socket = filepath.Join(run, "ipam.sock")
 	s := served{Client: n.Client(), node: n, container: from(t, "delegated-ipam"), options: []string{
 		// This variable marks a pod, in which leases in the container's file system are refused.
 		"--cap-drop=all", "--env=KUBERNETES_SERVICE_HOST=192.0.2.1", "--env=K8S_NODE_NAME=" + n.Name,
@@ -40,7 +40,7 @@ func serve(t *testing.T, n *harness.Node, user string) served {
 	if user == "60913:60913" {
 		uid = 60913
 	}
-	for path, dir := range map[string]string{"/var/run/cilium": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
+	for path, dir := range map[string]string{"/var/run/delegated-ipam": run, "/var/lib/delegated-ipam": n.StateDir, n.StoreDir: n.StoreDir} {
 		check.Must(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, uid, uid)))
 		s.options = append(s.options, "--volume="+dir+":"+path)
 	}

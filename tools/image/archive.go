@@ -25,15 +25,16 @@ const dockerArchitecture = "amd64"
 
 // archive is an OCI image layout with one image index.
 type archive struct {
-	// reference is NAME:TAG.
-	reference string
+	name, tag string
 	// images has the image of each architecture.
 	images map[string]v1.Image
 	time   time.Time
 }
 
-// qualified returns the reference as Docker and Kubernetes qualify it.
-func (a archive) qualified() string { return "docker.io/library/" + a.reference }
+// repository returns the name as Docker and Kubernetes qualify it.
+func (a archive) repository() string { return "docker.io/library/" + a.name }
+
+func (a archive) qualified() string { return a.repository() + ":" + a.tag }
 
 // architectures returns the sorted architectures.
 func (a archive) architectures() []string { return slices.Sorted(maps.Keys(a.images)) }
@@ -58,8 +59,9 @@ func (a archive) writeFile(path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// writeLayout writes the layout into an empty directory: the index with both annotations that runtimes
-// read a name from, so that each gives it the same one and no second.
+// writeLayout writes the layout into an empty directory. The index has two names, by tag and by digest:
+// containerd finds an image that it has not pulled only by the names of the archive. Each name has both
+// annotations that runtimes read it from.
 func (a archive) writeLayout(dir string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range a.architectures() {
@@ -71,12 +73,18 @@ func (a archive) writeLayout(dir string) error {
 	if err != nil {
 		return err
 	}
-	err = l.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": a.qualified(),
-		"io.containerd.image.name":          a.qualified(),
-	}))
+	digest, err := index.Digest()
 	if err != nil {
 		return err
+	}
+	for _, name := range []string{a.qualified(), a.repository() + "@" + digest.String()} {
+		err = l.AppendIndex(index, layout.WithAnnotations(map[string]string{
+			"org.opencontainers.image.ref.name": name,
+			"io.containerd.image.name":          name,
+		}))
+		if err != nil {
+			return err
+		}
 	}
 	image, ok := a.images[dockerArchitecture]
 	if !ok {

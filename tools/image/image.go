@@ -47,7 +47,7 @@ func (s source) purpose() (description string, args, beside []string, err error)
 	}
 }
 
-// image returns the image for an architecture. It contains the programs and the licence, and no
+// image returns the image for an architecture. It contains the programs and the licences, and no
 // shell, package or certificate: the programs use a unix socket, the host's plugins, and the API
 // server with the certificate of its service account.
 func (s source) image(arch string, programs []program) (v1.Image, error) {
@@ -99,7 +99,11 @@ func (s source) layer(programs []program) ([]byte, error) {
 		mode    int64
 		content []byte
 	}
-	entries := []entry{{"LICENSE", 0o644, s.license}, {"usr/", 0o755, nil}, {"usr/bin/", 0o755, nil}}
+	entries := []entry{{"LICENSE", 0o644, s.license}, {"licenses/", 0o755, nil}}
+	for _, p := range programs {
+		entries = append(entries, entry{"licenses/" + p.name, 0o644, p.licenses})
+	}
+	entries = append(entries, entry{"usr/", 0o755, nil}, entry{"usr/bin/", 0o755, nil})
 	for _, p := range programs {
 		entries = append(entries, entry{"usr/bin/" + p.name, 0o755, p.content})
 	}

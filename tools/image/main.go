@@ -61,7 +61,7 @@ func run(args []string, stdout io.Writer) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	a := archive{reference: s.name + ":" + *tag, images: images, time: s.time}
+	a := archive{name: s.name, tag: *tag, images: images, time: s.time}
 	if err := a.writeFile(*out); err != nil {
 		return fmt.Errorf("%s: %w", *out, err)
 	}
@@ -72,10 +72,10 @@ func run(args []string, stdout io.Writer) error {
 	return err
 }
 
-// program is a file of the image in /usr/bin.
+// program is a file of the image in /usr/bin, and the licences of its modules in /licenses.
 type program struct {
-	name    string
-	content []byte
+	name              string
+	content, licenses []byte
 }
 
 // readPrograms reads the program of the image and those beside it, for one architecture.
@@ -88,7 +88,7 @@ func (s source) readPrograms(path string) (arch string, programs []program, err 
 	if err != nil {
 		return "", nil, err
 	}
-	programs = []program{{s.name, content}}
+	programs = []program{{s.name, content, nil}}
 	for _, name := range beside {
 		other := filepath.Join(filepath.Dir(path), name)
 		otherArch, content, err := readProgram(other)
@@ -98,7 +98,12 @@ func (s source) readPrograms(path string) (arch string, programs []program, err 
 		if otherArch != arch {
 			return "", nil, fmt.Errorf("%s is for %s; expected %s as %s", other, otherArch, arch, path)
 		}
-		programs = append(programs, program{name, content})
+		programs = append(programs, program{name, content, nil})
+	}
+	for i, p := range programs {
+		if programs[i].licenses, err = os.ReadFile(filepath.Join(filepath.Dir(path), p.name+".licenses")); err != nil {
+			return "", nil, err
+		}
 	}
 	return arch, programs, nil
 }

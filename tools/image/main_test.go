@@ -36,6 +36,9 @@ func build(t *testing.T, dir, arch string, environ ...string) string {
 	must(t, err)
 	must(t, os.WriteFile(program+"-cni", content, 0o600))
 	must(t, os.WriteFile(program+"-cri", content, 0o600))
+	for _, name := range []string{"", "-cni", "-cri"} {
+		must(t, os.WriteFile(program+name+".licenses", []byte("licences"+name+"\n"), 0o600))
+	}
 	return program
 }
 
@@ -101,11 +104,17 @@ func TestArchive(t *testing.T) {
 	top, err := index.IndexManifest()
 	must(t, err)
 	const name = "docker.io/library/delegated-ipam:v1"
-	want := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
-	if len(top.Manifests) != 1 || !maps.Equal(top.Manifests[0].Annotations, want) {
-		t.Fatalf("the layout has %+v; want one index with %v", top.Manifests, want)
+	if len(top.Manifests) != 2 {
+		t.Fatalf("the layout has %+v; want an index with two names", top.Manifests)
 	}
-	index, err = index.ImageIndex(top.Manifests[0].Digest)
+	digest := top.Manifests[0].Digest
+	for i, name := range []string{name, "docker.io/library/delegated-ipam@" + digest.String()} {
+		want := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
+		if m := top.Manifests[i]; m.Digest != digest || !maps.Equal(m.Annotations, want) {
+			t.Errorf("the layout has %+v; want the index %s with %v", m, digest, want)
+		}
+	}
+	index, err = index.ImageIndex(digest)
 	must(t, err)
 	manifest, err := index.IndexManifest()
 	must(t, err)
@@ -155,11 +164,16 @@ func wantImage(t *testing.T, image v1.Image, arch, program string) {
 	files := contents(t, io.TeeReader(layer, &listed))
 	content, err := os.ReadFile(program)
 	must(t, err)
-	wantFiles := map[string][]byte{"LICENSE": []byte("licence\n"), "usr/bin/delegated-ipam": content, "usr/bin/delegated-ipam-cni": content, "usr/bin/delegated-ipam-cri": content}
+	wantFiles := map[string][]byte{"LICENSE": []byte("licence\n")}
+	modes := map[string]int64{"LICENSE": 0o644, "licenses/": 0o755, "usr/": 0o755, "usr/bin/": 0o755}
+	for _, name := range []string{"", "-cni", "-cri"} {
+		name, licenses := "usr/bin/delegated-ipam"+name, "licenses/delegated-ipam"+name
+		wantFiles[name], modes[name] = content, 0o755
+		wantFiles[licenses], modes[licenses] = []byte("licences"+strings.TrimPrefix(licenses, "licenses/delegated-ipam")+"\n"), 0o644
+	}
 	if !maps.EqualFunc(files, wantFiles, bytes.Equal) {
 		t.Errorf("%s: the files are %v", arch, slices.Sorted(maps.Keys(files)))
 	}
-	modes := map[string]int64{"LICENSE": 0o644, "usr/": 0o755, "usr/bin/": 0o755, "usr/bin/delegated-ipam": 0o755, "usr/bin/delegated-ipam-cni": 0o755, "usr/bin/delegated-ipam-cri": 0o755}
 	for archive := tar.NewReader(&listed); ; {
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -209,6 +223,8 @@ func TestErrors(t *testing.T) {
 	amd64 := build(t, dir, "amd64")
 	alone, mixed := build(t, t.TempDir(), "amd64"), build(t, t.TempDir(), "amd64")
 	must(t, os.Remove(alone+"-cni"))
+	unlicensed := build(t, t.TempDir(), "amd64")
+	must(t, os.Remove(unlicensed+"-cri.licenses"))
 	must(t, os.Rename(build(t, t.TempDir(), "arm64"), mixed+"-cni"))
 	license := filepath.Join(dir, "LICENSE")
 	must(t, os.WriteFile(license, nil, 0o600))
@@ -223,6 +239,7 @@ func TestErrors(t *testing.T) {
 		"not a program":        {[]string{"-name", "delegated-ipam", license}, license},
 		"CNI plugin missing":   {[]string{"-name", "delegated-ipam", alone}, alone + "-cni"},
 		"CNI plugin differs":   {[]string{"-name", "delegated-ipam", mixed}, "is for arm64; expected amd64"},
+		"licences missing":     {[]string{"-name", "delegated-ipam", unlicensed}, unlicensed + "-cri.licenses"},
 		"foreign architecture": {[]string{"-name", "delegated-ipam", build(t, t.TempDir(), "riscv64")}, "expected x86-64 or aarch64"},
 		"dynamic":              {[]string{"-name", "delegated-ipam", build(t, t.TempDir(), "amd64", "GOFLAGS=-buildmode=pie")}, "dynamically linked"},
 	} {

@@ -1,6 +1,7 @@
 // Command release puts together what a release page needs, from programs, images and bills of materials
 // that "make release" has built: archives of the programs, both images, manifests, chart and values
-// that name the version, checksums, and notes. It needs no network. The same inputs give the same bytes.
+// that name the version and its images by digest, checksums, and notes. It needs no network. The same
+// inputs give the same bytes.
 //
 //	release -check -version VERSION -root DIR
 //	release -version VERSION -root DIR -programs DIR -parts DIR -time SECONDS -out DIR
@@ -30,8 +31,8 @@ type release struct {
 	version version
 	// root is the checkout.
 	root string
-	// programs contains ARCHITECTURE/NAME; parts contains the images, NAME.tar, and the bills of
-	// materials, NAME-ARCHITECTURE.cdx.json.
+	// programs contains ARCHITECTURE/NAME and NAME.licenses; parts contains the images, NAME.tar, and the
+	// bills of materials, NAME-ARCHITECTURE.cdx.json.
 	programs, parts string
 	// time is the time of the commit, and of every file in an archive.
 	time time.Time

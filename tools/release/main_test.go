@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 // root is the directory of the repository.
@@ -40,14 +42,23 @@ func inputs(t *testing.T) (programs, parts string) {
 		must(t, os.MkdirAll(filepath.Join(programs, arch), 0o700))
 		for _, name := range names() {
 			must(t, os.WriteFile(filepath.Join(programs, arch, name), []byte("program "+arch+" "+name), 0o600))
+			must(t, os.WriteFile(filepath.Join(programs, arch, name+".licenses"), []byte("licences "+arch+" "+name), 0o600))
 			must(t, os.WriteFile(filepath.Join(parts, name+"-"+arch+".cdx.json"), []byte("{}"), 0o600))
 		}
 	}
 	for _, name := range images() {
-		must(t, os.WriteFile(filepath.Join(parts, name+".tar"), []byte("image "+name), 0o600))
+		var image bytes.Buffer
+		w := tar.NewWriter(&image)
+		index := fmt.Sprintf(`{"manifests":[{"digest":%q},{"digest":%q}]}`, digest(name), digest("other"))
+		must(t, w.WriteHeader(&tar.Header{Name: "index.json", Mode: 0o644, Size: int64(len(index))}))
+		_, err := w.Write([]byte(index))
+		must(t, errors.Join(err, w.Close(), os.WriteFile(filepath.Join(parts, name+".tar"), image.Bytes(), 0o600)))
 	}
 	return programs, parts
 }
+
+// digest returns the digest of the image with a name.
+func digest(name string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name))) }
 
 // build makes a release of a checkout and returns its files.
 func build(t *testing.T, version, checkout string) map[string][]byte {
@@ -140,37 +151,49 @@ func TestPrograms(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
 	for _, arch := range architectures() {
 		for name, want := range map[string]map[string]int64{
-			sidecar: {sidecar: 0o755, "LICENSE": 0o644, "delegated-ipam.service": 0o644},
-			bridge:  {bridge: 0o755, "LICENSE": 0o644},
-			cni:     {cni: 0o755, "LICENSE": 0o644},
-			cri:     {cri: 0o755, "LICENSE": 0o644},
+			sidecar: {"delegated-ipam.service": 0o644},
+			bridge:  {},
+			cni:     {},
+			cri:     {},
 		} {
+			want[name], want["LICENSE"], want["licenses/"+name] = 0o755, 0o644, 0o644
 			content, modes := unpack(t, got[name+"-linux-"+arch+".tar.gz"])
-			if !maps.Equal(modes, want) || content[name] != "program "+arch+" "+name {
-				t.Errorf("%s for %s: modes %v, program %q; want %v and the program", name, arch, modes, content[name], want)
+			if !maps.Equal(modes, want) || content[name] != "program "+arch+" "+name || content["licenses/"+name] != "licences "+arch+" "+name {
+				t.Errorf("%s for %s: modes %v, program %q; want %v, the program and its licences", name, arch, modes, content[name], want)
 			}
 		}
 	}
 }
 
 // unpinnedReference finds what a release must not name.
-var unpinnedReference = regexp.MustCompile(`image: delegated-ipam\S*:local|newTag: local|version: 0\.0\.0|appVersion: local|runbook_url: \S+/blob/main/`)
+var unpinnedReference = regexp.MustCompile(`image: delegated-ipam\S*:local|digest: ""|newTag: local|version: 0\.0\.0|appVersion: local|runbook_url: \S+/blob/main/`)
 
 func TestPinned(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
 	deploy, _ := unpack(t, got["deploy.tar.gz"])
 	chart, _ := unpack(t, got["delegated-ipam-1.2.3-snapshot.tgz"])
 	for name, want := range map[string]string{
-		deploy["deploy/kubernetes/base/sidecar/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n",
+		deploy["deploy/kubernetes/base/sidecar/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n    digest: " + digest(sidecar) + "\n",
+		deploy["deploy/kubernetes/base/bridge/kustomization.yaml"]:  "newTag: v1.2.3-snapshot\n    digest: " + digest(bridge) + "\n",
 		deploy["deploy/chart/Chart.yaml"]:                           "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
 		chart["delegated-ipam/Chart.yaml"]:                          "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
 		deploy["deploy/prometheus/alerts.yaml"]:                     "/blob/v1.2.3-snapshot/docs/troubleshooting.md#delegatedipamdown\n",
-		string(got["cilium-values.yaml"]):                           "image: delegated-ipam:v1.2.3-snapshot\n",
-		string(got["kubernetes-with-bridge.yaml"]):                  "image: delegated-ipam-bridge:v1.2.3-snapshot\n",
+		string(got["cilium-values.yaml"]):                           "image: delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
+		string(got["kubernetes-with-bridge.yaml"]):                  "image: delegated-ipam-bridge:v1.2.3-snapshot@" + digest(bridge) + "\n",
+		deploy["deploy/kubernetes/overlays/pods/install-cni.yaml"]:  "image: delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
 	} {
 		if !strings.Contains(name, want) {
 			t.Errorf("got %s; want it to contain %q", name, want)
 		}
+	}
+	var values struct {
+		Sidecar, Bridge struct {
+			Image struct{ Repository, Digest string }
+		}
+	}
+	must(t, yaml.Unmarshal([]byte(chart["delegated-ipam/values.yaml"]), &values))
+	if values.Sidecar.Image.Digest != digest(sidecar) || values.Bridge.Image.Digest != digest(bridge) {
+		t.Errorf("the chart has the images %+v; want the digests of the archives", values)
 	}
 	count := 0
 	for name, content := range deploy {
@@ -239,7 +262,7 @@ func TestCheckImages(t *testing.T) {
 		"kind: ConfigMap\n":                                                       "no image",
 		"image: delegated-ipam:v1.0.0\n      - image: delegated-ipam-bridge:v2\n": "delegated-ipam-bridge:v2",
 	} {
-		err := version("v1.0.0").checkImages("x.yaml", []byte(text))
+		err := references{sidecar: sidecar + ":v1.0.0", bridge: bridge + ":v1.0.0"}.check("x.yaml", []byte(text))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v; want %q", text, err, want)
 		}

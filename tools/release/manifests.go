@@ -1,13 +1,18 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
@@ -17,8 +22,6 @@ import (
 const unpinned = "local"
 
 var (
-	imageTag        = regexp.MustCompile(`\b(image: delegated-ipam(?:-bridge)?):` + unpinned + `\b`)
-	kustomizeTag    = regexp.MustCompile(`\b(newTag): ` + unpinned + `\b`)
 	runbook         = regexp.MustCompile(`(runbook_url: \S+/blob/)main/`)
 	chartVersion    = regexp.MustCompile(`(?m)^version: 0\.0\.0$`)
 	chartAppVersion = regexp.MustCompile(`(?m)^appVersion: ` + unpinned + `$`)
@@ -26,10 +29,58 @@ var (
 	image = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 )
 
+// references has the reference of each image in a manifest: NAME:VERSION@DIGEST.
+type references map[string]string
+
+// references returns those of the images of the release.
+func (r release) references() (references, error) {
+	all := references{}
+	for _, name := range images() {
+		digest, err := imageDigest(filepath.Join(r.parts, name+".tar"))
+		if err != nil {
+			return nil, err
+		}
+		all[name] = name + ":" + string(r.version) + "@" + digest
+	}
+	return all, nil
+}
+
+// imageDigest returns the digest of the image index in an archive of tools/image, an OCI image layout. A
+// registry gives the image the same one.
+func imageDigest(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	for archive := tar.NewReader(f); ; {
+		h, err := archive.Next()
+		if err != nil {
+			return "", fmt.Errorf("%s: index.json: %w", path, err)
+		}
+		if h.Name != "index.json" {
+			continue
+		}
+		var index v1.IndexManifest
+		if err := json.NewDecoder(archive).Decode(&index); err != nil || len(index.Manifests) == 0 {
+			return "", fmt.Errorf("%s: index.json: %w", path, cmp.Or(err, errors.New("expected an image")))
+		}
+		return index.Manifests[0].Digest.String(), nil
+	}
+}
+
 // pin returns a file of deploy/ with the images, the chart and the runbooks of the version.
-func (v version) pin(f file) file {
-	f.content = imageTag.ReplaceAll(f.content, []byte("${1}:"+string(v)))
-	f.content = kustomizeTag.ReplaceAll(f.content, []byte("${1}: "+string(v)))
+func (v version) pin(f file, images references) file {
+	for name, reference := range images {
+		_, digest, _ := strings.Cut(reference, "@")
+		for pattern, pinned := range map[string]string{
+			`\bimage: ` + name + `:` + unpinned + `\b`:                  "image: " + reference,
+			`\b(newName: ` + name + `\n( +)newTag: )` + unpinned + `\b`: "${1}" + string(v) + "\n${2}digest: " + digest,
+			`(?s)(repository: ` + name + `\n.*?\n +digest: )""`:         "${1}" + digest,
+		} {
+			f.content = regexp.MustCompile(pattern).ReplaceAll(f.content, []byte(pinned))
+		}
+	}
 	f.content = runbook.ReplaceAll(f.content, []byte("${1}"+string(v)+"/"))
 	if f.name == "deploy/chart/Chart.yaml" {
 		f.content = chartVersion.ReplaceAll(f.content, []byte("version: "+v.number()))
@@ -38,15 +89,15 @@ func (v version) pin(f file) file {
 	return f
 }
 
-// checkImages returns an error unless a manifest names images, all of them of the version.
-func (v version) checkImages(name string, text []byte) error {
+// check returns an error unless a manifest names images, all of them of the release.
+func (images references) check(name string, text []byte) error {
 	all := image.FindAllSubmatch(text, -1)
 	if len(all) == 0 {
 		return fmt.Errorf("%s names no image", name)
 	}
 	for _, m := range all {
-		if reference := string(m[1]); reference != sidecar+":"+string(v) && reference != bridge+":"+string(v) {
-			return fmt.Errorf("%s names the image %s; expected %s or %s of %s", name, reference, sidecar, bridge, v)
+		if reference := string(m[1]); reference != images[sidecar] && reference != images[bridge] {
+			return fmt.Errorf("%s names the image %s; expected %s or %s", name, reference, images[sidecar], images[bridge])
 		}
 	}
 	return nil
@@ -55,12 +106,16 @@ func (v version) checkImages(name string, text []byte) error {
 // writeManifests writes deploy/, the chart, each kustomization of deploy/kubernetes as one file, and the
 // values.
 func (r release) writeManifests() error {
+	images, err := r.references()
+	if err != nil {
+		return err
+	}
 	tree, err := readTree("deploy/", filepath.Join(r.root, "deploy"))
 	if err != nil {
 		return err
 	}
 	for i := range tree {
-		tree[i] = r.version.pin(tree[i])
+		tree[i] = r.version.pin(tree[i], images)
 	}
 	if err := r.saveTarGz("deploy.tar.gz", tree); err != nil {
 		return err
@@ -69,7 +124,7 @@ func (r release) writeManifests() error {
 		return err
 	}
 	for _, f := range tree {
-		if err := r.writeFromTree(tree, f); err != nil {
+		if err := r.writeFromTree(tree, f, images); err != nil {
 			return err
 		}
 	}
@@ -77,7 +132,7 @@ func (r release) writeManifests() error {
 }
 
 // writeFromTree writes the file of the release that comes from a file of deploy/, if there is one.
-func (r release) writeFromTree(tree []file, f file) error {
+func (r release) writeFromTree(tree []file, f file, images references) error {
 	dir, name := filepath.Split(f.name)
 	switch {
 	case dir == "deploy/cilium/" && name == "values.yaml":
@@ -93,7 +148,7 @@ func (r release) writeFromTree(tree []file, f file) error {
 			return err
 		}
 		out := "kubernetes-" + filepath.Base(dir) + ".yaml"
-		if err := r.version.checkImages(out, rendered); err != nil {
+		if err := images.check(out, rendered); err != nil {
 			return err
 		}
 		return r.save(out, append(fmt.Appendf(nil, "# %s of delegated-ipam %s.\n", dir, r.version), rendered...))

@@ -46,7 +46,11 @@ func (r release) writeProgram(name, arch string) error {
 	if err != nil {
 		return err
 	}
-	content := []file{program, license}
+	licenses, err := readFile("licenses/"+name, 0o644, filepath.Join(r.programs, arch, name+".licenses"))
+	if err != nil {
+		return err
+	}
+	content := []file{program, license, licenses}
 	if name == sidecar {
 		unit, err := readFile("delegated-ipam.service", 0o644, filepath.Join(r.root, "deploy", "systemd", "delegated-ipam.service"))
 		if err != nil {

@@ -1,6 +1,7 @@
 // Command sbom writes the software bill of materials of a Go program to standard output, as CycloneDX
 // JSON: the modules that are in the program, with their versions and checksums, from the build
-// information that the linker has put there. The same program gives the same bytes.
+// information that the linker has put there. It writes their licences to PROGRAM.licenses. The same
+// program gives the same bytes.
 //
 //	sbom PROGRAM VERSION
 //
@@ -8,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
@@ -35,7 +37,7 @@ func main() {
 	}
 }
 
-// write writes the bill of materials of a program.
+// write writes the bill of materials of a program, and its file with licences.
 func write(w io.Writer, program, version string) error {
 	content, err := os.ReadFile(program)
 	if err != nil {
@@ -43,6 +45,13 @@ func write(w io.Writer, program, version string) error {
 	}
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
+		return err
+	}
+	var licenses bytes.Buffer
+	if err := writeLicenses(&licenses, info); err != nil {
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	if err := os.WriteFile(program+".licenses", licenses.Bytes(), 0o644); err != nil {
 		return err
 	}
 	bom, err := newBOM(info, filepath.Base(program), version, sha256.Sum256(content))
