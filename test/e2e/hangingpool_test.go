@@ -21,7 +21,7 @@ func TestHangingPool(t *testing.T) {
 	plugin := n.InstallScripted(t, "scripted")
 	n.Store = store
 	n.WriteNetwork(t, "10-hangs", harness.Network{Name: "hangs", CNIVersion: "1.0.0", Plugin: "scripted", IPAM: ranges()})
-	s := n.Start(t, "--pool=hangs=hangs", "--verify-interval=0s", "--plugin-timeout=10m", fmt.Sprint("--max-plugin-processes=", processes))
+	s := n.Start(t, "--pool=hangs=hangs", "--verify-interval=0s", "--plugin-timeout=10m", fmt.Sprint("--max-plugin-processes=", processes+1)) // one is reserved for pods
 	router := s.AllocateFor(t, "router")
 	health := s.AllocateFor(t, "health")
 

@@ -41,10 +41,10 @@ type operation struct {
 	started time.Time
 	// client reports that a client requested the operation; otherwise it is background work.
 	client bool
-	// caller is who requested it, and class its class; caller is nil for background work. hasSlot reports
-	// that it holds a slot of the request queue.
+	// user is whose request it is. caller is set when it first needs a slot, and hasSlot reports that it
+	// holds one of the request queue.
+	user    User
 	caller  *caller
-	class   class
 	hasSlot bool
 	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
 	hasProcess, hasSecondProcess bool

@@ -177,8 +177,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, waitCtx: ctx, requestID: logging.RequestID(ctx)}
-	op.caller, op.class = e.callers.get(k, req.user), req.user.class(k.Owner)
+	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, user: req.user, waitCtx: ctx, requestID: logging.RequestID(ctx)}
 	op.protocol.Action, op.container = req.action, req.container
 	op.release = req.action == protocol.Release || req.action == protocol.Cleanup
 	done := make(chan result)

@@ -15,23 +15,33 @@ import (
 // attachment), a slot of the request queue (--max-queued-requests) and a plugin process of its pool
 // (--max-plugin-processes). They are acquired in this order.
 
+// requestedBy returns the caller, with which the operation shares slots until its end.
+func (op *operation) requestedBy() *caller {
+	if op.caller == nil {
+		op.caller = op.engine.callers.get(op.entry.Key, op.user)
+	}
+	return op.caller
+}
+
+func (op *operation) class() class { return op.user.class(op.entry.Owner) }
+
 // acquireSlot takes a slot of the request queue, once, or fails the request. A request that needs
 // neither a wait nor the plugin takes none, so that held addresses are reported however long the queue
 // is. Background work has no slot.
 func (op *operation) acquireSlot() error {
-	if op.caller == nil || op.hasSlot {
+	if !op.client || op.hasSlot {
 		return nil
 	}
-	callers := op.engine.callers
+	callers, by, c := op.engine.callers, op.requestedBy(), op.class()
 	full := func(format string, args ...any) error {
 		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("%s: %s (--max-queued-requests); try again", op, fmt.Sprintf(format, args...))}
 	}
-	if !op.caller.queued.TryAcquire(1) {
-		return full("%d requests of %s are queued or in progress, which is the limit", op.caller.maxQueued, op.caller)
+	if !by.queued.TryAcquire(1) {
+		return full("%d requests of %s are queued or in progress, which is the limit", by.maxQueued, by)
 	}
-	if !callers.queue[op.class].tryAcquire() {
-		op.caller.queued.Release(1)
-		return full("%d requests are queued or in progress, which is the limit for those of %s", callers.queued[op.class], op.caller)
+	if !callers.queue[c].tryAcquire() {
+		by.queued.Release(1)
+		return full("%d requests are queued or in progress, which is the limit for those of %s", callers.queued[c], by)
 	}
 	op.hasSlot = true
 	return nil
@@ -95,7 +105,7 @@ func (op *operation) unlock() {
 func (op *operation) unref() {
 	op.engine.unref(op.entry)
 	if op.hasSlot {
-		op.engine.callers.queue[op.class].release()
+		op.engine.callers.queue[op.class()].release()
 		op.caller.queued.Release(1)
 	}
 	if op.caller != nil {
@@ -105,10 +115,10 @@ func (op *operation) unref() {
 
 // processes returns the slots of a plugin process that the operation needs.
 func (op *operation) processes() slots {
-	if op.caller == nil {
+	if !op.client {
 		return op.entry.shared.background
 	}
-	return append(slots{op.caller.turns}, op.entry.shared.processes[op.class]...)
+	return append(slots{op.requestedBy().turns}, op.entry.shared.processes[op.class()]...)
 }
 
 // acquireProcess waits for a plugin process, once per operation. An operation whose client has left ends

@@ -245,7 +245,7 @@ func (op *operation) SetAside(inv call.Invocation, ip netip.Addr) {
 		return
 	}
 	defer keeper.unlock()
-	keeper.protocol.Action, keeper.waitCtx, keeper.client, keeper.requestID = protocol.Exclude, op.waitCtx, op.client, op.requestID
+	keeper.protocol.Action, keeper.waitCtx, keeper.client, keeper.user, keeper.requestID = protocol.Exclude, op.waitCtx, op.client, op.user, op.requestID
 	err := keeper.protocol.Keep(inv, ip)
 	keeper.recordResult(err)
 	op.engine.actionDone(protocol.Exclude, keeper.entry.Pool, []record.Family{record.FamilyOf(ip)}, err)

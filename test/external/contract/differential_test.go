@@ -188,7 +188,7 @@ func compareBusy(t *testing.T, rules *ruleSet) {
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
 	n.Store = nil
 	n.InstallScript(t, "scripted", pausedScript)
-	s := launch(t, n, "--max-plugin-processes=1", "--max-queued-requests=2")
+	s := launch(t, n, "--max-plugin-processes=1", "--max-queued-requests=3") // one place is reserved for pods
 	var waiting sync.WaitGroup
 	for i := range 2 {
 		waiting.Go(func() {
