@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -83,6 +84,9 @@ func (e *Engine) containerKey(network, owner string, del bool) (protocol.Key, er
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
 			return protocol.Key{Pool: pool, Owner: owner}, nil
 		}
+	}
+	if id := record.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
+		return protocol.Key{}, newError(protocol.Forbidden, "container ID %q is one of the sidecar's own; expected one of a container runtime", id)
 	}
 	k := protocol.Key{Owner: owner}
 	n, err := e.containerNetwork(network)
