@@ -33,6 +33,8 @@ func TestPause(t *testing.T) {
 
 // Many calls are served while another client of the same user holds as many idle connections as the
 // user may have, and while more calls are in progress than that.
+//
+//evidence:operate/security many requests in progress
 func TestManyCalls(t *testing.T) {
 	const idle, callers, calls = 600, 600, 5
 	dir, err := os.MkdirTemp("", "cniplugin") // its path is short

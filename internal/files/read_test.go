@@ -29,6 +29,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
+//evidence:operate/security a FIFO, device, or 5 GiB as option, profile or CNI configuration
 func TestReadRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		create func(path string) error

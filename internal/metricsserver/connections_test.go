@@ -107,6 +107,7 @@ func aGauge(help string) prometheus.Collector {
 
 const scrape = "GET " + Path + " HTTP/1.1\r\nHost: x\r\n\r\n"
 
+//evidence:operate/security 8,000 connections, idle after a scrape, without a request, or with an unfinished one
 func TestManyConnections(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent string
@@ -177,6 +178,7 @@ func TestClosedConnection(t *testing.T) {
 	want(5)
 }
 
+//evidence:operate/security many concurrent scrapes, or responses that are not read
 func TestScrapesAtOnce(t *testing.T) {
 	began, proceed := make(chan struct{}), make(chan struct{})
 	var collected atomic.Int32
@@ -199,6 +201,8 @@ func TestScrapesAtOnce(t *testing.T) {
 }
 
 // Clients that do not read their response prevent no scrape.
+//
+//evidence:operate/security many concurrent scrapes, or responses that are not read
 func TestUnreadScrapes(t *testing.T) {
 	f := serve(t, aGauge(strings.Repeat("x", 6<<20))) // more than the kernel buffers
 	for range maxScrapes {
@@ -209,6 +213,7 @@ func TestUnreadScrapes(t *testing.T) {
 	f.wantServed(t)
 }
 
+//evidence:operate/security a header of more than 5 KiB; one not complete after 10 s; an idle connection of 20 s
 func TestLongHeader(t *testing.T) {
 	f := serve(t, aGauge("A gauge."))
 	conn := f.hold(t, strings.Replace(scrape, "Host", "X: "+strings.Repeat("x", 8<<10)+"\r\nHost", 1))

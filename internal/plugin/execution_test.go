@@ -73,6 +73,8 @@ func TestUnknownExitStatus(t *testing.T) {
 
 // Trap: host-local that is killed while it writes leaves a file that no verb frees, so that a plugin
 // gets SIGTERM before it is killed.
+//
+//evidence:operate/security it hangs, ignores SIGTERM, leaves its process group, or a child that keeps its output open
 func TestHungPluginIsTerminated(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -97,6 +99,8 @@ func TestHungPluginIsTerminated(t *testing.T) {
 
 // Trap: a child that holds stdout holds invoke.RawExec beyond its context, and with it the lock of
 // the attachment.
+//
+//evidence:operate/security it hangs, ignores SIGTERM, leaves its process group, or a child that keeps its output open
 func TestChildWithStdoutDoesNotBlock(t *testing.T) {
 	f := newFake(t)
 	t.Cleanup(func() { f.write("end", "") })

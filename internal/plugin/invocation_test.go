@@ -8,6 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
+//evidence:operate/security a plugin type or a record that names another path
 func TestInvalidConfig(t *testing.T) {
 	for name, c := range map[string]struct{ config, want string }{
 		"plugin object a list":          {`[]`, "plugin object"},

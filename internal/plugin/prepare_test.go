@@ -122,6 +122,7 @@ func TestPrevResult(t *testing.T) {
 	}
 }
 
+//evidence:operate/security a plugin type or a record that names another path
 func TestBrokenRecord(t *testing.T) {
 	for name, change := range map[string]func(*call.Call){
 		"prevResult not a result":          func(c *call.Call) { c.PrevResult = json.RawMessage(`[]`) },
@@ -145,6 +146,8 @@ func TestBrokenRecord(t *testing.T) {
 
 // Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what the sidecar was
 // started with.
+//
+//evidence:operate/security it reads the sidecar's environment
 func TestPluginEnvironment(t *testing.T) {
 	t.Setenv("CNI_NETNS", "/from/us")
 	t.Setenv("CNI_STRAY", "1")

@@ -63,6 +63,7 @@ func TestPutAndRead(t *testing.T) {
 	}
 }
 
+//evidence:operate/security an entry of the spool with another path, or configuration
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range [][3]string{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"../../etc", "passwd", "x"}} {
@@ -75,6 +76,8 @@ func TestNames(t *testing.T) {
 }
 
 // Every change of a file is noticed: a bit, an end that is missing, and another name.
+//
+//evidence:operate/security a link, FIFO, directory, second name, foreign owner, or a writable, damaged, renamed or large file in the spool
 func TestDamage(t *testing.T) {
 	e := entryOf("a")
 	content, err := e.encode()
@@ -144,6 +147,8 @@ func TestParallelWriters(t *testing.T) {
 }
 
 // A directory in which another user could plant an entry is refused.
+//
+//evidence:operate/security a spool of another user, with another mode than 0700, or behind a link
 func TestOpenRefuses(t *testing.T) {
 	d := create(t)
 	link := filepath.Join(t.TempDir(), "link")

@@ -35,6 +35,8 @@ func TestConfChanged(t *testing.T) {
 }
 
 // A FIFO before the configuration would block the start.
+//
+//evidence:operate/security a FIFO, device, or 5 GiB as option, profile or CNI configuration
 func TestConfIsPipe(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -56,14 +56,19 @@ func (c container) owner() string { return "cni/" + c.id + "/" + c.ifName }
 // cni sends a request of delegated-ipam-cni.
 func cni(t *testing.T, s *harness.Sidecar, operation string, body map[string]any) harness.Response {
 	t.Helper()
+	response, err := s.Send(cniRequest(t, operation, body))
+	check.Must(t, err)
+	return response
+}
+
+func cniRequest(t *testing.T, operation string, body map[string]any) *http.Request {
+	t.Helper()
 	data, err := json.Marshal(body)
 	check.Must(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/cni/"+operation, bytes.NewReader(data))
 	check.Must(t, err)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := s.Send(request)
-	check.Must(t, err)
-	return response
+	return request
 }
 
 // addContainer adds a container interface, which must succeed, and returns its addresses.

@@ -187,6 +187,8 @@ func TestSpooledDelFails(t *testing.T) {
 
 // A DEL of an earlier sandbox does not release a later one of the same ID. A reboot does not change what a
 // DEL means.
+//
+//evidence:operate/security a DEL of an earlier container, left there
 func TestSpooledDelOfEarlierSandbox(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -219,6 +221,7 @@ func spooledName(t *testing.T, n *harness.Node, id string) string {
 // Files of another origin are moved aside; none of them is followed, read as configuration or removed.
 //
 //evidence:design/reliability a foreign or damaged file in the spool
+//evidence:operate/security a link, FIFO, directory, second name, foreign owner, or a writable, damaged, renamed or large file in the spool
 func TestSpoolForeignFiles(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)
@@ -250,6 +253,8 @@ func TestSpoolForeignFiles(t *testing.T) {
 }
 
 // Without a spool of root a DEL fails as before, with the reason.
+//
+//evidence:operate/security a spool of another user, with another mode than 0700, or behind a link
 func TestSpoolRefused(t *testing.T) {
 	t.Parallel()
 	n, pods := leftPod(t)

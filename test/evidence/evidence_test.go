@@ -1,10 +1,12 @@
-// Package evidence writes test/GUARANTEES.md: the tests that show each fault of the reliability page.
+// Package evidence writes test/GUARANTEES.md: the tests that show each fault of the reliability page and
+// each attack of the security page.
 //
-// The comment of a test names the first cell of a row, or the section whose rows are cases of the
-// test's file:
+// The comment of a test names the page and the first cell of a row, without links, or the section whose
+// rows are cases of the test's file:
 //
 //	//evidence:design/reliability the node is renamed
 //	//evidence:design/reliability Storage faults
+//	//evidence:operate/security many requests in progress
 package evidence
 
 import (
@@ -26,37 +28,46 @@ import (
 var update = flag.Bool("update", false, "rewrite test/GUARANTEES.md")
 
 const (
-	page   = "docs/design/reliability.md"
 	output = "test/GUARANTEES.md"
-	prefix = "//evidence:design/reliability "
 	intro  = `# Which test shows which guarantee
 
-The sections and faults of [reliability.md](../docs/design/reliability.md) and the tests that show
-them. [README.md](README.md) has the commands. Written by ` + "`go test ./test/evidence -update`" + `
-from comments of the tests.
-
-| section or fault | tests |
-|---|---|
+The sections and faults of [reliability.md](../docs/design/reliability.md), the attacks of
+[security.md](../docs/operate/security.md), and the tests that show them. [README.md](README.md) has
+the commands. Written by ` + "`go test ./test/evidence -update`" + ` from comments of the tests.
 `
+	header = "\n| %s | tests |\n|---|---|\n"
 )
 
-// faults matches the rows of a table of faults; the first group has them.
-var faults = regexp.MustCompile(`(?m)^\| (?:fault|verb) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)`)
+// pages are the pages, in docs, with the first cells of the headers of their tables.
+var pages = []struct{ name, rows string }{
+	{"design/reliability", "section or fault"},
+	{"operate/security", "attack"},
+}
+
+var (
+	// faults matches the rows of a table of faults; the first group has them.
+	faults = regexp.MustCompile(`(?m)^\| (?:fault|verb|attack) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)`)
+	// link matches a link; the first group has its text.
+	link = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+)
 
 // test is a test with a directive.
 type test struct{ dir, name, code string }
 
 func TestGuarantees(t *testing.T) {
 	repository := os.DirFS("../..")
-	text, err := fs.ReadFile(repository, page)
-	check.Must(t, err)
-	tests, err := directives(repository)
-	check.Must(t, err)
-	want, problems := table(string(text), tests)
-	for _, p := range problems {
-		t.Error(p)
+	want := intro
+	for _, page := range pages {
+		text, err := fs.ReadFile(repository, "docs/"+page.name+".md")
+		check.Must(t, err)
+		tests, err := directives(repository, "//evidence:"+page.name+" ")
+		check.Must(t, err)
+		lines, problems := table(string(text), tests)
+		for _, p := range problems {
+			t.Errorf("%s: %s", page.name, p)
+		}
+		want += fmt.Sprintf(header, page.rows) + lines
 	}
-	want = intro + want
 	if *update {
 		check.Must(t, os.WriteFile("../../"+output, []byte(want), 0o644))
 	}
@@ -65,8 +76,8 @@ func TestGuarantees(t *testing.T) {
 	}
 }
 
-// directives returns the tests that show each fault or section.
-func directives(repository fs.FS) (map[string][]test, error) {
+// directives returns the tests that show each fault or section, from lines with a prefix.
+func directives(repository fs.FS, prefix string) (map[string][]test, error) {
 	tests := map[string][]test{}
 	err := fs.WalkDir(repository, ".", func(file string, d fs.DirEntry, err error) error {
 		switch {
@@ -121,23 +132,23 @@ func table(text string, tests map[string][]test) (lines string, problems []strin
 		add(title)
 		for _, rows := range faults.FindAllStringSubmatch(section, -1) {
 			for row := range strings.Lines(rows[1]) {
-				fault := strings.TrimSpace(strings.SplitN(row, "|", 3)[1])
+				fault := link.ReplaceAllString(strings.TrimSpace(strings.SplitN(row, "|", 3)[1]), "$1")
 				isCase := slices.ContainsFunc(ofSection, func(s test) bool { return strings.Contains(s.code, strconv.Quote(fault)) })
 				if !isCase && tests[fault] == nil {
-					problems = append(problems, fmt.Sprintf("%s: no test shows %q; add %q to the comment of one", page, fault, prefix+fault))
+					problems = append(problems, fmt.Sprintf("no test shows %q", fault))
 				}
 				add(fault)
 			}
 		}
 	}
 	for what, found := range tests {
-		problems = append(problems, fmt.Sprintf("%s has no section or fault %q, which %s names", page, what, found[0].name))
+		problems = append(problems, fmt.Sprintf("no section or fault %q, which %s names", what, found[0].name))
 	}
 	return lines, problems
 }
 
 func TestTable(t *testing.T) {
-	const text = "# Page\n\n## A\n\n| fault | x |\n|---|---|\n| f | 1 |\n| g | 2 |\n\n## B\n\n| fault |\n|---|\n| h |\n| i |\n"
+	const text = "# Page\n\n## A\n\n| fault | x |\n|---|---|\n| f | 1 |\n| [g](x#y) | 2 |\n\n## B\n\n| attack |\n|---|\n| h |\n| i |\n"
 	lines, problems := table(text, map[string][]test{
 		"g":    {{"d", "TestG", ""}, {"e", "TestG2", ""}},
 		"B":    {{"d", "TestB", `{"h": 1}`}},

@@ -27,6 +27,7 @@ type accessCase struct {
 	health string
 }
 
+//evidence:operate/security the API without being a caller, or with a peer unknown to the kernel
 func TestAccess(t *testing.T) {
 	foreign := harness.User{UID: foreignUID, GID: foreignUID, Groups: []uint32{foreignGroup}}
 	hidden := []string{"--health-details=authorized"}

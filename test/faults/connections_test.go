@@ -32,16 +32,23 @@ func requestOn(conn net.Conn, request string) (harness.Response, error) {
 	if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", request); err != nil {
 		return harness.Response{}, err
 	}
+	a, closes, err := readResponse(conn)
+	if closes {
+		err = errors.Join(err, errors.New("the server closes the connection"))
+	}
+	return a, err
+}
+
+// readResponse reads the response to a request that was sent on a connection, and reports whether the
+// server closes the connection after it.
+func readResponse(conn net.Conn) (a harness.Response, closes bool, err error) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		return harness.Response{}, err
+		return a, false, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if resp.Close {
-		err = errors.Join(err, errors.New("the server closes the connection"))
-	}
-	return harness.Response{Status: resp.StatusCode, Body: body}, err
+	return harness.Response{Status: resp.StatusCode, Header: resp.Header, Body: body}, resp.Close, err
 }
 
 // get requests a path on an open connection.

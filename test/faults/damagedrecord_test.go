@@ -23,6 +23,7 @@ type recordFault struct {
 }
 
 //evidence:design/reliability Damaged records
+//evidence:operate/security a damaged record, or one of another machine
 func TestDamagedRecord(t *testing.T) {
 	eachCase(t, damagedRecords, map[string]recordFault{
 		"torn":                    {rewrite(truncate), "not an envelope"},

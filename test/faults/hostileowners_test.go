@@ -48,6 +48,7 @@ var (
 	repeatedField = regexp.MustCompile(`[ ,"]repeated"?[=:](\d+)`)
 )
 
+//evidence:operate/security an owner such as `../../x`, with line ends, quotes or `;`
 func TestHostileOwners(t *testing.T) {
 	// These types get no pod, a generated pod and the owner as the pod in CNI_ARGS.
 	eachCase(t, accessControl, map[string]string{

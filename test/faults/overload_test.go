@@ -36,6 +36,7 @@ const (
 )
 
 //evidence:design/reliability 400 idle connections, 100 slow clients
+//evidence:operate/security a header not complete after 10 s, a request after 30 s, an idle connection of 2 min
 func TestManyConnections(t *testing.T) {
 	oneCase(t, overload)
 	needDescriptors(t, 2*manyConnections)
@@ -80,6 +81,7 @@ func TestManyConnections(t *testing.T) {
 // A user who may call and one who may not open connections and send requests that never end.
 //
 //evidence:design/reliability 20,000 connections of one user with unfinished requests
+//evidence:operate/security 20,000 connections with unfinished requests
 func TestConnectionFlood(t *testing.T) {
 	const start = "GET /v1/ipam HTTP/1.1\r\nHost: localhost\r\n"
 	var fields strings.Builder
@@ -113,7 +115,7 @@ func flood(t *testing.T, uid int, request string) {
 	held := s.AllocateFor(t, "router")
 	user := harness.User{UID: uid, GID: uid}
 	for range floodConnections / floodWave {
-		wave := floodAs(t, n.Socket, user, request)
+		wave := sendAs(t, n.Socket, user, floodWave, request)
 		wantServed(t, s, held)
 		for _, conn := range wave {
 			conn.Close()
@@ -130,36 +132,39 @@ func flood(t *testing.T, uid int, request string) {
 	})
 }
 
-// floodAs opens floodWave connections as a user, and sends a request on each that the sidecar accepts.
-func floodAs(t *testing.T, socket string, user harness.User, request string) []net.Conn {
+// sendAs opens that many connections as a user, and sends a request on each that the sidecar accepts.
+func sendAs(t *testing.T, socket string, user harness.User, connections int, request string) []net.Conn {
 	t.Helper()
-	var wave []net.Conn
+	var all []net.Conn
 	var err error
 	userErr := harness.RunAs(user, func() {
-		for len(wave) < floodWave && err == nil {
+		for len(all) < connections && err == nil {
 			var conn net.Conn
 			if conn, err = dial(socket); err != nil {
 				return
 			}
-			wave = append(wave, conn)
+			all = append(all, conn)
 			if _, err = io.WriteString(conn, request); errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 				err = nil // the sidecar has closed the connection
 			}
 		}
 	})
 	check.Must(t, errors.Join(userErr, err))
-	return wave
+	return all
 }
 
 //evidence:design/reliability a flood of requests and a slow plugin
+//evidence:operate/security more requests than the sidecar can serve
 func TestQueueFull(t *testing.T) {
 	oneCase(t, overload)
-	const processes, queue, flood = 4, 32, 400
+	// Root and the owners of the agent may use three quarters (docs/operate/security.md, Callers).
+	const maxProcesses, maxQueue = 4, 32
+	const processes, queue, flood = maxProcesses * 3 / 4, maxQueue * 3 / 4, 360
 	const requestWait = 80 * time.Second // docs/design/how-it-works.md, Waiting
 	needDescriptors(t, 2*flood)
 	n := lightNode(t)
 	plugin := installPausable(t, n)
-	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", processes), fmt.Sprintf("--max-queued-requests=%d", queue), "--verify-interval=1h", "--plugin-timeout=10m")
+	s := n.Start(t, fmt.Sprintf("--max-plugin-processes=%d", maxProcesses), fmt.Sprintf("--max-queued-requests=%d", maxQueue), "--verify-interval=1h", "--plugin-timeout=10m")
 	held := s.AllocateFor(t, "router")
 	memoryBefore := peakMemory(t, s)
 
@@ -167,14 +172,14 @@ func TestQueueFull(t *testing.T) {
 	sent := time.Now()
 	early := allocateInBackground(s, "early", queue/2)
 	plugin.waitPausedADDs(t, processes)
-	waitQueued(t, s, queue/2-processes) // before the requests of the flood
+	waitQueued(t, func() harness.Response { return s.Do(t, http.MethodGet, "/metrics") }, queue/2-processes) // before the requests of the flood
 	wantServed(t, s, held)
 
 	late := allocateInBackground(s, "late", flood)
 	for range flood - queue/2 {
 		a := <-late
 		check.Must(t, a.err)
-		a.WantError(t, http.StatusBadGateway, "--max-queued-requests")
+		a.WantError(t, http.StatusBadGateway, fmt.Sprintf("%d requests of user ID 0 are queued or in progress", queue), "--max-queued-requests")
 		if a.Header.Get("Retry-After") == "" {
 			t.Error("with a full queue a response lacks Retry-After")
 		}
@@ -233,6 +238,7 @@ func TestFewDescriptors(t *testing.T) {
 // Root holds more idle connections than a user may have: they are closed in favor of further ones.
 //
 //evidence:design/reliability 600 idle connections of root
+//evidence:operate/security idle connections, also of root
 func TestIdleConnectionsOfRoot(t *testing.T) {
 	oneCase(t, overload)
 	const idle = 600
@@ -298,12 +304,12 @@ func wantServed(t *testing.T, s *harness.Sidecar, held []string) {
 	wantHeld(t, s, "router", held)
 }
 
-// waitQueued waits until that many requests wait for a plugin process.
-func waitQueued(t *testing.T, s *harness.Sidecar, requests int) {
+// waitQueued waits until that many requests wait for a plugin process. get requests the metrics.
+func waitQueued(t *testing.T, get func() harness.Response, requests int) {
 	t.Helper()
 	want := fmt.Sprintf("\ndelegated_ipam_queue_length{queue=\"process\"} %d\n", requests)
 	harness.Eventually(t, "requests to wait for a process", func() error {
-		if a := s.Do(t, http.MethodGet, "/metrics"); !strings.Contains(string(a.Body), want) {
+		if a := get(); !strings.Contains(string(a.Body), want) {
 			return fmt.Errorf("the metrics lack %q", want)
 		}
 		return nil

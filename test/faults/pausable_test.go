@@ -11,25 +11,26 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// pausableHostLocal is the real host-local whose ADD waits for the file "$0.go". It logs the start
-// of the process, and the beginning and end of the call, for ADD, DEL and CHECK of an owner. A call
-// begins when its configuration arrives: a prestarted process that gets none was not called.
+// pausableHostLocal is the real host-local whose ADD for an owner, unlike one for a pod, waits for the
+// file "$0.go". It logs the start of the process, and the beginning and end of the call, for ADD, DEL
+// and CHECK. A call begins when its configuration arrives: a prestarted process that gets none was not
+// called.
 const pausableHostLocal = `#!/bin/sh
 case "$CNI_COMMAND $CNI_CONTAINERID" in *" delegated-ipam-config-"*) exec "$0.real" ;; ADD*|DEL*|CHECK*) ;; *) exec "$0.real" ;; esac
 echo "start $CNI_COMMAND" >>"$0.log"
 config=$(cat)
 [ -n "$config" ] || exec "$0.real" </dev/null
 echo "begin $CNI_COMMAND" >>"$0.log"
-if [ "$CNI_COMMAND" = ADD ]; then
-	until [ -e "$0.go" ]; do sleep 0.02; done
-fi
+case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD cilium-agent-"*)
+	until [ -e "$0.go" ]; do sleep 0.02; done ;;
+esac
 printf '%s' "$config" | "$0.real"
 code=$?
 echo "end $CNI_COMMAND" >>"$0.log"
 exit $code
 `
 
-// pausablePlugin is the plugin of a node whose ADDs can be paused.
+// pausablePlugin is the plugin of a node whose ADDs for owners can be paused.
 type pausablePlugin struct{ path string }
 
 // installPausable wraps the node's host-local, which is not paused.

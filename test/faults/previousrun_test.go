@@ -89,6 +89,7 @@ func TestADDFinishesAfterTimeout(t *testing.T) {
 }
 
 //evidence:design/reliability the state directory is copied to another machine
+//evidence:operate/security a damaged record, or one of another machine
 func TestStateDirOfOtherMachine(t *testing.T) {
 	oneCase(t, previousRun)
 	n := nodeWith(t)

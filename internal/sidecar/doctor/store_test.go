@@ -203,6 +203,7 @@ func outside(t *testing.T) string {
 	return dir
 }
 
+//evidence:operate/security a link or FIFO in host-local's directory when root runs `doctor --repair`
 func TestRepairLinkedNetwork(t *testing.T) {
 	for name, target := range map[string]func(n node) string{
 		"outside": func(node) string { return outside(t) },
@@ -234,6 +235,7 @@ func TestReadLinkedNetwork(t *testing.T) {
 	wantStore(t, n.collect(t.Context(), false), nil, ips("10.15.0.3"), nil)
 }
 
+//evidence:operate/security a link or FIFO in host-local's directory when root runs `doctor --repair`
 func TestRepairLinkedDataDir(t *testing.T) {
 	n := newNode(t)
 	n.put("10.15.0.3", "")
@@ -242,6 +244,7 @@ func TestRepairLinkedDataDir(t *testing.T) {
 	wantStore(t, n.collect(t.Context(), true), nil, nil, ips("10.15.0.3"))
 }
 
+//evidence:operate/security a link or FIFO in host-local's directory when root runs `doctor --repair`
 func TestRepairLinkedLease(t *testing.T) {
 	n := newNode(t)
 	n.put()

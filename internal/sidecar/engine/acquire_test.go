@@ -192,6 +192,7 @@ func TestRequestedAddresses(t *testing.T) {
 	})
 }
 
+//evidence:operate/security it returns another owner's address
 func TestDuplicate(t *testing.T) {
 	run(t, "ours is released, the other verified", nil, func(f *fixture) {
 		f.allocate("router")
@@ -339,5 +340,18 @@ func TestDuplicateOfLost(t *testing.T) {
 		}
 		f.sleep(time.Hour)
 		f.wantStored(1 + protocol.MaxRepeats - f.Summaries()[client.DefaultPool].Lost)
+	})
+}
+
+// An attachment does not get the container ID of another one.
+//
+//evidence:operate/security two owners with one container ID, or a container with that of an owner
+func TestAssignedID(t *testing.T) {
+	run(t, "taken", nil, func(f *fixture) {
+		f.allocate("router")
+		op := f.lock("health")
+		f.wantError(op.AssignID(f.get("router").ContainerID), protocol.Failed, "health", "router", "release it there first")
+		op.unlock()
+		f.wantHeld("router", "10.0.0.1")
 	})
 }

@@ -234,6 +234,7 @@ func setAdding(f *fixture) {
 	op.publish(func(s *protocol.State) { s.Rec = &r })
 }
 
+//evidence:operate/security an owner that `--owners` does not match
 func TestReject(t *testing.T) {
 	onlyRouter := onlyOwner("router")
 	pools := []string{"green", "default"}

@@ -28,6 +28,8 @@ func (f *fixture) floods(users ...User) {
 }
 
 // A request gets a plugin process that is reserved for its class, however many others wait.
+//
+//evidence:operate/security more requests than the sidecar can serve
 func TestReservedProcesses(t *testing.T) {
 	twoUsers, andRoot := []User{ordinary(1000), ordinary(1001)}, []User{ordinary(1000), ordinary(1001), {}}
 	for name, c := range map[string]struct {
@@ -63,6 +65,8 @@ func (f *fixture) startContainer() {
 }
 
 // Users take turns, also if one of them has sent all its requests before the other.
+//
+//evidence:operate/security more requests than the sidecar can serve
 func TestTurns(t *testing.T) {
 	run(t, "two users", with(ipv4Only, gatedAdd), func(f *fixture) {
 		var calls []string
@@ -84,6 +88,8 @@ func TestTurns(t *testing.T) {
 }
 
 // The queue has places for each class, and an ordinary user has a quarter at most.
+//
+//evidence:operate/security more requests than the sidecar can serve
 func TestQueueShares(t *testing.T) {
 	run(t, "shares", with(ipv4Only, gatedAdd, maxQueued(16)), func(f *fixture) {
 		try := func(owner string, u User) error { return f.try(AllocateRequest{Owner: owner, User: u}) }
@@ -112,6 +118,7 @@ func TestQueueShares(t *testing.T) {
 	})
 }
 
+//evidence:operate/security more owners than the node can have
 func TestMaxAttachments(t *testing.T) {
 	run(t, "limits", with(ipv4Only, maxAttachments(8)), func(f *fixture) {
 		created := 0

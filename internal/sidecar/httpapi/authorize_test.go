@@ -29,6 +29,7 @@ func newGuarded(t *testing.T, peer *unixsock.Peer) *fixture {
 	})
 }
 
+//evidence:operate/security the API without being a caller, or with a peer unknown to the kernel
 func TestAuthorize(t *testing.T) {
 	root, allowed, denied := &unixsock.Peer{UID: 0}, &unixsock.Peer{UID: 70002}, &unixsock.Peer{UID: 70001}
 	for name, c := range map[string]struct {
@@ -90,6 +91,7 @@ func TestRefusedHealth(t *testing.T) {
 	}
 }
 
+//evidence:operate/security many refused requests, long paths or bodies, to fill the log
 func TestRefusalLog(t *testing.T) {
 	f := newGuarded(t, &unixsock.Peer{UID: 70001})
 	for range 200 {

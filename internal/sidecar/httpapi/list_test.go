@@ -83,6 +83,8 @@ func (c *stalledClient) SetWriteDeadline(at time.Time) error { c.deadline = at; 
 func (c *stalledClient) Write([]byte) (int, error)           { return 0, os.ErrDeadlineExceeded }
 
 // A list ends when its client has left, and soon when its client does not read it.
+//
+//evidence:operate/security lists that are not read
 func TestListEnds(t *testing.T) {
 	start := func(t *testing.T) (f *fixture, listed *int) {
 		f, listed = newDual(t), new(int)

@@ -221,6 +221,8 @@ func TestCountedBeforeResponse(t *testing.T) {
 }
 
 // Refused requests of callers cannot fill the log.
+//
+//evidence:operate/security many requests that get a code of 400 to 499, to fill the log
 func TestRefusedRequestLog(t *testing.T) {
 	const each = 100
 	f := newDual(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
+//evidence:operate/security a wider mode
 func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "parent", "state")
 	check.Must(t, os.MkdirAll(filepath.Join(dir, quarantineName), 0o755))
@@ -30,6 +31,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
+//evidence:operate/security a state directory of another user; a link to or in it
 func TestOpenRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant  func(t *testing.T, dir string)

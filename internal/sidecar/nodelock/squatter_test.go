@@ -26,6 +26,8 @@ const (
 )
 
 // TestSquatter is the process of squat.
+//
+//evidence:operate/security listening at the names of the node's lock
 func TestSquatter(t *testing.T) {
 	names := os.Getenv(squatKey)
 	if names == "" {
@@ -122,6 +124,8 @@ func TestUnprivilegedHolder(t *testing.T) {
 }
 
 // A request does not wait for a process whose queue is full, and does not take it for free either.
+//
+//evidence:operate/security listening at the names of the node's lock
 func TestFullQueue(t *testing.T) {
 	node := newNode(t)
 	squat(t, fullQueue+socketName(node, "net"))

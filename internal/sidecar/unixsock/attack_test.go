@@ -60,6 +60,8 @@ func replaceStaging(staging, target string) error {
 }
 
 // A member of the directory's group replaces staging directories while Listen creates them.
+//
+//evidence:operate/security replacing the socket's staging directory, so that root changes or removes another file
 func TestStagingRace(t *testing.T) {
 	const wanted = 50 // without protection one of the first ten changes the victim
 	dir := sharedDir(t)
@@ -89,6 +91,8 @@ func TestStagingRace(t *testing.T) {
 }
 
 // The staging directory is replaced between two steps of Listen.
+//
+//evidence:operate/security replacing the socket's staging directory, so that root changes or removes another file
 func TestReplacedStaging(t *testing.T) {
 	dir := sharedDir(t)
 	victim, changed := newVictim(t)

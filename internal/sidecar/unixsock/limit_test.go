@@ -71,6 +71,8 @@ func admitted(t *testing.T, path string, uid int) bool {
 }
 
 // A connection above a limit is refused if each other one has a request in progress.
+//
+//evidence:operate/security 20,000 connections with unfinished requests
 func TestLimit(t *testing.T) {
 	const first, second, third, denied, otherDenied, thirdDenied = 70001, 70002, 70003, 70011, 70012, 70013
 	type step struct {
@@ -144,6 +146,8 @@ func TestLimitClosedConnection(t *testing.T) {
 }
 
 // A connection above a limit replaces the oldest idle one of its user.
+//
+//evidence:operate/security idle connections, also of root
 func TestIdleConnections(t *testing.T) {
 	const first, second, denied, otherDenied = 70001, 70002, 70011, 70012
 	const none = -1
@@ -204,6 +208,8 @@ func TestUnreadConnection(t *testing.T) {
 }
 
 // Requests in progress leave connections for pods and health.
+//
+//evidence:operate/security many requests in progress
 func TestRequestLimits(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path})
@@ -249,6 +255,8 @@ func TestRequestLimits(t *testing.T) {
 }
 
 // Lists that are not read leave requests for the others of the same user, and lists for other users.
+//
+//evidence:operate/security lists that are not read
 func TestListLimits(t *testing.T) {
 	l := &listener{
 		open: map[*conn]bool{}, users: map[int]counts{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
@@ -284,6 +292,7 @@ func TestNewLimits(t *testing.T) {
 	})
 }
 
+//evidence:operate/security a header of more than 8 KiB or 100 lines; a body of more than 64 KiB (1 MiB for `/cni/…` by root)
 func TestHeaderLimits(t *testing.T) {
 	const start = "GET / HTTP/1.1\r\nHost: x\r\nX: "
 	sized := func(size int) string { return start + strings.Repeat("x", size-len(start)-4) + "\r\n\r\n" }

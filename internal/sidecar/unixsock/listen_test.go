@@ -83,6 +83,7 @@ func TestLiveSocket(t *testing.T) {
 	wantReachable(t, first, path)
 }
 
+//evidence:operate/security `--socket-path @name`, which has neither mode nor group
 func TestPath(t *testing.T) {
 	dir := shortTempDir(t)
 	longest := filepath.Join(dir, strings.Repeat("s", maxPath-len(dir)-1))

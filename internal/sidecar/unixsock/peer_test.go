@@ -132,6 +132,8 @@ func TestPeerHelper(t *testing.T) {
 }
 
 // In a user namespace each user without a mapping looks like nobody to the kernel's callers.
+//
+//evidence:operate/security 65534 in `--allow-uids` of a user namespace, where it means every unmapped user
 func TestUserNamespace(t *testing.T) {
 	const peerID, group = 70001, 70099
 	all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 100000}}

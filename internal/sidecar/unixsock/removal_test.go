@@ -34,6 +34,8 @@ func TestRemove(t *testing.T) {
 
 // Listen and Remove refuse a path with what they must not replace, and leave it. A staging directory that is
 // not ours is a reason for Remove only.
+//
+//evidence:operate/security another file, link or socket at the socket's path
 func TestRefused(t *testing.T) {
 	staging := func(path string) string { return filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"x") }
 	for name, tt := range map[string]struct {

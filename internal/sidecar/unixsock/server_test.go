@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
+//evidence:operate/security a header of more than 8 KiB or 100 lines; a body of more than 64 KiB (1 MiB for `/cni/…` by root)
 func TestBodyLimit(t *testing.T) {
 	path := filepath.Join(shortTempDir(t), "s.sock")
 	l, err := listenAt(Options{Path: path})
@@ -84,11 +86,33 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
+//evidence:operate/security a header not complete after 10 s, a request after 30 s, an idle connection of 2 min
 func TestTimeouts(t *testing.T) {
 	s := Server(http.NotFoundHandler(), logging.Discard())
 	const clientTimeout = 90
 	check.True(t, s.WriteTimeout.Seconds() > clientTimeout, "the write timeout is %s", s.WriteTimeout)
-	check.True(t, min(s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout) > 0, "a timeout is missing in %+v", s)
+	check.Equal(t, "timeout of a header", s.ReadHeaderTimeout, 10*time.Second)
+	check.Equal(t, "timeout of a request", s.ReadTimeout, 30*time.Second)
+	check.Equal(t, "timeout of an idle connection", s.IdleTimeout, 2*time.Minute)
+}
+
+// A client that sends a part of a body, and no more, is disconnected, and its request reaches no handler.
+//
+//evidence:operate/security a header not complete after 10 s, a request after 30 s, an idle connection of 2 min
+func TestStalledBody(t *testing.T) {
+	path := filepath.Join(shortTempDir(t), "s.sock")
+	l, err := listenAt(Options{Path: path})
+	check.Must(t, err)
+	reached := make(chan Peer, 1)
+	s := Server(authorize(Callers{}, reached), logging.Discard())
+	s.ReadTimeout = time.Millisecond
+	serveOn(t, s, l)
+	conn, err := net.Dial("unix", path)
+	check.Must(t, err)
+	defer conn.Close()
+	send(t, conn, "POST /v1/ipam HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\nx")
+	_, _ = io.Copy(io.Discard, conn) // ends when the connection is closed
+	check.Equal(t, "requests that reached the handler", len(reached), 0)
 }
 
 func TestServerErrorLog(t *testing.T) {

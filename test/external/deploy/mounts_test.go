@@ -32,6 +32,10 @@ var hostPaths = map[string][]string{
 }
 
 // Each container of ours, in each installation, with every part and what the comments offer.
+//
+//evidence:operate/security it looks for the agent's socket and state, or for state of others in `/var/lib`
+//evidence:operate/security it writes where the container runtime reads: `/opt/cni/bin`, `/etc/cni/net.d`, the rendered configuration
+//evidence:operate/security it mounts a file system, or traces a process outside its container
 func TestConfined(t *testing.T) {
 	const socket = "sidecar.runtimeSocket=/run/containerd/containerd.sock"
 	all := everything(t, allParts, "sidecar.installCNI=true", socket)

@@ -43,6 +43,8 @@ func TestEscapedProcessIsTerminated(t *testing.T) {
 }
 
 // A process that may not be signalled is abandoned, and keeps its lock until its end.
+//
+//evidence:operate/security it hangs, ignores SIGTERM, leaves its process group, or a child that keeps its output open
 func TestUnendedProcess(t *testing.T) {
 	const inner = "PROCESS_TEST_WITHOUT_CAP_KILL"
 	if os.Getenv(inner) == "" {
