@@ -70,7 +70,6 @@ type Engine struct {
 	sorted   []*entry // all of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
-	rejected map[protocol.Key]error
 
 	// records has the record of each key, for readers without mu.
 	records sync.Map
@@ -94,7 +93,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		opts: o, journal: j, plugin: p,
 		queueSlots: semaphore.NewWeighted(int64(o.MaxQueued)),
 		ctx:        ctx, cancel: cancel,
-		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[protocol.Key]error{},
+		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{},
 	}
 }
 

@@ -87,7 +87,7 @@ type LateDel struct {
 
 // Record is the durable form of an attachment.
 type Record struct {
-	// ContainerID is the container ID of generation 0; it names the file.
+	// ContainerID is the container ID of generation 0.
 	ContainerID string `json:"containerID"`
 	// Generation belongs to the container ID of the next ADD: no DEL with that ID may still act.
 	Generation int `json:"generation,omitempty"`
@@ -116,8 +116,6 @@ type Record struct {
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
 	// BootID is the boot in which the addresses were last allocated or verified.
 	BootID string `json:"bootID"`
-	// MachineID is the machine on which the record was written.
-	MachineID string `json:"machineID"`
 
 	Created time.Time `json:"created"`
 	// Changed is when the state last changed.
