@@ -50,9 +50,11 @@ const (
 	JournalRenamed Point = "journal.renamed"
 	JournalDurable Point = "journal.durable"
 
-	// Changes are about to be committed; are durable.
+	// Changes are about to be committed; are durable. So is a commit without a change.
 	CommitBegins  Point = "commit.begins"
 	CommitDurable Point = "commit.durable"
+	ProbeBegins   Point = "probe.begins"
+	ProbeDurable  Point = "probe.durable"
 
 	// The lock file of plugin calls is about to be created or opened; is open.
 	PluginLockOpening Point = "plugin-lock.opening"
@@ -86,7 +88,7 @@ func All() []Point {
 		LeftoverRemoving, LeftoverRemoved,
 		QuarantineMaking, QuarantineMade, QuarantineMoved, QuarantineSynced,
 		JournalMaking, JournalMade, JournalFilled, JournalSynced, JournalNaming, JournalRenamed, JournalDurable,
-		CommitBegins, CommitDurable,
+		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
 		UninstallRemoving, UninstallRemoved,

@@ -199,9 +199,13 @@ func (j *Journal) commit(changes []Change) error {
 			return err
 		}
 	}
-	failpoint.Reach(failpoint.CommitBegins)
+	begins, durable := failpoint.CommitBegins, failpoint.CommitDurable
+	if len(changes) == 0 {
+		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
+	}
+	failpoint.Reach(begins)
 	t, err := j.file.update(changes, j.totals)
-	failpoint.Reach(failpoint.CommitDurable)
+	failpoint.Reach(durable)
 	if err == nil {
 		j.totals = t
 		return nil
