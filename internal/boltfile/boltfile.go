@@ -1,6 +1,6 @@
 // Package boltfile reads the files of bbolt that may be damaged. bbolt itself trusts the pages of a file: a damaged
 // one sends it into an endless loop or out of its mapping, and an I/O error in a mapping is a signal
-// (docs/design/adr/0027-bbolt.md). The format is that of bbolt's internal/common.
+// (docs/design/adr/0029-bbolt.md). The format is that of bbolt's internal/common.
 package boltfile
 
 import (
