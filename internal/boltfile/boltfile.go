@@ -1,4 +1,4 @@
-// Package boltfile reads the files of bbolt that may be damaged. bbolt itself trusts the pages of a file: a damaged
+// Package boltfile writes bbolt files by bbolt and reads them without it: bbolt trusts the pages of a file. A damaged
 // one sends it into an endless loop or out of its mapping, and an I/O error in a mapping is a signal
 // (docs/design/adr/0029-bbolt.md). The format is that of bbolt's internal/common.
 package boltfile
@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"os"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 const (
@@ -99,6 +102,26 @@ func (r *reader) newest() (newer meta, err error) {
 		err = damaged("transactions %d and %d, %d pages", older.TxID, newer.TxID, newer.Pages)
 	}
 	return newer, err
+}
+
+// ReadIn is Read for a file in a directory, through no link. One that is not a regular file or too large is damaged.
+func ReadIn(in *os.Root, name string) (map[string][]Entry, error) {
+	f, err := files.OpenIn(in, name)
+	if unfit, ok := errors.AsType[files.UnfitError](err); ok {
+		return nil, DamageError(unfit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Size() > MaxSize {
+		err = damaged("%d bytes; expected at most %d", info.Size(), MaxSize)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Read(f)
 }
 
 // Read returns the entries of each bucket in a file, by its name, in order. The error is a DamageError, or that the file

@@ -28,8 +28,13 @@ type exceptions struct {
 func writers() map[string]exceptions {
 	return map[string]exceptions{
 		"sidecar/journal": {sequences: map[sequence]string{
-			{"create", "WriteAt", "Sync"}: "the file has no name yet that another process reads",
 			{"Load", "WriteFile", "Sync"}: "the record is still in the journal",
+		}},
+		"boltfile": {sequences: map[sequence]string{
+			{"Create", "WriteAt", "Sync"}: "the file has no name yet that another process reads",
+		}, memory: map[string][]string{
+			"newest": {"Write"},   // a checksum
+			"grow":   {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
 		"sidecar/statedir": {},
 		"plugin/internal/process": {memory: map[string][]string{

@@ -160,12 +160,12 @@ func (d *diskModel) sync(path string, began int) {
 
 // journal returns the journal in a state directory after a power loss at this time, as the records and what is damaged.
 // pass decides which changes that are not synced are on the disk.
-func (d *diskModel) journal(t *testing.T, stateDir string, pass func() bool) (journal.Contents, error) {
+func (d *diskModel) journal(t *testing.T, stateDir string, pass func() bool) (journal.Loaded, error) {
 	t.Helper()
 	// A new directory is lost with its content unless its own name is durable.
 	for directory := stateDir; directory != "/"; directory = filepath.Dir(directory) {
 		if d.visible[directory] != nil && d.durable[directory] == nil {
-			return journal.Contents{}, nil
+			return journal.Loaded{}, nil
 		}
 	}
 	const name = "journal.db"
@@ -178,7 +178,8 @@ func (d *diskModel) journal(t *testing.T, stateDir string, pass func() bool) (jo
 	if f != nil {
 		check.Must(t, os.WriteFile(filepath.Join(image, name), f.content(pass), 0o600))
 	}
-	return journal.Read(image)
+	_, all, err := journal.Read(image)
+	return all, err
 }
 
 func nothingElse() bool { return false }

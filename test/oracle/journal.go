@@ -29,7 +29,7 @@ func (k Attachment) String() string {
 // Journal returns the attachments that a sidecar would load from a state directory, without those
 // that hold nothing. A missing directory has no attachments.
 func Journal(stateDir string) (kept []Attachment, err error) {
-	all, err := journal.Read(stateDir)
+	_, all, err := journal.Read(stateDir)
 	for _, r := range all.Records {
 		if r.State == record.Tombstone {
 			continue

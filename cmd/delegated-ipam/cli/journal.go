@@ -68,12 +68,12 @@ With -o json the whole records are printed.`,
 			if err != nil {
 				return err
 			}
-			all, err := journal.Read(config.StateDir)
+			metadata, all, err := journal.Read(config.StateDir)
 			if err != nil {
 				return fmt.Errorf("journal list: %w", err)
 			}
-			listed := listedJournal{Metadata: all.Metadata, Records: append([]record.Record{}, all.Records...), Damaged: []damagedRecord{}}
-			for _, p := range all.Damaged {
+			listed := listedJournal{Metadata: metadata, Records: append([]record.Record{}, all.Records...), Damaged: []damagedRecord{}}
+			for _, p := range all.Problems {
 				listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
 			}
 			if format.output == options.OutputJSON {

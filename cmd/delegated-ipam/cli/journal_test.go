@@ -75,9 +75,9 @@ func TestJournal(t *testing.T) {
 	check.Must(t, lock.Close())
 	d.exec(t, "journal", "delete", "router", "--yes", flag).wants(t, cmdline.ExitOK,
 		"deleted router of pool default (held, container ID id-router): 10.1.0.7; the plugin may keep its addresses\n  container ID id-router, interface eth0, network pods, plugin host-local\n")
-	all, err := journal.Read(state)
+	_, all, err := journal.Read(state)
 	check.True(t, err == nil && len(all.Records) == 1 && all.Records[0].Owner == "ingress", "left are %+v, %v", all.Records, err)
-	all, err = journal.Read(filepath.Dir(copied))
+	_, all, err = journal.Read(filepath.Dir(copied))
 	check.True(t, err == nil && len(all.Records) == 2, "the copy has %+v, %v", all.Records, err)
 
 	data, err := os.ReadFile(copied)

@@ -17,7 +17,7 @@ import (
 // journalInUse returns why the journal of a state directory must not be removed: without it, addresses stay
 // allocated by the plugin, and no process releases them. Files in quarantine/ count unless they are discarded.
 func journalInUse(stateDir string, discardQuarantine bool, now time.Time) error {
-	all, err := journal.Read(stateDir)
+	_, all, err := journal.Read(stateDir)
 	if err != nil && !discardQuarantine {
 		return fmt.Errorf("%w; its owners may hold addresses: release those by the plugin, then run the command again with --discard-quarantine", err)
 	}
@@ -31,7 +31,7 @@ func journalInUse(stateDir string, discardQuarantine bool, now time.Time) error 
 			late = append(late, fmt.Sprintf("%s of pool %s: until %s", r.Owner, r.Pool, r.LateDel.Until.Format(time.RFC3339)))
 		}
 	}
-	for _, p := range all.Damaged {
+	for _, p := range all.Problems {
 		unknown = append(unknown, fmt.Sprintf("the record of %s of pool %s: %s", p.Owner, p.Pool, p.Reason))
 	}
 	entries, err := os.ReadDir(filepath.Join(stateDir, journal.QuarantineName))
@@ -75,8 +75,8 @@ func describe(r record.Record) string {
 // recordsToRelease returns the number of records in a state directory that a sidecar has to release, or that are
 // damaged; 0 without the directory.
 func recordsToRelease(stateDir string) (int, error) {
-	all, err := journal.Read(stateDir)
-	n := len(all.Damaged)
+	_, all, err := journal.Read(stateDir)
+	n := len(all.Problems)
 	for _, r := range all.Records {
 		if r.State != record.Tombstone && !ofRuntime(r) {
 			n++

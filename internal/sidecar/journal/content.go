@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
-	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -72,11 +72,6 @@ func totalsOf(records []boltfile.Entry) (t totals) {
 
 // key returns the key of a record: its pool and its owner.
 func key(pool, owner string) []byte { return []byte(pool + "\x00" + owner) }
-
-func splitKey(key []byte) (pool, owner string) {
-	pool, owner, _ = strings.Cut(string(key), "\x00")
-	return pool, owner
-}
 
 // seal returns the value for a key: the CRC-32C of key and text, a space, and the text.
 func seal(key, text []byte) []byte {
@@ -163,35 +158,42 @@ func (c content) intact() bool {
 	return true
 }
 
-// readFile reads a file in a directory, through no link; the content is empty if there is none. The error is a
-// boltfile.DamageError if the file as a whole is not what the program has written.
-func readFile(in *os.Root, name string) (c content, err error) {
-	f, err := files.OpenIn(in, name)
-	if unfit, ok := errors.AsType[files.UnfitError](err); ok {
-		return c, boltfile.DamageError(unfit)
+// decode returns the records, and the entries that are none, in the order of their problems. defaultPool is the name of
+// that pool.
+func (c content) decode(defaultPool string) (l Loaded, damaged []boltfile.Entry) {
+	name := func(stored string) string {
+		if stored == storedDefaultPool {
+			return defaultPool
+		}
+		return stored
 	}
+	for _, e := range c.records {
+		r, err := recordOf(e)
+		if err != nil {
+			pool, owner, _ := strings.Cut(string(e.Key), "\x00")
+			l.Problems, damaged = append(l.Problems, Problem{name(pool), owner, err}), append(damaged, e)
+			continue
+		}
+		r.Pool = name(r.Pool)
+		l.Records = append(l.Records, r)
+	}
+	return l, damaged
+}
+
+// readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the
+// file as a whole is not what the program has written.
+func readFile(in *os.Root, name string) (c content, err error) {
+	buckets, err := boltfile.ReadIn(in, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
 	if err != nil {
 		return c, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && info.Size() > boltfile.MaxSize {
-		err = damaged("%d bytes; expected at most %d", info.Size(), boltfile.MaxSize)
-	}
-	if err != nil {
-		return c, err
-	}
-	return readContent(f)
+	return contentOf(buckets)
 }
 
-func readContent(f io.ReaderAt) (c content, err error) {
-	buckets, err := boltfile.Read(f)
-	if err != nil {
-		return c, err
-	}
+func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 	c.records = buckets[string(recordsBucket)]
 	var t totals
 	for _, e := range buckets[string(metadataBucket)] {
@@ -216,4 +218,32 @@ func readContent(f io.ReaderAt) (c content, err error) {
 		return c, damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
 	}
 	return c, nil
+}
+
+// fill writes everything into a new file.
+func (c content) fill(tx *bbolt.Tx) error {
+	records, err := tx.CreateBucket(recordsBucket)
+	if err != nil {
+		return err
+	}
+	records.FillPercent = 0.8 // records grow
+	for _, e := range c.records {
+		if err := records.Put(e.Key, e.Value); err != nil {
+			return err
+		}
+	}
+	metadata, err := tx.CreateBucket(metadataBucket)
+	if err != nil {
+		return err
+	}
+	c.Format = format
+	return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
+}
+
+func put(b *bbolt.Bucket, key []byte, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, seal(key, text))
 }

@@ -58,7 +58,7 @@ type Journal struct {
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
 	// file is nil before the first commit and after a failed one: the next is to a new file.
-	file   *database
+	file   *boltfile.File
 	totals totals
 
 	// naming is held while a file gets its name; named is the one that has it, nil if that is unknown.
@@ -79,14 +79,7 @@ func Open(state *statedir.Dir, opts Options) *Journal {
 func (j *Journal) Close() {
 	j.committing.Lock()
 	defer j.committing.Unlock()
-	j.closeFile(nil)
-}
-
-// closeFile closes the file, after a failed commit with its error.
-func (j *Journal) closeFile(cause error) {
-	if j.file != nil {
-		j.file.abandon(cause)
-	}
+	j.file.Close(nil)
 	j.file = nil
 }
 
@@ -183,7 +176,7 @@ func (j *Journal) join(changes []Change) error {
 		j.joining.Unlock()
 		tx.err = j.commit(tx.changes)
 	})
-	if tx.callers > 1 && unchanged(tx.err) { // there may be space for these changes
+	if tx.callers > 1 && boltfile.Unchanged(tx.err) { // there may be space for these changes
 		j.committing.Lock()
 		defer j.committing.Unlock()
 		return j.error(j.commit(changes))
@@ -204,16 +197,49 @@ func (j *Journal) commit(changes []Change) error {
 		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
 	}
 	failpoint.Reach(begins)
-	t, err := j.file.update(changes, j.totals)
+	t := j.totals
+	err := j.file.Update(func(tx *bbolt.Tx) (err error) { t, err = j.apply(tx, changes); return err })
 	failpoint.Reach(durable)
 	if err == nil {
 		j.totals = t
-		return nil
-	}
-	if !unchanged(err) {
-		j.closeFile(err)
+	} else if !boltfile.Unchanged(err) {
+		j.file.Close(err)
+		j.file = nil
 	}
 	return err
+}
+
+// probeSize is the space for a record, in bytes, that a commit without a change needs.
+const probeSize = 8 * boltfile.PageSize
+
+// apply makes changes in a transaction, and returns the totals with them.
+func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
+	records, t := tx.Bucket(recordsBucket), j.totals
+	size, adds := 0, false
+	for _, c := range changes {
+		before := records.Get(c.key)
+		t.change(before, c.value)
+		size += len(c.value)
+		adds = adds || before == nil && c.value != nil
+	}
+	if len(changes) == 0 {
+		size, adds = probeSize, true
+	}
+	if adds {
+		if err := j.file.Reserve(tx, size); err != nil {
+			return t, err
+		}
+	}
+	for _, c := range changes {
+		err := records.Delete(c.key)
+		if c.value != nil {
+			err = records.Put(c.key, c.value)
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	return t, put(tx.Bucket(metadataBucket), totalsKey, t)
 }
 
 // recover writes the file anew. Every record must be intact, because the caller knows all of them.
@@ -236,10 +262,10 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
 	failpoint.Reach(failpoint.LeftoverRemoved)
-	d, err := create(j.state.Root, newName, j.options.Metadata, records)
+	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
 	if err == nil {
-		if err = j.name(d); err != nil {
-			d.abandon(err)
+		if err = j.name(f); err != nil {
+			f.Close(err)
 		}
 	}
 	if err != nil {
@@ -247,15 +273,15 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 		failpoint.Reach(failpoint.LeftoverRemoved)
 		return err
 	}
-	j.file, j.totals = d, totalsOf(records)
+	j.file, j.totals = f, totalsOf(records)
 	return nil
 }
 
 // name gives a new file its durable name.
-func (j *Journal) name(d *database) error {
+func (j *Journal) name(f *boltfile.File) error {
 	j.naming.Lock()
 	defer j.naming.Unlock()
-	info, err := d.file.Stat()
+	info, err := f.Stat()
 	failpoint.Reach(failpoint.JournalNaming)
 	if err == nil {
 		err = files.In(j.state.Root, j.state.Rename(newName, fileName))

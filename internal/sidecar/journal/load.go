@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,17 +18,16 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// Loaded is the result of Load.
+// Loaded are the contents of a journal.
 type Loaded struct {
-	// Records are the readable records, by pool and owner.
+	// Records are those that can be used, by pool and owner.
 	Records []record.Record
-	// Problems are what was moved to quarantine/.
+	// Problems are why others cannot.
 	Problems []Problem
 }
 
-// Problem is a damaged record, or a file that cannot be used as a whole.
+// Problem is a damaged record or, without pool and owner, a file that cannot be used as a whole.
 type Problem struct {
-	// Pool and Owner are those of a record; empty for a file.
 	Pool, Owner string
 	Reason      error
 }
@@ -42,7 +43,8 @@ func (j *Journal) Load() (Loaded, error) {
 	}
 	j.committing.Lock()
 	defer j.committing.Unlock()
-	j.closeFile(nil)
+	j.file.Close(nil)
+	j.file = nil
 	l, intact, err := j.load()
 	if err == nil {
 		err = j.rewrite(intact)
@@ -67,31 +69,19 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 		return l, nil, j.quarantine(fileName, whole, func(to string) error { return j.state.Rename(fileName, to) })
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
-	for _, e := range c.records {
-		r, unusable := recordOf(e)
-		if unusable == nil {
-			r.Pool = j.poolName(r.Pool)
-			l.Records, intact = append(l.Records, r), append(intact, e)
-			continue
-		}
-		pool, owner := splitKey(e.Key)
-		l.Problems = append(l.Problems, Problem{j.poolName(pool), owner, unusable})
-		err := j.quarantine(url.PathEscape(pool+"/"+owner), unusable, func(to string) error {
+	l, damaged := c.decode(j.options.DefaultPool)
+	for i, e := range damaged {
+		p := l.Problems[i]
+		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {
 			return errors.Join(j.state.WriteFile(to, e.Value, fileMode), j.state.Sync(to))
 		})
 		if err != nil {
 			return l, nil, err
 		}
 	}
-	return l, intact, err
-}
-
-// poolName returns the name of a pool on disk by the options.
-func (j *Journal) poolName(stored string) string {
-	if stored == storedDefaultPool {
-		return j.options.DefaultPool
-	}
-	return stored
+	return l, slices.DeleteFunc(c.records, func(e boltfile.Entry) bool {
+		return slices.ContainsFunc(damaged, func(d boltfile.Entry) bool { return bytes.Equal(d.Key, e.Key) })
+	}), err
 }
 
 const (

@@ -8,36 +8,18 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // readAttempts bounds the attempts to read a file that a running sidecar changes meanwhile.
 const readAttempts = 20
 
-// Contents are what a journal has.
-type Contents struct {
-	Metadata
-	// Records are those that a start would return, by pool and owner, and Damaged those that it would quarantine. The
-	// default pool has its name on disk.
-	Records []record.Record
-	Damaged []Problem
-}
-
-// Read returns the contents of the journal in a state directory, of a running sidecar, too; it is empty if there is
-// none. Nothing is changed. It fails if Load would fail or quarantine the file as a whole.
-func Read(stateDir string) (all Contents, err error) {
+// Read returns the contents of the journal in a state directory, of a running sidecar, too; they are empty if there is
+// none. The default pool has its name on disk. Nothing is changed. It fails if Load would fail or quarantine the file
+// as a whole.
+func Read(stateDir string) (Metadata, Loaded, error) {
 	c, err := readRunning(stateDir)
-	all.Metadata = c.Metadata
-	for _, e := range c.records {
-		r, err := recordOf(e)
-		if err != nil {
-			pool, owner := splitKey(e.Key)
-			all.Damaged = append(all.Damaged, Problem{pool, owner, err})
-			continue
-		}
-		all.Records = append(all.Records, r)
-	}
-	return all, err
+	l, _ := c.decode(storedDefaultPool)
+	return c.Metadata, l, err
 }
 
 // Backup copies the journal in a state directory, of a running sidecar, too, to a new file, which is durable when it
@@ -52,11 +34,11 @@ func Backup(stateDir, to string) (records int, err error) {
 		return 0, err
 	}
 	defer dir.Close()
-	d, err := create(dir, filepath.Base(to), c.Metadata, c.records)
+	f, err := boltfile.Create(dir, filepath.Base(to), c.fill)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}
-	d.abandon(nil)
+	f.Close(nil)
 	return len(c.records), nil
 }
 
@@ -70,12 +52,10 @@ func readRunning(stateDir string) (c content, err error) {
 	}
 	defer dir.Close()
 	for range readAttempts {
-		if c, err = readFile(dir, fileName); err == nil {
-			return c, nil
-		}
-		if _, ok := errors.AsType[boltfile.DamageError](err); !ok {
+		c, err = readFile(dir, fileName)
+		if _, changed := errors.AsType[boltfile.DamageError](err); !changed {
 			break
 		}
 	}
-	return c, fmt.Errorf("%s: %w", filepath.Join(stateDir, fileName), files.WithoutPath(err, filepath.Join(stateDir, fileName)))
+	return c, files.AtPath(dir, fileName, err)
 }

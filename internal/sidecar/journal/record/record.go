@@ -167,9 +167,7 @@ func (r *Record) Addresses() []call.Address {
 }
 
 // Addrs returns the bare addresses, in the plugin's order; none for a nil record.
-func (r *Record) Addrs() []netip.Addr {
-	return call.Addrs(r.Addresses())
-}
+func (r *Record) Addrs() []netip.Addr { return call.Addrs(r.Addresses()) }
 
 // InUse reports whether the owner may use an address.
 func (r Record) InUse() bool { return len(r.Claims)+len(r.GivenUp) > 0 }
@@ -197,8 +195,7 @@ func (r Record) Holds(ip netip.Addr) bool {
 	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
 }
 
-// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit. It also keeps
-// the file name of a record inside its directory.
+// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit.
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
 // ValidContainerID reports whether a text is a container ID of the CNI spec.
