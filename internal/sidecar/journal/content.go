@@ -2,14 +2,16 @@ package journal
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 
 	"go.etcd.io/bbolt"
 
@@ -88,20 +90,14 @@ func unseal(e boltfile.Entry) ([]byte, error) {
 }
 
 // sumOf returns the checksum in a value; 0 if it has none.
-func sumOf(value []byte) (sum uint64) {
-	digits, _ := hex.DecodeString(string(value[:min(sumSize, len(value))]))
-	for _, b := range digits {
-		sum = sum<<8 | uint64(b)
-	}
+func sumOf(value []byte) uint64 {
+	sum, _ := strconv.ParseUint(string(value[:min(sumSize, len(value))]), 16, 32)
 	return sum
 }
 
 // encode returns the JSON of a record. It decodes what it has encoded, because a record that Load
 // would refuse must never be written.
 func encode(r record.Record) ([]byte, error) {
-	if err := r.Validate(); err != nil {
-		return nil, err
-	}
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -158,26 +154,32 @@ func (c content) intact() bool {
 	return true
 }
 
-// decode returns the records, and the entries that are none, in the order of their problems. defaultPool is the name of
-// that pool.
-func (c content) decode(defaultPool string) (l Loaded, damaged []boltfile.Entry) {
-	name := func(stored string) string {
-		if stored == storedDefaultPool {
-			return defaultPool
-		}
-		return stored
+// decode returns the records with their entries, and the entries that are none in the order of their problems.
+// defaultPool is the name of that pool.
+func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfile.Entry) {
+	records, errs := make([]record.Record, len(c.records)), make([]error, len(c.records))
+	var all sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	for first := range workers {
+		all.Go(func() {
+			for i := first; i < len(records); i += workers {
+				records[i], errs[i] = recordOf(c.records[i])
+			}
+		})
 	}
-	for _, e := range c.records {
-		r, err := recordOf(e)
-		if err != nil {
-			pool, owner, _ := strings.Cut(string(e.Key), "\x00")
-			l.Problems, damaged = append(l.Problems, Problem{name(pool), owner, err}), append(damaged, e)
+	all.Wait()
+	for i, e := range c.records {
+		if r := records[i]; errs[i] == nil {
+			if r.Pool == storedDefaultPool {
+				r.Pool = defaultPool
+			}
+			l.Records, intact = append(l.Records, r), append(intact, e)
 			continue
 		}
-		r.Pool = name(r.Pool)
-		l.Records = append(l.Records, r)
+		pool, owner, _ := strings.Cut(string(e.Key), "\x00")
+		l.Problems, damaged = append(l.Problems, Problem{pool, owner, errs[i]}), append(damaged, e)
 	}
-	return l, damaged
+	return l, intact, damaged
 }
 
 // readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -24,8 +25,6 @@ const (
 	newName  = fileName + ".new"
 	// QuarantineName is the directory of damaged files and records.
 	QuarantineName = "quarantine"
-
-	fileMode, dirMode = 0o600, 0o700
 )
 
 // Files are the names of the files that a journal makes in its state directory.
@@ -153,7 +152,7 @@ func (j *Journal) Writable() error { return j.Apply() }
 type transaction struct {
 	changes []Change
 	callers int
-	commit  sync.Once
+	done    chan struct{} // is closed when err is set
 	err     error
 }
 
@@ -161,21 +160,25 @@ type transaction struct {
 // committed; otherwise they are committed without a wait.
 func (j *Journal) join(changes []Change) error {
 	j.joining.Lock()
-	if j.next == nil {
-		j.next = &transaction{}
+	first := j.next == nil
+	if first {
+		j.next = &transaction{done: make(chan struct{})}
 	}
 	tx := j.next
 	tx.callers++
 	tx.changes = append(tx.changes, changes...)
 	j.joining.Unlock()
-	tx.commit.Do(func() {
+	if first {
 		j.committing.Lock()
-		defer j.committing.Unlock()
+		runtime.Gosched() // those whose changes have just become durable may have further ones
 		j.joining.Lock()
 		j.next = nil
 		j.joining.Unlock()
 		tx.err = j.commit(tx.changes)
-	})
+		j.committing.Unlock()
+		close(tx.done)
+	}
+	<-tx.done
 	if tx.callers > 1 && boltfile.Unchanged(tx.err) { // there may be space for these changes
 		j.committing.Lock()
 		defer j.committing.Unlock()
@@ -264,11 +267,10 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 	failpoint.Reach(failpoint.LeftoverRemoved)
 	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
 	if err == nil {
-		if err = j.name(f); err != nil {
-			f.Close(err)
-		}
+		err = j.name(f)
 	}
 	if err != nil {
+		f.Close(err)
 		_ = j.state.Remove(newName) // the disk may be full
 		failpoint.Reach(failpoint.LeftoverRemoved)
 		return err

@@ -1,14 +1,12 @@
 package journal
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -26,7 +24,7 @@ type Loaded struct {
 	Problems []Problem
 }
 
-// Problem is a damaged record or, without pool and owner, a file that cannot be used as a whole.
+// Problem is a damaged record or, without pool and owner, a file that cannot be used as a whole. Pool is as on disk.
 type Problem struct {
 	Pool, Owner string
 	Reason      error
@@ -61,27 +59,29 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
 		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
 	}
-	if whole, ok := errors.AsType[boltfile.DamageError](err); ok {
+	whole, ok := errors.AsType[boltfile.DamageError](err)
+	switch {
+	case ok:
 		l.Problems = append(l.Problems, Problem{Reason: whole})
 		j.naming.Lock()
 		defer j.naming.Unlock()
 		j.named = nil
 		return l, nil, j.quarantine(fileName, whole, func(to string) error { return j.state.Rename(fileName, to) })
+	case err != nil:
+		return l, nil, err
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
-	l, damaged := c.decode(j.options.DefaultPool)
+	l, intact, damaged := c.decode(j.options.DefaultPool)
 	for i, e := range damaged {
 		p := l.Problems[i]
 		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {
-			return errors.Join(j.state.WriteFile(to, e.Value, fileMode), j.state.Sync(to))
+			return errors.Join(j.state.WriteFile(to, e.Value, 0o600), j.state.Sync(to))
 		})
 		if err != nil {
 			return l, nil, err
 		}
 	}
-	return l, slices.DeleteFunc(c.records, func(e boltfile.Entry) bool {
-		return slices.ContainsFunc(damaged, func(d boltfile.Entry) bool { return bytes.Equal(d.Key, e.Key) })
-	}), err
+	return l, intact, nil
 }
 
 const (
@@ -94,7 +94,7 @@ const (
 func (j *Journal) quarantine(name string, reason error, move func(to string) error) error {
 	name = name[:min(len(name), maxName)] + time.Now().UTC().Format(nameTime)
 	failpoint.Reach(failpoint.QuarantineMaking)
-	err := j.state.Mkdir(QuarantineName, dirMode)
+	err := j.state.Mkdir(QuarantineName, 0o700)
 	failpoint.Reach(failpoint.QuarantineMade)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		err = move(filepath.Join(QuarantineName, name))

@@ -18,7 +18,7 @@ const readAttempts = 20
 // as a whole.
 func Read(stateDir string) (Metadata, Loaded, error) {
 	c, err := readRunning(stateDir)
-	l, _ := c.decode(storedDefaultPool)
+	l, _, _ := c.decode(storedDefaultPool)
 	return c.Metadata, l, err
 }
 

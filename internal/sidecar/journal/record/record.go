@@ -191,9 +191,7 @@ func (r Record) IDInUse() string {
 }
 
 // Holds reports whether the record has the address.
-func (r Record) Holds(ip netip.Addr) bool {
-	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
-}
+func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip) }
 
 // containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit.
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
