@@ -411,62 +411,6 @@ func init() {
             "x-go-name": "Failure"
           }
         }
-      },
-      "delete": {
-        "description": "Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets\nthe attachment anyway, and the plugin may keep its addresses forever.\n",
-        "tags": [
-          "ipam"
-        ],
-        "summary": "Release the attachment of an owner, or discard it",
-        "parameters": [
-          {
-            "$ref": "#/parameters/ipam-owner"
-          },
-          {
-            "$ref": "#/parameters/ipam-pool"
-          }
-        ],
-        "responses": {
-          "200": {
-            "description": "What the plugin may keep; empty if it released everything",
-            "schema": {
-              "type": "array",
-              "items": {
-                "$ref": "#/definitions/Leftover"
-              }
-            }
-          },
-          "403": {
-            "description": "Forbidden",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
-          },
-          "404": {
-            "description": "The owner has no attachment in the pool",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
-          },
-          "500": {
-            "description": "Failure; the attachment is kept",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "headers": {
-              "Retry-After": {
-                "pattern": "^[0-9]+$",
-                "type": "string",
-                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
-                "x-delegated-ipam-extension": true
-              }
-            },
-            "x-go-name": "Failure"
-          }
-        },
-        "x-delegated-ipam-extension": true
       }
     },
     "/ipam/{ip}": {
@@ -1266,45 +1210,6 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
-    "Leftover": {
-      "description": "What the plugin may keep of a discarded attachment, for each recorded invocation",
-      "type": "object",
-      "required": [
-        "container-id",
-        "interface",
-        "network",
-        "plugin",
-        "command"
-      ],
-      "properties": {
-        "command": {
-          "description": "Shell command that runs the DEL, with the recorded network configuration",
-          "type": "string",
-          "x-nullable": false
-        },
-        "container-id": {
-          "description": "CNI_CONTAINERID",
-          "type": "string",
-          "x-nullable": false
-        },
-        "interface": {
-          "description": "CNI_IFNAME",
-          "type": "string",
-          "x-nullable": false
-        },
-        "network": {
-          "description": "Name of the CNI network configuration",
-          "type": "string",
-          "x-nullable": false
-        },
-        "plugin": {
-          "description": "Type of the plugin",
-          "type": "string",
-          "x-nullable": false
-        }
-      },
-      "x-delegated-ipam-extension": true
-    },
     "MovedPlugin": {
       "description": "A plugin whose executable recorded attachments name and which does not exist any more",
       "type": "object",
@@ -1602,10 +1507,6 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
-        },
-        "version": {
-          "description": "Format version of a record of a newer version of this program, which is not moved and may\nhold addresses; absent for a file in quarantine\n",
-          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true
@@ -2231,71 +2132,6 @@ func init() {
             "x-go-name": "Failure"
           }
         }
-      },
-      "delete": {
-        "description": "Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets\nthe attachment anyway, and the plugin may keep its addresses forever.\n",
-        "tags": [
-          "ipam"
-        ],
-        "summary": "Release the attachment of an owner, or discard it",
-        "parameters": [
-          {
-            "maxLength": 512,
-            "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
-            "type": "string",
-            "x-delegated-ipam": "maxLength and pattern are additions; the limit counts bytes",
-            "description": "Owner of the address",
-            "name": "owner",
-            "in": "query"
-          },
-          {
-            "type": "string",
-            "description": "Name of a pool; the default pool if absent or \"default\"",
-            "name": "pool",
-            "in": "query"
-          }
-        ],
-        "responses": {
-          "200": {
-            "description": "What the plugin may keep; empty if it released everything",
-            "schema": {
-              "type": "array",
-              "items": {
-                "$ref": "#/definitions/Leftover"
-              }
-            }
-          },
-          "403": {
-            "description": "Forbidden",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
-          },
-          "404": {
-            "description": "The owner has no attachment in the pool",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too"
-          },
-          "500": {
-            "description": "Failure; the attachment is kept",
-            "schema": {
-              "$ref": "#/definitions/Error"
-            },
-            "headers": {
-              "Retry-After": {
-                "pattern": "^[0-9]+$",
-                "type": "string",
-                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
-                "x-delegated-ipam-extension": true
-              }
-            },
-            "x-go-name": "Failure"
-          }
-        },
-        "x-delegated-ipam-extension": true
       }
     },
     "/ipam/{ip}": {
@@ -3123,45 +2959,6 @@ func init() {
       },
       "x-delegated-ipam-extension": true
     },
-    "Leftover": {
-      "description": "What the plugin may keep of a discarded attachment, for each recorded invocation",
-      "type": "object",
-      "required": [
-        "container-id",
-        "interface",
-        "network",
-        "plugin",
-        "command"
-      ],
-      "properties": {
-        "command": {
-          "description": "Shell command that runs the DEL, with the recorded network configuration",
-          "type": "string",
-          "x-nullable": false
-        },
-        "container-id": {
-          "description": "CNI_CONTAINERID",
-          "type": "string",
-          "x-nullable": false
-        },
-        "interface": {
-          "description": "CNI_IFNAME",
-          "type": "string",
-          "x-nullable": false
-        },
-        "network": {
-          "description": "Name of the CNI network configuration",
-          "type": "string",
-          "x-nullable": false
-        },
-        "plugin": {
-          "description": "Type of the plugin",
-          "type": "string",
-          "x-nullable": false
-        }
-      },
-      "x-delegated-ipam-extension": true
-    },
     "MovedPlugin": {
       "description": "A plugin whose executable recorded attachments name and which does not exist any more",
       "type": "object",
@@ -3459,10 +3256,6 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": true
-        },
-        "version": {
-          "description": "Format version of a record of a newer version of this program, which is not moved and may\nhold addresses; absent for a file in quarantine\n",
-          "type": "integer"
         }
       },
       "x-delegated-ipam-extension": true

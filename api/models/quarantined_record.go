@@ -26,11 +26,6 @@ type QuarantinedRecord struct {
 	// Time of its move to quarantine, or of its discovery
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
-
-	// Format version of a record of a newer version of this program, which is not moved and may
-	// hold addresses; absent for a file in quarantine
-	//
-	Version int64 `json:"version,omitempty"`
 }
 
 // Validate validates this quarantined record

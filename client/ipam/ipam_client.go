@@ -56,12 +56,6 @@ type ClientOption func(*runtime.ClientOperation)
 // ClientService is the interface for Client methods.
 type ClientService interface {
 
-	// DeleteIpam release the attachment of an owner or discard it.
-	DeleteIpam(params *DeleteIpamParams, opts ...ClientOption) (*DeleteIpamOK, error)
-
-	// DeleteIpamContext release the attachment of an owner or discard it.
-	DeleteIpamContext(ctx context.Context, params *DeleteIpamParams, opts ...ClientOption) (*DeleteIpamOK, error)
-
 	// DeleteIpamIP release an allocated IP address.
 	DeleteIpamIP(params *DeleteIpamIPParams, opts ...ClientOption) (*DeleteIpamIPOK, error)
 
@@ -87,76 +81,6 @@ type ClientService interface {
 	PostIpamIPContext(ctx context.Context, params *PostIpamIPParams, opts ...ClientOption) (*PostIpamIPOK, error)
 
 	SetTransport(transport runtime.ContextualTransport)
-}
-
-// DeleteIpam releases the attachment of an owner or discard it.
-//
-// Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets
-// the attachment anyway, and the plugin may keep its addresses forever.
-// .
-//
-// This method does not support injected context.
-// However, timeout and opentracing contexts are honored whenever enabled.
-//
-// If you need to pass a specific context, use [Client.DeleteIpamContext] instead.
-func (a *Client) DeleteIpam(params *DeleteIpamParams, opts ...ClientOption) (*DeleteIpamOK, error) {
-	var ctx context.Context
-	if params != nil && params.inner.ctx != nil {
-		ctx = params.inner.ctx
-	} else {
-		ctx = context.Background()
-	}
-
-	return a.DeleteIpamContext(ctx, params, opts...)
-}
-
-// DeleteIpamContext releases the attachment of an owner or discard it.
-//
-// Runs the plugin's DELs as a release does. If one of them fails, the sidecar forgets
-// the attachment anyway, and the plugin may keep its addresses forever.
-// .
-//
-// Do not use the deprecated [DeleteIpamParams.Context] with this method: it would be ignored.
-func (a *Client) DeleteIpamContext(ctx context.Context, params *DeleteIpamParams, opts ...ClientOption) (*DeleteIpamOK, error) {
-	// NOTE: parameters are not validated before sending
-	if params == nil {
-		params = NewDeleteIpamParams()
-	}
-
-	op := &runtime.ClientOperation{
-		ID:                 "DeleteIpam",
-		Method:             "DELETE",
-		PathPattern:        "/ipam",
-		ProducesMediaTypes: []string{"application/json"},
-		ConsumesMediaTypes: []string{"application/json"},
-		Schemes:            []string{"http"},
-		Params:             params,
-		Reader:             &DeleteIpamReader{formats: a.formats},
-		Client:             params.HTTPClient,
-	}
-
-	for _, opt := range opts {
-		opt(op)
-	}
-
-	result, err := a.transport.SubmitContext(ctx, op)
-	if err != nil {
-		return nil, err
-	}
-
-	// only one success response has to be checked
-	success, ok := result.(*DeleteIpamOK)
-	if ok {
-		return success, nil
-	}
-
-	// unexpected success response.
-
-	// no default response is defined.
-	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for DeleteIpam: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
 }
 
 // DeleteIpamIP releases an allocated IP address.

@@ -11,10 +11,13 @@ type Point string
 
 // The points, in the order in which a process may reach them.
 const (
-	// A directory of the journal is about to be made; is made; its parent is synced.
+	// The state directory is about to be made; is made; its name is durable.
 	DirMaking  Point = "dir.making"
 	DirMade    Point = "dir.made"
 	DirDurable Point = "dir.durable"
+	// A directory or file in the state directory, or that itself, is about to be synced; is synced.
+	DirSyncing Point = "dir.syncing"
+	DirSynced  Point = "dir.synced"
 	// The mode of a directory is about to lose the rights of group and others; has lost them.
 	DirTightening Point = "dir.tightening"
 	DirTightened  Point = "dir.tightened"
@@ -27,39 +30,31 @@ const (
 	LockNamed   Point = "lock.named"
 	LockCut     Point = "lock.cut"
 
-	// A temporary file of a previous run is about to be removed; is removed.
+	// An unfinished journal of a previous run is about to be removed; is removed.
 	LeftoverRemoving Point = "leftover.removing"
 	LeftoverRemoved  Point = "leftover.removed"
 
-	// A file is about to be moved to quarantine/; is moved; both directories are synced, one after the
-	// other.
-	QuarantineMoving   Point = "quarantine.moving"
-	QuarantineMoved    Point = "quarantine.moved"
-	QuarantineArrived  Point = "quarantine.arrived"
-	QuarantineComplete Point = "quarantine.complete"
+	// quarantine/ is about to be made; exists; has the file or record; a directory is synced.
+	QuarantineMaking Point = "quarantine.making"
+	QuarantineMade   Point = "quarantine.made"
+	QuarantineMoved  Point = "quarantine.moved"
+	QuarantineSynced Point = "quarantine.synced"
 
-	// A record is about to be written; its new file exists; the file has the data; is synced; has its name;
-	// the record is durable. A record that is overwritten reaches three of them.
-	WriteBegins  Point = "write.begins"
-	WriteMade    Point = "write.made"
-	WriteWritten Point = "write.written"
-	WriteSynced  Point = "write.synced"
-	WriteRenamed Point = "write.renamed"
-	WriteDurable Point = "write.durable"
+	// A new journal is about to be made; is empty; has all records; is synced; is about to get its name; has it; the
+	// name is durable.
+	JournalMaking  Point = "journal.making"
+	JournalMade    Point = "journal.made"
+	JournalFilled  Point = "journal.filled"
+	JournalSynced  Point = "journal.synced"
+	JournalNaming  Point = "journal.naming"
+	JournalRenamed Point = "journal.renamed"
+	JournalDurable Point = "journal.durable"
 
-	// A record is about to be removed; is removed; the directory is about to be synced in the
-	// background; is synced.
-	RemoveBegins  Point = "remove.begins"
-	RemoveDone    Point = "remove.done"
-	RemoveSyncing Point = "remove.syncing"
-	RemoveDurable Point = "remove.durable"
-
-	// The state directory is about to be probed; the probe file exists; is written and synced; is
-	// removed.
-	ProbeBegins  Point = "probe.begins"
-	ProbeMade    Point = "probe.made"
-	ProbeWritten Point = "probe.written"
-	ProbeGone    Point = "probe.gone"
+	// Changes are about to be committed; are durable. So is a commit without a change.
+	CommitBegins  Point = "commit.begins"
+	CommitDurable Point = "commit.durable"
+	ProbeBegins   Point = "probe.begins"
+	ProbeDurable  Point = "probe.durable"
 
 	// The lock file of plugin calls is about to be created or opened; is open.
 	PluginLockOpening Point = "plugin-lock.opening"
@@ -88,13 +83,12 @@ const (
 // All returns every point, in the order of their declaration.
 func All() []Point {
 	return []Point{
-		DirMaking, DirMade, DirDurable, DirTightening, DirTightened,
+		DirMaking, DirMade, DirDurable, DirSyncing, DirSynced, DirTightening, DirTightened,
 		LockOpening, LockOpened, LockNaming, LockNamed, LockCut,
 		LeftoverRemoving, LeftoverRemoved,
-		QuarantineMoving, QuarantineMoved, QuarantineArrived, QuarantineComplete,
-		WriteBegins, WriteMade, WriteWritten, WriteSynced, WriteRenamed, WriteDurable,
-		RemoveBegins, RemoveDone, RemoveSyncing, RemoveDurable,
-		ProbeBegins, ProbeMade, ProbeWritten, ProbeGone,
+		QuarantineMaking, QuarantineMade, QuarantineMoved, QuarantineSynced,
+		JournalMaking, JournalMade, JournalFilled, JournalSynced, JournalNaming, JournalRenamed, JournalDurable,
+		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
 		UninstallRemoving, UninstallRemoved,

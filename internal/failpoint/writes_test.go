@@ -28,12 +28,15 @@ type exceptions struct {
 func writers() map[string]exceptions {
 	return map[string]exceptions{
 		"sidecar/journal": {sequences: map[sequence]string{
-			{"ensureDir", "mkdir", "syncParent"}:    "syncParent is for a directory that exists",
-			{"overwrite", "OpenFile", "WriteAt"}:    "the file exists, and is not changed by opening it",
-			{"overwrite", "Fdatasync", "Fdatasync"}: "a signal has interrupted the first one",
-			{"replace", "Rename", "Remove"}:         "Remove is for a replacement that failed; without it there is what write.synced leaves",
-			{"probe", "WriteString", "Sync"}:        "no process reads the file; the next start removes it, synced or not",
+			{"Load", "WriteFile", "Sync"}: "the record is still in the journal",
 		}},
+		"boltfile": {sequences: map[sequence]string{
+			{"Create", "WriteAt", "Sync"}: "the file has no name yet that another process reads",
+		}, memory: map[string][]string{
+			"newest": {"Write"},   // a checksum
+			"grow":   {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
+		}},
+		"sidecar/statedir": {},
 		"plugin/internal/process": {memory: map[string][]string{
 			"memoryFile":  {"WriteAt"}, // memfd_create(2)
 			"writeConfig": {"Write"},   // a pipe
@@ -83,7 +86,7 @@ func otherWriters() map[string]map[string][]string {
 		// The file of visits.
 		"failpoint": {"count": {"OpenFile"}},
 		// Tests alone call it.
-		"testing/check": {"Tmpfs": {"Mount", "Unmount"}},
+		"testing/check": {"Tmpfs": {"Mount", "Unmount"}, "WithoutPrivileges": {"Capset"}},
 	}
 }
 

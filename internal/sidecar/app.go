@@ -11,7 +11,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -27,6 +26,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
@@ -45,20 +45,20 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	self := journal.Holder{Pod: c.PodName, Started: time.Now()}
-	lock, err := journal.Lock(ctx, c.StateDir, self, func(holder string) {
+	self := statedir.Holder{Pod: c.PodName, Started: time.Now()}
+	dir, err := statedir.Lock(ctx, c.StateDir, self, func(holder string) {
 		log.WithField("stateDir", c.StateDir).Warnf("Not ready: waiting for the state directory, which another process holds: %s", holder)
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	defer func() { err = errors.Join(err, dir.Close()) }()
 
-	a, err := assemble(c, self, log)
+	a, err := assemble(c, dir, self, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	defer a.journal.Close()
 	defer a.locks.Release()
 	defer func() { err = errors.Join(err, a.drainer.Close()) }()
 	return a.serve(ctx)
@@ -77,39 +77,41 @@ type app struct {
 }
 
 // assemble creates and connects every part. Nothing runs yet.
-func assemble(c Config, self journal.Holder, log logrus.FieldLogger) (*app, error) {
-	boot, err := journal.Host{}.BootID()
+func assemble(c Config, dir *statedir.Dir, self statedir.Holder, log logrus.FieldLogger) (*app, error) {
+	boot, err := statedir.Host{}.BootID()
 	if err != nil {
 		return nil, err
 	}
-	machine := journal.Host{}.MachineID()
+	machine := statedir.Host{}.MachineID()
 	if machine == "" {
 		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
 	}
 	r := newReporter(c, self, log)
-	if r.journal, err = journal.Open(c.StateDir, journal.Options{MachineID: machine, BootID: boot, DefaultPool: c.IPAMDefaultIPPool}); err != nil {
-		return nil, err
-	}
+	r.journal = journal.Open(dir, journal.Options{
+		Metadata:    journal.Metadata{MachineID: machine, BootID: boot, Node: c.NodeName},
+		DefaultPool: c.IPAMDefaultIPPool,
+	})
 	a := &app{
 		reporter: r, log: log,
 		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
 	}
-	if err := a.connect(boot, machine); err != nil {
+	if err := a.connect(dir, boot); err != nil {
 		r.locks.Release()
-		return nil, errors.Join(err, r.journal.Close())
+		r.journal.Close()
+		return nil, err
 	}
 	return a, nil
 }
 
 // connect creates the parts that depend on the journal.
-func (a *app) connect(boot, machine string) (err error) {
+func (a *app) connect(state *statedir.Dir, boot string) (err error) {
 	c := a.config
 	if a.loaded, err = a.journal.Load(); err != nil {
 		return err
 	}
 	a.reportProblems()
 	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
-	if err := a.connectPlugins(); err != nil {
+	if err := a.connectPlugins(state); err != nil {
 		return err
 	}
 	owners, err := ownermatch.Parse(c.Owners)
@@ -119,7 +121,7 @@ func (a *app) connect(boot, machine string) (err error) {
 	ownNetNS := cmp.Or(c.CNINetNS, plugin.DefaultNetNS)
 	a.engine = engine.New(engine.Options{
 		Options: protocol.Options{
-			Node: c.NodeName, BootID: boot, MachineID: machine, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
+			Node: c.NodeName, BootID: boot, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
@@ -128,9 +130,6 @@ func (a *app) connect(boot, machine string) (err error) {
 	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
-	for _, n := range a.loaded.FutureVersions {
-		a.engine.RejectOwner(n.Pool, n.Owner, fmt.Errorf("record %s of this owner has version %d, which only a newer delegated-ipam understands", n.File, n.Version))
-	}
 
 	dir, spoolErr := spool.Create(c.StateDir)
 	if errors.Is(spoolErr, spool.ErrNotRoot) {
@@ -181,10 +180,10 @@ func (a *app) registerMetrics() {
 
 // connectPlugins creates the plugin runner and the watcher of the CNI configuration, and
 // acquires the node locks.
-func (a *app) connectPlugins() (err error) {
+func (a *app) connectPlugins(state *statedir.Dir) (err error) {
 	c := a.config
 	o := c.PluginOptions()
-	o.Log, o.Observer, o.LockDir = a.log, a.metrics, a.journal.Dir()
+	o.Log, o.Observer, o.LockDir = a.log, a.metrics, state.File
 	if _, err := o.Profiles(); err != nil {
 		a.log.WithError(err).Error("Not ready: a plugin profile is invalid; no new addresses are allocated until it is fixed")
 	}
@@ -236,28 +235,20 @@ func recordedNetworks(records []record.Record) []string {
 // unreadable returns an error if there are records whose content is unknown.
 func (a *app) unreadable() error {
 	quarantined, err := a.journal.Quarantined()
-	if n := len(quarantined) + len(a.problems); err == nil && n > 0 {
-		err = fmt.Errorf("%d records cannot be read (status), and their addresses may be in use", n)
+	if n := len(quarantined); err == nil && n > 0 {
+		err = fmt.Errorf("quarantine/ has %d files (status), and the addresses in them may be in use", n)
 	}
 	return err
 }
 
-// reportProblems logs and reports the records that cannot be used.
+// reportProblems logs what Load has moved to quarantine/.
 func (a *app) reportProblems() {
 	for _, p := range a.loaded.Problems {
-		a.log.WithError(p.Reason).WithFields(logrus.Fields{"file": p.File, "containerID": p.ContainerID, "movedTo": p.MovedTo}).
-			Error("Quarantined an unusable record; the addresses of its owner are unknown")
-		if p.MoveErr != nil {
-			a.log.WithError(p.MoveErr).WithField("file", p.File).Error("Failed to move the record to quarantine/")
+		log := a.log.WithError(p.Reason)
+		if p.Owner == "" {
+			log.Error("The journal cannot be used and was moved to quarantine/: this start begins without any attachment, as after a lost journal")
+			continue
 		}
-		if p.MovedTo == "" { // otherwise the journal lists it
-			a.problems = append(a.problems, &models.QuarantinedRecord{File: p.File, Reason: p.Reason.Error(), Since: httpapi.OptionalTime(a.started)})
-		}
-	}
-	for _, n := range a.loaded.FutureVersions {
-		reason := fmt.Sprintf("owner %q in pool %q: its record has version %d, which only a newer delegated-ipam understands; it is not served", n.Owner, n.Pool, n.Version)
-		a.log.WithFields(logrus.Fields{"file": n.File, "containerID": cmp.Or(record.RuntimeID(n.Owner), n.ContainerID), "owner": n.Owner, "poolName": n.Pool, "version": n.Version}).
-			Error("A record of a newer version was found; its owner is not served")
-		a.problems = append(a.problems, &models.QuarantinedRecord{File: n.File, Reason: reason, Since: httpapi.OptionalTime(a.started), Version: int64(n.Version)})
+		log.WithFields(logrus.Fields{"owner": p.Owner, "poolName": p.Pool}).Error("A record cannot be used and was moved to quarantine/; the addresses of its owner are unknown")
 	}
 }

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -41,16 +40,16 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("cancelled while waiting for the state directory", func(t *testing.T) {
 		c := valid(t)
-		lock, err := journal.Lock(context.Background(), c.StateDir, journal.Holder{}, nil)
+		lock, err := statedir.Lock(context.Background(), c.StateDir, statedir.Holder{}, nil)
 		check.Must(t, err)
-		defer lock.Unlock() //nolint:errcheck // the directory is not used any more
+		defer lock.Close() //nolint:errcheck // the directory is not used any more
 		log, ended, stop := run(t, c)
 		log.await(t, "waiting for the state directory", ended)
 		if err := stop(); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v; want %v", err, context.Canceled)
 		}
 	})
-	t.Run("unusable records", testUnusableRecords)
+	t.Run("unusable journal", testUnusableJournal)
 	t.Run("second sidecar of the network", testSecondSidecar)
 	t.Run("invalid option", func(t *testing.T) {
 		c := valid(t)
@@ -76,28 +75,19 @@ func TestRun(t *testing.T) {
 	})
 }
 
-func testUnusableRecords(t *testing.T) {
+func testUnusableJournal(t *testing.T) {
 	c := valid(t)
-	write(t, c, "state/attachments/torn-1.json", `{"version":1,"sha`)
-	write(t, c, "state/attachments/later-1.json", `{"version":99,"sha256":"","record":{"owner":"router","pool":"default"}}`)
+	write(t, c, "state/journal.db", "not a database")
 	stop := serving(t, c)
 	// A disk may take longer to respond than a report waits.
-	harness.Eventually(t, "both records to be reported", func() error {
-		var files []string
-		for _, q := range health(t, c).DelegatedIpam.Quarantined {
-			files = append(files, q.File+": "+q.Reason)
-		}
-		all := strings.Join(files, "\n")
-		for _, want := range []string{"torn-1", "later-1", "newer", "router"} {
-			if !strings.Contains(all, want) {
-				return fmt.Errorf("the report %q does not contain %q", all, want)
-			}
+	harness.Eventually(t, "the file to be reported", func() error {
+		all := health(t, c).DelegatedIpam.Quarantined
+		if len(all) != 1 || !strings.Contains(all[0].File, "journal.db-") || !strings.Contains(all[0].Reason, "damaged") {
+			return fmt.Errorf("quarantined are %+v", all)
 		}
 		return nil
 	})
 	stop()
-	_, err := os.Stat(filepath.Join(c.StateDir, "attachments/later-1.json"))
-	check.NoError(t, err)
 }
 
 func testSecondSidecar(t *testing.T) {

@@ -141,15 +141,9 @@ func (j engineJournal) Write(r record.Record) error {
 }
 
 // Remove implements engine.Journal.
-func (j engineJournal) Remove(containerID string) error {
+func (j engineJournal) Remove(pool, owner string) error {
 	began := time.Now()
-	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(containerID))
-}
-
-// RemoveSoon implements engine.Journal.
-func (j engineJournal) RemoveSoon(containerID string) error {
-	began := time.Now()
-	return j.changed(metrics.JournalRemove, began, j.Journal.RemoveSoon(containerID))
+	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(pool, owner))
 }
 
 // Available implements engine.Journal. A change that it prevents counts as a failed one.

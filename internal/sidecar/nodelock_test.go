@@ -8,15 +8,18 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func writeRecord(t *testing.T, c Config, r record.Record) {
 	t.Helper()
-	j, err := journal.Open(c.StateDir, journal.Options{})
+	dir, err := statedir.Lock(t.Context(), c.StateDir, statedir.Holder{}, nil)
 	check.Must(t, err)
+	j := journal.Open(dir, journal.Options{})
 	check.Must(t, j.Write(r))
-	check.Must(t, j.Close())
+	j.Close()
+	check.Must(t, dir.Close())
 }
 
 // newRecord returns the record of an attachment in pool blue, whose first invocation is of

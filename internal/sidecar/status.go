@@ -22,6 +22,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
 // reportTimeout bounds a report: a kubelet waits one second for a probe (timeoutSeconds).
@@ -44,15 +45,13 @@ type reporter struct {
 	moved       *cachedProbe[[]movedPlugin]
 	transitions *transitions
 	probes      sync.WaitGroup // the probes in progress
-	// problems are the records that cannot be used and are not in the quarantine.
-	problems []*models.QuarantinedRecord
-	stopping atomic.Bool
+	stopping    atomic.Bool
 
 	mu     sync.Mutex
 	byPool map[string]poolProbe
 }
 
-func newReporter(c Config, self journal.Holder, log logrus.FieldLogger) *reporter {
+func newReporter(c Config, self statedir.Holder, log logrus.FieldLogger) *reporter {
 	r := &reporter{
 		config: c, started: time.Now(), locks: nodelock.New(c.NodeName, c.StateDir, self.String()),
 		transitions: &transitions{log: log, pools: map[string]statusSince{}}, byPool: map[string]poolProbe{},
@@ -141,7 +140,6 @@ func (r *reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 	stateDir, state := r.stateDirStatus(ctx)
 	pending = pending || state == probePending
 	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.quarantined...) // never null
-	rep.Quarantined = append(rep.Quarantined, r.problems...)
 	if stateDir.err != "" {
 		reasons = append(reasons, reason{text: stateDir.err})
 	}

@@ -27,9 +27,6 @@ var calls = map[string]func(context.Context, *client.Client) error{
 	"release": func(ctx context.Context, c *client.Client) error {
 		return c.Release(ctx, ip, client.ReleaseOptions{})
 	},
-	"discard": func(ctx context.Context, c *client.Client) error {
-		return second(c.Discard(ctx, "router", client.DiscardOptions{}))
-	},
 	"list":         func(ctx context.Context, c *client.Client) error { return second(c.List(ctx)) },
 	"status":       func(ctx context.Context, c *client.Client) error { return second(c.Status(ctx)) },
 	"brief status": func(ctx context.Context, c *client.Client) error { return second(c.BriefStatus(ctx)) },

@@ -71,7 +71,6 @@ func TestNotSidecar(t *testing.T) {
 		"null addresses of a pool":       {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[{"addresses":[null]}]}}`}},
 		"null record":                    {"status", response{code: 200, body: `{"delegated-ipam":{"quarantined":[null]}}`}},
 		"null option":                    {"status", response{code: 200, body: `{"delegated-ipam":{"options":[null]}}`}},
-		"null leftover":                  {"discard", response{code: 200, body: "[null]"}},
 		"allocation without address":     {"allocate", response{code: 201, body: "{}"}},
 		"allocation of an empty address": {"allocate", response{code: 201, body: `{"address":{"ipv4":""}}`}},
 	} {

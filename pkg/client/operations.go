@@ -112,26 +112,6 @@ func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) e
 	return c.send(ctx, r, nil)
 }
 
-// DiscardOptions are the optional parameters of [Client.Discard].
-type DiscardOptions struct {
-	// Pool is the pool of the attachment; [DefaultPool] if it is empty.
-	Pool string
-}
-
-// Discard releases the attachment of an owner. If the plugin's DEL fails, the sidecar forgets the
-// attachment anyway, and the plugin may keep the returned leftovers forever.
-//
-// Errors: [ErrForbidden], [ErrNotFound], [ErrFailed] (the attachment is kept), [ErrRetryLater], and
-// errors of the connection.
-func (c *Client) Discard(ctx context.Context, owner string, o DiscardOptions) ([]*models.Leftover, error) {
-	var left []*models.Leftover
-	err := c.send(ctx, request{method: http.MethodDelete, path: "/ipam", query: parameters("owner", owner, "pool", o.Pool)}, &left)
-	if err == nil && slices.Contains(left, nil) {
-		err = c.failed(notSidecar("a leftover is null"))
-	}
-	return left, err
-}
-
 // List returns every attachment of every pool, sorted by pool and owner. Each is as it was when the
 // sidecar encoded it: one that is created or released while the list is sent may be missing. No
 // pointer is nil, and every IP is an address.

@@ -42,12 +42,6 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 
 		JSONProducer: runtime.JSONProducer(),
 
-		IpamDeleteIpamHandler: ipam.DeleteIpamHandlerFunc(func(params ipam.DeleteIpamParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation ipam.DeleteIpam has not yet been implemented")
-		}),
-
 		IpamDeleteIpamIPHandler: ipam.DeleteIpamIPHandlerFunc(func(params ipam.DeleteIpamIPParams) middleware.Responder {
 			_ = params
 
@@ -149,8 +143,6 @@ type DelegatedIpamAPI struct {
 	//   - application/json
 	JSONProducer runtime.Producer
 
-	// IpamDeleteIpamHandler sets the operation handler for the delete ipam operation
-	IpamDeleteIpamHandler ipam.DeleteIpamHandler
 	// IpamDeleteIpamIPHandler sets the operation handler for the delete ipam IP operation
 	IpamDeleteIpamIPHandler ipam.DeleteIpamIPHandler
 	// DaemonGetConfigHandler sets the operation handler for the get config operation
@@ -250,9 +242,6 @@ func (o *DelegatedIpamAPI) Validate() error {
 		unregistered = append(unregistered, "JSONProducer")
 	}
 
-	if o.IpamDeleteIpamHandler == nil {
-		unregistered = append(unregistered, "ipam.DeleteIpamHandler")
-	}
 	if o.IpamDeleteIpamIPHandler == nil {
 		unregistered = append(unregistered, "ipam.DeleteIpamIPHandler")
 	}
@@ -376,10 +365,6 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 		o.handlers = make(map[string]map[string]http.Handler)
 	}
 
-	if o.handlers["DELETE"] == nil {
-		o.handlers["DELETE"] = make(map[string]http.Handler)
-	}
-	o.handlers["DELETE"]["/ipam"] = ipam.NewDeleteIpam(o.context, o.IpamDeleteIpamHandler)
 	if o.handlers["DELETE"] == nil {
 		o.handlers["DELETE"] = make(map[string]http.Handler)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -98,9 +99,10 @@ func BenchmarkJournalWrite(b *testing.B) {
 	result, err := r.Add(context.Background(), call.Call{Invocation: c})
 	check.Must(b, err)
 	c.PrevResult, result.Raw = result.Raw, nil
-	j, err := journal.Open(filepath.Join(b.TempDir(), "state"), journal.Options{})
+	state, err := statedir.Lock(b.Context(), filepath.Join(b.TempDir(), "state"), statedir.Holder{}, nil)
 	check.Must(b, err)
-	b.Cleanup(func() { _ = j.Close() })
+	j := journal.Open(state, journal.Options{})
+	b.Cleanup(func() { j.Close(); _ = state.Close() })
 	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
 	b.ReportAllocs()
 	for b.Loop() {

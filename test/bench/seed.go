@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
 // firstSeeded is the address of the first seeded attachment; the subnet has room for 10,000 more.
@@ -20,8 +22,8 @@ const firstSeeded = "10.15.128.0"
 // under other names. 10,000 real ADDs would take a quarter of an hour.
 func (n *node) seed(count int) {
 	template, lease := n.example()
-	j := must(journal.Open(n.state(), journal.Options{}))
-	defer func() { failIf(j.Close()) }()
+	j, closeJournal := n.journal()
+	defer closeJournal()
 	ip := netip.MustParseAddr(firstSeeded)
 	for i := range count {
 		r := copyOf(template, fmt.Sprintf("default/seeded-%d", i), ip)
@@ -38,8 +40,8 @@ func (n *node) example() (record.Record, string) {
 	s := n.sidecar()
 	s.allocate(owner)
 	s.stop()
-	j := must(journal.Open(n.state(), journal.Options{}))
-	defer func() { failIf(j.Close()) }()
+	j, closeJournal := n.journal()
+	defer closeJournal()
 	loaded := must(j.Load())
 	if len(loaded.Records) != 1 {
 		failIf(fmt.Errorf("the journal has %d records; want 1", len(loaded.Records)))
@@ -48,8 +50,15 @@ func (n *node) example() (record.Record, string) {
 	file := filepath.Join(n.store(), network, r.Addrs()[0].String())
 	lease := must(os.ReadFile(file))
 	failIf(os.Remove(file))
-	failIf(j.Remove(r.ContainerID))
+	failIf(j.Remove(r.Pool, r.Owner))
 	return r, string(lease)
+}
+
+// journal opens the journal of the node, whose sidecar has stopped.
+func (n *node) journal() (j *journal.Journal, closeJournal func()) {
+	state := must(statedir.Lock(context.Background(), n.state(), statedir.Holder{}, nil))
+	j = journal.Open(state, journal.Options{})
+	return j, func() { j.Close(); failIf(state.Close()) }
 }
 
 // copyOf returns the record for another owner and address.

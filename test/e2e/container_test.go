@@ -238,12 +238,11 @@ func TestContainerGCUnreadable(t *testing.T) {
 	n, plugin := scriptedContainers(t, nil)
 	s := n.Start(t)
 	router := s.AllocateFor(t, "router")
-	id := s.Attachment(t, "router").ContainerID
 	s.Stop(t)
-	n.DamageRecord(t, id)
+	n.DamageRecord(t, "default", "router")
 	n.ResetHistory()
 	s = n.Launch(t)
 	s.WaitReady(t)
-	cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}}).WantError(t, http.StatusBadGateway, "cannot be read")
+	cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}}).WantError(t, http.StatusBadGateway, "quarantine/ has 1 files")
 	wantAddresses(t, plugin.Holds(t), router)
 }

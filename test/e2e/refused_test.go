@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"net/http"
-	"os/exec"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -29,31 +31,29 @@ func TestProfileCorrected(t *testing.T) {
 	wantHolds(t, plugin)
 }
 
-func TestDiscard(t *testing.T) {
+// The record of an owner whose release is refused forever is deleted while the sidecar is stopped.
+func TestJournalDelete(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)
 	s := n.Start(t, "--enable-ipv6=false")
 	held := s.AllocateFor(t, "default/web")
 	plugin.SetScript(t, "DEL", `{"error":{"code":999,"msg":"the server does not exist"}}`)
-	wantCommand(t, n, command{line: "release --all --yes --timeout=0s", code: 1, stderr: "release --discard OWNER --yes"})
-	wantCommand(t, n, command{line: "release --discard default/web", code: 2, stderr: "--yes"})
+	wantCommand(t, n, command{line: "release --all --yes --timeout=0s", code: 1, stderr: "journal delete OWNER --yes"})
+	dir := " --state-dir=" + n.StateDir
+	wantCommand(t, n, command{line: "journal list" + dir, stdout: "default/web"})
+	wantCommand(t, n, command{line: "journal delete default/web --yes" + dir, code: 1, stderr: "stop the sidecar"})
 	id := s.Attachment(t, "default/web").ContainerID
-	out := n.Command(t, "release", "--discard", "default/web", "--yes")
-	for _, part := range []string{"discarded default/web of pool default", "container ID " + id + ", interface eth0, network pods, plugin scripted\n"} {
-		if out.ExitCode != 0 || !strings.Contains(out.Stdout, part) {
-			t.Errorf("status %d, %s%s; want 0 and %q", out.ExitCode, out.Stdout, out.Stderr, part)
-		}
-	}
-	wantNoAttachment(t, s, "default/web")
+	copied := filepath.Join(n.Dir, "copy", "journal.db")
+	check.Must(t, os.Mkdir(filepath.Dir(copied), 0o700))
+	wantCommand(t, n, command{line: "journal backup " + copied + dir, stdout: "copied 1 records"})
+	s.Stop(t)
+	wantCommand(t, n, command{line: "journal delete default/web --yes" + dir, stdout: "container ID " + id + ", interface eth0, network pods, plugin scripted"})
+	wantCommand(t, n, command{line: "journal list -o=json" + dir, stdout: `"records": []`})
+	wantCommand(t, n, command{line: "journal list --state-dir=" + filepath.Dir(copied), stdout: id})
 	wantHolds(t, plugin, held...)
+	n.ResetHistory()
+	s = n.Start(t, "--enable-ipv6=false")
+	wantNoAttachment(t, s, "default/web")
 	s.Stop(t)
 	wantUninstall(t, n, 0)
-
-	// The printed command releases what was left.
-	plugin.ClearScript(t, "DEL")
-	_, del, _ := strings.Cut(out.Stdout, "  run: ")
-	if text, err := exec.Command("sh", "-c", del).CombinedOutput(); err != nil {
-		t.Errorf("%s: %v, %s", del, err, text)
-	}
-	wantHolds(t, plugin)
 }

@@ -165,12 +165,11 @@ func symptoms() map[string]symptom {
 				return s
 			}
 		}},
-		"not an envelope": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+		"the checksum does not match": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
 			s := n.Start(t)
 			s.AllocateFor(t, "router")
-			damaged := s.Attachment(t, "router").ContainerID
 			s.Stop(t)
-			n.DamageRecord(t, damaged)
+			n.DamageRecord(t, "default", "router")
 			s = n.Start(t)
 			return s, func() *sidecar {
 				s.AllocateFor(t, "router")

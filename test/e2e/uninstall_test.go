@@ -114,10 +114,9 @@ func TestUninstallQuarantined(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
 	s.AllocateFor(t, "router")
-	id := s.Attachment(t, "router").ContainerID
 	s.Stop(t)
-	n.DamageRecord(t, id)
-	wantUninstall(t, n, 1, "quarantine/ has 1 files", id, "--discard-quarantine")
+	n.DamageRecord(t, "default", "router")
+	wantUninstall(t, n, 1, "1 records and files are damaged", "router of pool default", "--discard-quarantine")
 	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
 		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
 	}

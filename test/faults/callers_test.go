@@ -20,6 +20,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -173,8 +174,9 @@ func seedAttachments(t *testing.T, n *harness.Node, count int) {
 	s.AllocateFor(t, "seeded")
 	stored := n.Leases(t)
 	s.Stop(t)
-	j, err := journal.Open(n.StateDir, journal.Options{})
+	state, err := statedir.Lock(t.Context(), n.StateDir, statedir.Holder{}, nil)
 	check.Must(t, err)
+	j := journal.Open(state, journal.Options{})
 	loaded, err := j.Load()
 	check.Must(t, err)
 	if len(loaded.Records) != 1 || len(stored) != 2 {
@@ -210,7 +212,9 @@ func seedAttachments(t *testing.T, n *harness.Node, count int) {
 			return j.Write(r)
 		})
 	}
-	check.Must(t, errors.Join(g.Wait(), j.Close()))
+	err = g.Wait()
+	j.Close()
+	check.Must(t, errors.Join(err, state.Close()))
 }
 
 // seededAddr returns an address above those that host-local allocates in the test.

@@ -2,144 +2,20 @@ package faults
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"go.etcd.io/bbolt"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-// recordFault damages the file of a record, which the next start quarantines for a reason.
-type recordFault struct {
-	damage func(file string) error
-	reason string
-}
-
-//evidence:design/reliability Damaged records
-//evidence:operate/security a damaged record, or one of another machine
-func TestDamagedRecord(t *testing.T) {
-	eachCase(t, damagedRecords, map[string]recordFault{
-		"torn":                    {rewrite(truncate), "not an envelope"},
-		"empty":                   {rewrite(func([]byte) []byte { return nil }), "empty"},
-		"bit-flipped":             {rewrite(flipBit), "checksum"},
-		"of another machine":      {ofAnotherMachine, "another machine"},
-		"replaced by a directory": {replaceByFullDir, "not a regular file"},
-		"replaced by a symlink":   {replaceByLink, "not a regular file"},
-		"wrong file name":         {rename, "name does not match"},
-		"zeros":                   {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "not an envelope"},
-		"version 0":               {rewrite(version("0")), "version 0; expected"},
-		"without a checksum":      {rewrite(func(data []byte) []byte { return sumOf.ReplaceAll(data, []byte(`"sha256":""`)) }), "damaged"},
-	}, func(t *testing.T, _ *stats, f recordFault) {
-		n, router, health := stoppedNode(t)
-		check.Must(t, f.damage(recordOf(n, "router")))
-		n.ResetHistory() // the addresses of the router are unknown now
-
-		s := n.Start(t)
-		wantQuarantined(t, s, f.reason)
-		wantHeld(t, s, "health", health)
-		// The addresses of the damaged record are allocated to no other owner.
-		wantNotGiven(t, s, "ingress", router)
-		s.AllocateFor(t, "router")
-		s.WaitConsistent(t)
-	})
-}
-
-// The client has no response to its release, and the record is held as before.
-//
-//evidence:design/reliability a write that a power loss has interrupted
-func TestInterruptedWrite(t *testing.T) {
-	st := oneCase(t, damagedRecords)
-	f := newFixture(t, scenario{flags: []string{"--enable-ipv6=false"}})
-	f.start()
-	held := f.sidecar.AllocateFor(t, "router")
-	f.setPlan(failpoint.Plan{Point: failpoint.WriteWritten, Visit: 1})
-	if a, err := f.sidecar.Try(http.MethodDelete, "/v1/ipam/"+held[0]); err == nil {
-		t.Fatalf("got the response %s; want the sidecar killed before it", a)
-	}
-	f.sidecar.Wait(t)
-	st.kills.Add(1)
-	check.Must(t, rewrite(func(data []byte) []byte {
-		at := bytes.Index(data, []byte(`"state":"releasing"`))
-		clear(data[at : at+512])
-		return data
-	})(recordOf(f.node, "router")))
-	f.node.Reboot(t)
-	f.clearPlan()
-
-	s := f.node.Start(t, "--enable-ipv6=false")
-	wantQuarantined(t, s, "")
-	wantHeld(t, s, "router", held)
-	s.Release(t, held[0])
-	s.WaitConsistent(t)
-}
-
-//evidence:design/reliability a record of a newer version
-func TestNewerRecord(t *testing.T) {
-	oneCase(t, damagedRecords)
-	n := nodeWith(t)
-	s := n.Start(t)
-	held := s.AllocateFor(t, "router")
-	file := recordOf(n, "router")
-	s.Stop(t)
-	present, err := os.ReadFile(file)
-	check.Must(t, err)
-	check.Must(t, rewrite(version("99"))(file))
-	newer, err := os.ReadFile(file)
-	check.Must(t, err)
-
-	s = n.Launch(t)
-	s.WaitReady(t)
-	s.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, http.StatusBadGateway, "version 99")
-	s.TryRestore(t, held[0], "router").WantError(t, http.StatusInternalServerError, "version 99")
-	wantNotGiven(t, s, "health", held)
-	wantQuarantined(t, s, "version 99")
-	out := n.Command(t, "release", "--all", "--yes")
-	if name := filepath.Base(file); out.ExitCode != 1 || !strings.Contains(out.Stderr, name+`: owner "router" in pool "default": its record has version 99`) {
-		t.Errorf("release --all ended with status %d: %s; want 1 and a line about %s", out.ExitCode, out.Stderr, name)
-	}
-	s.Stop(t)
-	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, newer) {
-		t.Errorf("the record was changed: %q, %v", now, err)
-	}
-
-	// The newer program would find it as it was.
-	check.Must(t, os.WriteFile(file, present, 0o600))
-	s = n.Start(t)
-	wantHeld(t, s, "router", held)
-}
-
-//evidence:design/reliability a link or a directory planted at the path of a new record
-func TestRecordPathOccupied(t *testing.T) {
-	oneCase(t, damagedRecords)
-	n := nodeWith(t)
-	s := n.Start(t)
-	outside := filepath.Join(n.Dir, "outside")
-	check.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
-	check.Must(t, os.Symlink(outside, recordOf(n, "router")))
-	health := recordOf(n, "health")
-	check.Must(t, os.MkdirAll(filepath.Join(health, "full"), 0o700))
-
-	s.AllocateFor(t, "router")
-	s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "the journal could not be written")
-	s.AllocateFor(t, "ingress")
-	if data, err := os.ReadFile(outside); err != nil || string(data) != "content" {
-		t.Errorf("the target of the symlink was changed to %q, %v", data, err)
-	}
-	if len(n.Leases(t)) != 4 {
-		t.Errorf("the plugin holds %v; want no lease of the refused owner", n.Leases(t))
-	}
-
-	check.Must(t, os.RemoveAll(health))
-	s.AllocateFor(t, "health")
-	s.WaitConsistent(t)
-}
 
 // rewrite returns a function that changes the content of a file.
 func rewrite(change func([]byte) []byte) func(string) error {
@@ -149,50 +25,193 @@ func rewrite(change func([]byte) []byte) func(string) error {
 	}
 }
 
-// truncate returns a part of the envelope.
-func truncate(data []byte) []byte { return data[:200] }
-
-// flipBit flips a bit of the address in the record.
-func flipBit(data []byte) []byte {
-	data[bytes.Index(data, []byte("10.15.0."))+len("10.15.0.")] ^= 1
-	return data
-}
-
-var (
-	sumOf     = regexp.MustCompile(`"sha256":"[^"]*"`)
-	versionOf = regexp.MustCompile(`^{"version":\d+`)
-)
-
-// ofAnotherMachine writes the record with another machine ID.
-func ofAnotherMachine(file string) error {
-	j, err := journal.Open(filepath.Dir(filepath.Dir(file)), journal.Options{})
-	if err != nil {
-		return err
-	}
-	loaded, err := j.Load()
-	for _, r := range loaded.Records {
-		if r.ContainerID+".json" == filepath.Base(file) {
-			r.MachineID = "another"
-			err = errors.Join(err, j.Write(r))
+// ofRouter returns a function that changes the value of the router's record in a journal.
+func ofRouter(change func(value []byte) []byte) func(string) error {
+	return func(file string) error {
+		db, err := bbolt.Open(file, 0o600, nil)
+		if err != nil {
+			return err
 		}
+		err = db.Update(func(tx *bbolt.Tx) error {
+			records, key := tx.Bucket([]byte("records")), []byte("default\x00router")
+			return records.Put(key, change(slices.Clone(records.Get(key))))
+		})
+		return errors.Join(err, db.Close())
 	}
-	return errors.Join(err, j.Close())
 }
 
-func version(v string) func([]byte) []byte {
-	return func(data []byte) []byte { return versionOf.ReplaceAll(data, []byte(`{"version":`+v)) }
+// flipBit flips a bit of the address in a record.
+func flipBit(value []byte) []byte {
+	value[bytes.Index(value, []byte("10.15.0."))+len("10.15.0.")] ^= 1
+	return value
 }
 
-func replaceByFullDir(file string) error {
-	return errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
+//evidence:design/reliability Damaged records
+func TestDamagedRecord(t *testing.T) {
+	eachCase(t, damagedRecords, map[string]func(value []byte) []byte{
+		"bit-flipped":        flipBit,
+		"zeros":              func(value []byte) []byte { return make([]byte, len(value)) },
+		"empty":              func([]byte) []byte { return nil },
+		"torn":               func(value []byte) []byte { return value[:200] },
+		"without a checksum": func(value []byte) []byte { return value[9:] },
+	}, func(t *testing.T, _ *stats, damage func([]byte) []byte) {
+		n, router, health := stoppedNode(t)
+		check.Must(t, ofRouter(damage)(journalFile(n)))
+		n.ResetHistory() // the addresses of the router are unknown now
+
+		s := n.Start(t)
+		wantQuarantined(t, s, "checksum")
+		wantHeld(t, s, "health", health)
+		// The addresses of the damaged record are allocated to no other owner.
+		wantNotGiven(t, s, "ingress", router)
+		s.AllocateFor(t, "router")
+		s.WaitConsistent(t)
+	})
 }
 
-// replaceByLink replaces the record by a symlink to a copy.
-func replaceByLink(file string) error {
-	outside := filepath.Join(filepath.Dir(file), "../../copy.json")
-	return errors.Join(os.Rename(file, outside), os.Symlink(outside, file))
+// newestMeta returns the offset of the meta page of the last transaction.
+func newestMeta(data []byte) int {
+	const page, transaction = 4096, 64
+	if number := func(i int) uint64 { return binary.NativeEndian.Uint64(data[i*page+transaction:]) }; number(1) > number(0) {
+		return page
+	}
+	return 0
 }
 
-func rename(file string) error {
-	return os.Rename(file, filepath.Join(filepath.Dir(file), "another-one.json"))
+// fileFault damages the file of a journal, which the next start quarantines for a reason.
+type fileFault struct {
+	damage func(file string) error
+	reason string
+}
+
+// After it, the addresses are found in the plugin's store.
+//
+//evidence:design/reliability Damaged journal
+func TestDamagedJournal(t *testing.T) {
+	eachCase(t, damagedRecords, map[string]fileFault{
+		"truncated": {rewrite(func(data []byte) []byte { return data[:9000] }), "beyond the end"},
+		"empty":     {rewrite(func([]byte) []byte { return nil }), "beyond the end"},
+		"zeros":     {rewrite(func(data []byte) []byte { return make([]byte, len(data)) }), "meta page"},
+		"a hole where records were": {rewrite(func(data []byte) []byte {
+			for at := 2 * 4096; at < len(data); at += 4096 {
+				if bytes.Contains(data[at:at+4096], []byte(`"owner":"router"`)) {
+					clear(data[at : at+4096])
+				}
+			}
+			return data
+		}), "has the number 0"},
+		"the newest meta page": {rewrite(func(data []byte) []byte { data[newestMeta(data)+60] ^= 4; return data }), "meta page"},
+		"an older transaction": {rewrite(func(data []byte) []byte { // is the newest
+			at := newestMeta(data)
+			copy(data[at+16:at+4096], data[4096-at+16:])
+			return data
+		}), "transactions"},
+		"a record is missing": {func(file string) error {
+			db, err := bbolt.Open(file, 0o600, nil)
+			if err != nil {
+				return err
+			}
+			remove := func(tx *bbolt.Tx) error { return tx.Bucket([]byte("records")).Delete([]byte("default\x00router")) }
+			return errors.Join(db.Update(remove), db.Close())
+		}, "1 of 2 records"},
+		"replaced by a directory": {func(file string) error {
+			return errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "full"), 0o700))
+		}, "not a regular file"},
+		"replaced by a symlink": {func(file string) error {
+			outside := filepath.Join(filepath.Dir(file), "../copy")
+			return errors.Join(os.Rename(file, outside), os.Symlink(outside, file))
+		}, "not a regular file"},
+	}, func(t *testing.T, _ *stats, f fileFault) {
+		n, router, health := stoppedNode(t)
+		check.Must(t, f.damage(journalFile(n)))
+
+		s := n.Start(t)
+		wantQuarantined(t, s, f.reason)
+		if !strings.Contains(s.Log(), "level=error") {
+			t.Error("the log has no error")
+		}
+		wantNotGiven(t, s, "ingress", slices.Concat(router, health))
+		wantHeld(t, s, "router", router)
+		wantHeld(t, s, "health", health)
+		s.WaitConsistent(t)
+		s.Stop(t)
+		s = n.Start(t)
+		wantHeld(t, s, "router", router)
+		if got := s.Health(t).DelegatedIPAM.Quarantined; len(got) != 1 {
+			t.Errorf("after another start health has the quarantined files %+v; want one", got)
+		}
+	})
+}
+
+// The mapping of a file that is cut off faults. The sidecar goes on, and its next start quarantines the file.
+//
+//evidence:design/reliability truncated while the sidecar runs
+func TestJournalTruncated(t *testing.T) {
+	st := oneCase(t, damagedRecords)
+	n := nodeWith(t)
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	check.Must(t, os.Truncate(journalFile(n), 0))
+	for range 3 {
+		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "journal.db")
+	}
+	s.WaitNotReady(t, "restart the sidecar")
+	wantHeld(t, s, "router", router)
+	s.Kill(t)
+	st.kills.Add(1)
+	s = n.Start(t)
+	wantQuarantined(t, s, "damaged")
+	wantHeld(t, s, "router", router)
+	s.AllocateFor(t, "health")
+	s.WaitConsistent(t)
+}
+
+//evidence:design/reliability a journal of a newer version
+func TestNewerJournal(t *testing.T) {
+	oneCase(t, damagedRecords)
+	n, router, _ := stoppedNode(t)
+	present, err := os.ReadFile(journalFile(n))
+	check.Must(t, err)
+	db, err := bbolt.Open(journalFile(n), 0o600, nil)
+	check.Must(t, err)
+	check.Must(t, db.Update(func(tx *bbolt.Tx) error {
+		const text, sum = `{"format":99}`, "14d46c2e"
+		return tx.Bucket([]byte("metadata")).Put([]byte("file"), []byte(sum+" "+text))
+	}))
+	check.Must(t, db.Close())
+	newer, err := os.ReadFile(journalFile(n))
+	check.Must(t, err)
+	before := n.Leases(t)
+
+	n.Launch(t).WantStartFailure(t, "format 99", "start the version that has written it")
+	wantLeases(t, n, before)
+	if now, err := os.ReadFile(journalFile(n)); err != nil || !bytes.Equal(now, newer) {
+		t.Errorf("the journal was changed, %v", err)
+	}
+
+	// The newer program would find it as it was.
+	check.Must(t, os.WriteFile(journalFile(n), present, 0o600))
+	wantHeld(t, n.Start(t), "router", router)
+}
+
+//evidence:design/reliability a link or a directory planted at the path of a new journal
+func TestJournalPathOccupied(t *testing.T) {
+	oneCase(t, damagedRecords)
+	n, router, _ := stoppedNode(t)
+	outside := filepath.Join(n.Dir, "outside")
+	check.Must(t, os.WriteFile(outside, []byte("content"), 0o600))
+	check.Must(t, os.Symlink(outside, journalFile(n)+".new"))
+	s := n.Start(t)
+	wantHeld(t, s, "router", router)
+	s.Stop(t)
+	if data, err := os.ReadFile(outside); err != nil || string(data) != "content" {
+		t.Errorf("the target of the symlink was changed to %q, %v", data, err)
+	}
+
+	check.Must(t, os.MkdirAll(filepath.Join(journalFile(n)+".new", "full"), 0o700))
+	n.Launch(t).WantStartFailure(t, "journal.db", "file exists")
+	check.Must(t, os.RemoveAll(journalFile(n)+".new"))
+	s = n.Start(t)
+	wantHeld(t, s, "router", router)
+	s.WaitConsistent(t)
 }

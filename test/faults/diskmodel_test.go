@@ -1,30 +1,29 @@
 package faults
 
 import (
-	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )
 
-// diskModel computes the state of the disk after a power loss from the steps of a trace: the content of a
-// file is durable after fsync of the file, and a new, changed or removed name after fsync of its
-// directory (fsync(2)).
-//
-// Other changes may be on disk too. So a part of a record's file may be written only while another part,
-// written last, is durable: the part that is being written at a power loss is torn.
+// diskModel computes what a disk has after a power loss from the steps of a trace: the content of a file is durable
+// after fsync of the file, and a new, changed or removed name after fsync of its directory (fsync(2)). Of other changes
+// any may be on the disk, too, and of a write any sectors.
 type diskModel struct {
 	// visible has the files that processes see, durable those after a power loss; by path.
 	visible, durable map[string]*modelFile
 	// changed has the names of a directory that differ between the two, and the time of the change.
 	changed map[string]map[string]int
-	// recordCount counts the files that became records; violations has forbidden writes and names.
-	recordCount int
-	violations  []string
 	// clock counts changes; syncStart is the time at which the pending fsync of a thread started.
 	// Later changes need not be included.
 	clock     int
@@ -33,44 +32,58 @@ type diskModel struct {
 
 // modelFile is a file or directory.
 type modelFile struct {
-	// parts are what was written to it, the last one at the end.
-	parts []modelPart
-	// synced reports that an fsync has succeeded.
-	synced bool
+	// synced is the content after the last fsync; pending are the later writes.
+	synced  []byte
+	pending []modelWrite
 	// failed means that a write or an fsync has failed: the content on disk is unknown from then on.
 	failed bool
 }
 
-// modelPart is what one write has written to a file.
-type modelPart struct {
-	from, to int
-	// state is the state of the record; empty if it has none.
-	state string
-	// written is the time of the write; durable reports that an fsync has followed it.
-	written int
-	durable bool
+// modelWrite is a write at an offset; data is nil for a new size.
+type modelWrite struct {
+	at, time int
+	data     []byte
 }
 
-// newest returns the part that was written last, nil if none was.
-func (f *modelFile) newest() *modelPart {
-	if len(f.parts) == 0 {
-		return nil
+// sector is the part of a file that a disk writes as a whole, in bytes.
+const sector = 512
+
+func (w modelWrite) applyTo(content []byte) []byte {
+	if w.data == nil {
+		return append(content, make([]byte, max(0, w.at-len(content)))...)[:w.at]
 	}
-	return &f.parts[len(f.parts)-1]
+	if missing := w.at + len(w.data) - len(content); missing > 0 {
+		content = append(content, make([]byte, missing)...)
+	}
+	copy(content[w.at:], w.data)
+	return content
 }
 
-// none is the state of a missing record, torn the state of a record whose content may be lost.
-const (
-	none = "none"
-	torn = "torn"
-)
+// content returns what the disk may have of a file: what is synced, and those sectors of other writes that pass.
+func (f *modelFile) content(pass func() bool) []byte {
+	content := slices.Clone(f.synced)
+	for _, w := range f.pending {
+		if w.data == nil {
+			if pass() {
+				content = w.applyTo(content)
+			}
+			continue
+		}
+		for at := 0; at < len(w.data); at += sector {
+			if pass() {
+				content = modelWrite{at: w.at + at, data: w.data[at:min(at+sector, len(w.data))]}.applyTo(content)
+			}
+		}
+	}
+	return content
+}
 
 var (
-	fileArg    = regexp.MustCompile(`^\d+<([^>]*)>`)
-	stateField = regexp.MustCompile(`\\"state\\":\\"([a-z]+)\\"`)
-	nameArg    = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
-	writeArgs  = regexp.MustCompile(`^\d+<[^>]*>, (".*"), (\d+)(?:, (\d+))?$`)
-	nameArgs   = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
+	fileArg  = regexp.MustCompile(`^\d+<([^>]*)>`)
+	nameArg  = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)"`)
+	writeArg = regexp.MustCompile(`^\d+<[^>]*>, ("[^"]*"), \d+(?:, (\d+))?$`)
+	sizeArg  = regexp.MustCompile(`, (\d+)$`)
+	nameArgs = regexp.MustCompile(`^(?:\w+<([^>]*)>, )?"([^"]*)", (?:\w+<([^>]*)>, )?"([^"]*)"`)
 )
 
 // apply applies one step. A successful call takes effect at its end.
@@ -78,14 +91,11 @@ func (d *diskModel) apply(s strace.Step) {
 	path := pathIn(fileArg, s.Args)
 	if !s.Ended {
 		d.syncStart[s.PID] = d.clock
-		if s.Call == "write" || s.Call == "pwrite64" {
-			d.startWrite(path, writtenPart(s))
-		}
 		return
 	}
-	content := strings.Contains(s.Call, "write") || strings.HasSuffix(s.Call, "sync")
-	if f := d.visible[path]; !s.OK && content && f != nil && d.changed[path] == nil {
-		f.failed = true // not a directory, of which a failed fsync makes nothing durable
+	f := d.visible[path]
+	if content := strings.Contains(s.Call, "write") || strings.HasSuffix(s.Call, "sync"); !s.OK && content && f != nil {
+		f.failed = true
 	}
 	if !s.OK {
 		return
@@ -98,11 +108,16 @@ func (d *diskModel) apply(s strace.Step) {
 		}
 	case "mkdir", "mkdirat":
 		d.link(pathIn(nameArg, s.Args), &modelFile{})
-	case "write", "pwrite64":
-		if f := d.visible[path]; f != nil {
-			p := writtenPart(s)
-			p.written = d.clock
-			f.parts = append(slices.DeleteFunc(f.parts, p.overlaps), p)
+	case "pwrite64":
+		if m := writeArg.FindStringSubmatch(s.Args); f != nil && m != nil {
+			text, _ := strconv.Unquote(m[1]) // as strace writes it
+			at, _ := strconv.Atoi(m[2])
+			f.pending = append(f.pending, modelWrite{at, d.clock, []byte(text)})
+		}
+	case "ftruncate":
+		if m := sizeArg.FindStringSubmatch(s.Args); f != nil && m != nil {
+			size, _ := strconv.Atoi(m[1])
+			f.pending = append(f.pending, modelWrite{size, d.clock, nil})
 		}
 	case "rename", "renameat", "renameat2":
 		if m := nameArgs.FindStringSubmatch(s.Args); m != nil {
@@ -125,63 +140,14 @@ func (d *diskModel) link(name string, f *modelFile) {
 	}
 	d.changed[directory][name] = d.clock
 	d.visible[name] = f
-	if f == nil || !isRecord(name) {
-		return
-	}
-	d.recordCount++
-	if f.failed {
-		d.violations = append(d.violations, fmt.Sprintf("%s is made of a file after a failed write or fsync", name))
-	}
-}
-
-// writtenPart returns what a write or pwrite64 writes, without what follows the line of a record. A write
-// is the only one to its file.
-func writtenPart(s strace.Step) (p modelPart) {
-	m := writeArgs.FindStringSubmatch(s.Args)
-	if m == nil {
-		return p
-	}
-	p.from, _ = strconv.Atoi(m[3]) // digits, by the pattern, or nothing
-	length, _ := strconv.Atoi(m[2])
-	if state := stateField.FindStringSubmatch(s.Args); state != nil {
-		p.state = state[1]
-		if text, err := strconv.Unquote(m[1]); err == nil && strings.Contains(text, "\n") {
-			length = strings.Index(text, "\n") + 1
-		}
-	}
-	p.to = p.from + length
-	return p
-}
-
-func (p modelPart) overlaps(other modelPart) bool { return p.from < other.to && other.from < p.to }
-
-// startWrite records the start of a write, from which on the content may be on disk.
-func (d *diskModel) startWrite(path string, p modelPart) {
-	f := d.visible[path]
-	if f == nil {
-		return
-	}
-	last := f.newest()
-	switch {
-	case f.failed:
-		d.violations = append(d.violations, fmt.Sprintf("%s is written after a failed write or fsync", path))
-	case !f.synced && !isRecord(path):
-	case last == nil || !last.durable || p.overlaps(*last):
-		d.violations = append(d.violations, fmt.Sprintf("%s is written again and may be a record on disk", path))
-	}
-}
-
-// isRecord reports whether a file of this name is a record.
-func isRecord(name string) bool {
-	return strings.HasSuffix(name, ".json") && !strings.HasPrefix(filepath.Base(name), ".")
 }
 
 // sync makes the changes durable that precede the start of the fsync.
 func (d *diskModel) sync(path string, began int) {
 	if f := d.visible[path]; f != nil {
-		f.synced = true
-		for i := range f.parts {
-			f.parts[i].durable = f.parts[i].durable || f.parts[i].written <= began
+		for len(f.pending) > 0 && f.pending[0].time <= began {
+			f.synced = f.pending[0].applyTo(f.synced)
+			f.pending = f.pending[1:]
 		}
 	}
 	for name, since := range d.changed[path] {
@@ -192,24 +158,62 @@ func (d *diskModel) sync(path string, began int) {
 	}
 }
 
-// afterPowerLoss returns the state of a record after a power loss at this time.
-func (d *diskModel) afterPowerLoss(name string) string {
+// journal returns the journal in a state directory after a power loss at this time, as the records and what is damaged.
+// pass decides which changes that are not synced are on the disk.
+func (d *diskModel) journal(t *testing.T, stateDir string, pass func() bool) (journal.Loaded, error) {
+	t.Helper()
 	// A new directory is lost with its content unless its own name is durable.
-	for directory := filepath.Dir(name); directory != "/"; directory = filepath.Dir(directory) {
+	for directory := stateDir; directory != "/"; directory = filepath.Dir(directory) {
 		if d.visible[directory] != nil && d.durable[directory] == nil {
-			return none
+			return journal.Loaded{}, nil
 		}
 	}
-	f := d.durable[name]
-	if f == nil {
-		return none
+	const name = "journal.db"
+	path := filepath.Join(stateDir, name)
+	f := d.durable[path]
+	if _, changed := d.changed[stateDir][path]; changed && pass() {
+		f = d.visible[path]
 	}
-	for _, p := range slices.Backward(f.parts) {
-		if p.durable {
-			return p.state
+	image := t.TempDir()
+	if f != nil {
+		check.Must(t, os.WriteFile(filepath.Join(image, name), f.content(pass), 0o600))
+	}
+	_, all, err := journal.Read(image)
+	return all, err
+}
+
+func nothingElse() bool { return false }
+
+// stateOf returns the state of an owner in a journal after a power loss at this time, at which only what is synced is on
+// the disk; "none" without a record.
+func (d *diskModel) stateOf(t *testing.T, stateDir, owner string) string {
+	t.Helper()
+	all, err := d.journal(t, stateDir, nothingElse)
+	if err != nil {
+		return err.Error()
+	}
+	for _, r := range all.Records {
+		if r.Owner == owner {
+			return string(r.State)
 		}
 	}
-	return torn
+	return none
+}
+
+// none is the state of a missing record.
+const none = "none"
+
+func newDiskModel() *diskModel {
+	return &diskModel{
+		visible: map[string]*modelFile{}, durable: map[string]*modelFile{},
+		changed: map[string]map[string]int{}, syncStart: map[int]int{},
+	}
+}
+
+// lose returns a function that loses a part of the changes that are not synced.
+func lose(dice *rand.Rand) func() bool {
+	percent := []int{10, 50, 90, 100}[dice.IntN(4)]
+	return func() bool { return dice.IntN(100) < percent }
 }
 
 // pathIn returns the path that the first groups of a pattern match in the arguments of a call.
@@ -230,4 +234,66 @@ func absolute(directory, name string) string {
 		return filepath.Clean(name)
 	}
 	return filepath.Join(directory, name)
+}
+
+// A trace is a list of steps; "!" ends a step that fails.
+func TestDiskModel(t *testing.T) {
+	steps := map[string]string{
+		"open":      `7 openat(3</s>, "new", O_RDWR|O_CREAT|O_EXCL, 0600) = 5</s/new>`,
+		"write":     `7 pwrite64(5</s/new>, "\x61\x62", 2, 1) = 2`,
+		"cut":       `7 ftruncate(5</s/new>, 2) = 0`,
+		"fsync":     `7 fsync(5</s/new>) = 0`,
+		"begin":     `8 fsync(5</s/new> <unfinished ...>`,
+		"end":       `8 <... fsync resumed>) = 0`,
+		"rename":    `7 renameat(3</s>, "new", 3</s>, "file") = 0`,
+		"again":     `7 pwrite64(5</s/file>, "c", 1, 0) = 1`,
+		"datasync":  `7 fdatasync(5</s/file>) = 0`,
+		"fsync-dir": `7 fsync(6</s>) = 0`,
+		"remove":    `7 unlinkat(3</s>, "file", 0) = 0`,
+	}
+	for trace, want := range map[string]string{
+		"open write":                                               "",
+		"open write fsync rename":                                  "",
+		"open write rename fsync-dir":                              "file: ",
+		"open write fsync rename fsync-dir":                        "file: \x00ab",
+		"open write fsync! rename fsync-dir":                       "file: ",
+		"open write! fsync rename fsync-dir":                       "file: ",
+		"open begin write end rename fsync-dir":                    "file: ",
+		"open write begin end rename fsync-dir":                    "file: \x00ab",
+		"open write cut fsync rename fsync-dir":                    "file: \x00a",
+		"open write fsync fsync-dir rename":                        "new: \x00ab",
+		"open write fsync rename fsync-dir again":                  "file: \x00ab",
+		"open write fsync rename fsync-dir again datasync":         "file: cab",
+		"open write fsync rename fsync-dir remove":                 "file: \x00ab",
+		"open write fsync rename fsync-dir remove fsync-dir again": "",
+	} {
+		d := newDiskModel()
+		var lines []string
+		for step := range strings.FieldsSeq(trace) {
+			name, failed := strings.CutSuffix(step, "!")
+			line := steps[name]
+			if failed {
+				line = line[:strings.LastIndex(line, " = ")] + " = -1 EIO (Input/output error)"
+			}
+			lines = append(lines, line)
+		}
+		for _, s := range strace.Parse(strings.Join(lines, "\n")) {
+			d.apply(s)
+		}
+		got := ""
+		for _, name := range slices.Sorted(maps.Keys(d.durable)) {
+			if f := d.durable[name]; f != nil {
+				got += filepath.Base(name) + ": " + string(f.content(nothingElse))
+			}
+		}
+		if got != want {
+			t.Errorf("%s: the disk has %q; want %q", trace, got, want)
+		}
+	}
+	f := &modelFile{pending: []modelWrite{{at: 0, data: make([]byte, 2*sector)}, {at: sector, data: []byte("x")}}}
+	second := 0
+	torn := f.content(func() bool { second++; return second == 2 })
+	if len(torn) != 2*sector {
+		t.Errorf("a torn write leaves %d bytes; want that its second sector is on the disk", len(torn))
+	}
 }

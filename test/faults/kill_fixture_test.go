@@ -178,16 +178,10 @@ func (f *fixture) recordResponse(r request, resp harness.Response) {
 	}
 }
 
-// leaveOneTempFile leaves one temporary file for the next start to remove. After a kill their
-// number is random, because the journal is probed concurrently. Without a directory there is none.
-func (f *fixture) leaveOneTempFile() {
-	dir := attachments(f.node)
-	files, err := filepath.Glob(filepath.Join(dir, ".*.json[0-9]*"))
-	check.Must(f.t, err)
-	for _, file := range files {
-		check.Must(f.t, os.Remove(file))
-	}
-	if err := os.WriteFile(filepath.Join(dir, ".left.json1"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+// leaveUnfinished leaves an unfinished journal for the next start to remove, as some kills do. Without a directory there is
+// none.
+func (f *fixture) leaveUnfinished() {
+	if err := os.WriteFile(journalFile(f.node)+".new", []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
 		check.Must(f.t, err)
 	}
 }
@@ -215,7 +209,6 @@ func (f *fixture) startAndRetry(requests []request) {
 func (f *fixture) waitKilled() bool {
 	f.t.Helper()
 	f.waitConsistent()
-	f.waitRemovalsDurable()
 	if f.sidecar.Running() {
 		return false
 	}
@@ -223,32 +216,6 @@ func (f *fixture) waitKilled() bool {
 		f.t.Fatalf("the sidecar ended with status %d; want it killed", code)
 	}
 	return true
-}
-
-// waitRemovalsDurable waits until the removal of each record is durable, or the sidecar was killed: the
-// background visits failpoints for that.
-func (f *fixture) waitRemovalsDurable() {
-	f.t.Helper()
-	plan := f.read(f.planFile())
-	harness.Eventually(f.t, "removals to be durable", func() error {
-		visits := f.visits()
-		due := slices.ContainsFunc(plansOf(visits), func(p failpoint.Plan) bool { return p.String() == plan })
-		switch {
-		case !f.sidecar.Running():
-			return nil
-		case due:
-			return errors.New("the sidecar is about to be killed")
-		}
-		for _, p := range slices.Backward(visits) {
-			switch p {
-			case failpoint.RemoveDurable, failpoint.WriteDurable:
-				return nil
-			case failpoint.RemoveDone:
-				return errors.New("the last removal is not durable")
-			}
-		}
-		return nil
-	})
 }
 
 // recoverAndCheck starts the sidecar again if it was killed. It checks the invariants after the recovery,

@@ -87,7 +87,8 @@ func startScenarios() []scenario {
 		{name: "start after a reboot", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t) }, act: restart},
 		{name: "start after a reboot with a lost address", prepare: func(f *fixture) { allocateRouter(f); f.kill(); f.node.Reboot(f.t); f.node.WipeStore(f.t) }, act: restart},
 		{name: "start with a damaged record", prepare: damageRecord, act: restart},
-		{name: "start with a temporary file", prepare: leaveTempFile, act: restart},
+		{name: "start with a damaged journal", prepare: damageJournal, act: restart},
+		{name: "start with an unfinished journal", prepare: leaveUnfinished, act: restart},
 		{name: "start without the exclusion", endsEmpty: true, prepare: leaveExcluded, act: start},
 		{name: "start that retires an owner", endsEmpty: true, prepare: retireRouter, act: start},
 	}
@@ -109,15 +110,24 @@ func damageRecord(f *fixture) {
 	allocateRouter(f)
 	id := f.sidecar.Attachment(f.t, "router").ContainerID
 	f.kill()
-	f.node.DamageRecord(f.t, id)
+	f.node.DamageRecord(f.t, "default", "router")
 	f.history.ForgetRecord("router", id)
 }
 
-// leaveTempFile leaves the temporary file of an interrupted write.
-func leaveTempFile(f *fixture) {
+// damageJournal leaves a file that is quarantined as a whole.
+func damageJournal(f *fixture) {
+	allocateRouter(f)
+	id := f.sidecar.Attachment(f.t, "router").ContainerID
+	f.kill()
+	check.Must(f.t, os.Truncate(journalFile(f.node), 5000))
+	f.history.ForgetRecord("router", id)
+}
+
+// leaveUnfinished leaves the file of an interrupted start.
+func leaveUnfinished(f *fixture) {
 	allocateRouter(f)
 	f.kill()
-	check.Must(f.t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".record.json123"), []byte("{"), 0o600))
+	f.leaveUnfinished()
 }
 
 // leaveExcluded leaves an attachment that keeps an excluded address.

@@ -154,7 +154,7 @@ func precedesRecords(p failpoint.Point) bool {
 // and without a write the last visit.
 func worstCrash(t *testing.T, visits []failpoint.Point) failpoint.Plan {
 	t.Helper()
-	for _, points := range [][]failpoint.Point{{failpoint.PluginEnded}, {failpoint.WriteDurable}, failpoint.All()} {
+	for _, points := range [][]failpoint.Point{{failpoint.PluginEnded}, {failpoint.CommitDurable}, failpoint.All()} {
 		if p := lastVisit(visits, points...); p.Visit > 0 {
 			return p
 		}
@@ -229,7 +229,7 @@ func (c killCase) run(t *testing.T, st *stats) (first, second, plugin bool) {
 	first = f.waitKilled()
 	if first && c.second.Visit > 0 {
 		requests, unanswered := f.requests, f.unanswered
-		f.leaveOneTempFile()
+		f.leaveUnfinished()
 		f.setPlan(c.second)
 		f.unanswered = unanswered
 		f.startAndRetry(requests)
@@ -287,7 +287,7 @@ func recordVisits(t *testing.T, sc scenario, first failpoint.Plan) []failpoint.P
 	}
 	if killed {
 		requests := f.requests
-		f.leaveOneTempFile()
+		f.leaveUnfinished()
 		f.setPlan(failpoint.Plan{})
 		f.startAndRetry(requests)
 		f.waitConsistent()

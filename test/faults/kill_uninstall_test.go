@@ -3,7 +3,6 @@ package faults
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,7 +17,7 @@ func killUninstall(t *testing.T) {
 	f.setPlan(failpoint.Plan{})
 	f.wantUninstalled()
 	visits := f.visits()
-	for _, p := range []failpoint.Point{failpoint.UninstallRemoving, failpoint.UninstallRemoved, failpoint.LeftoverRemoved} {
+	for _, p := range []failpoint.Point{failpoint.UninstallRemoving, failpoint.UninstallRemoved} {
 		if !slices.Contains(visits, p) {
 			t.Errorf("uninstall does not visit the failpoint %q", p)
 		}
@@ -62,7 +61,7 @@ func released(t *testing.T) *fixture {
 		t.Fatalf("release: %s", out.Stderr)
 	}
 	f.kill()
-	check.Must(t, os.WriteFile(filepath.Join(f.node.StateDir, "attachments", ".new.json1"), []byte("x"), 0o600))
+	check.Must(t, os.WriteFile(journalFile(f.node)+".new", []byte("x"), 0o600))
 	return f
 }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -75,10 +74,9 @@ func rebootWithHostLocal(t *testing.T, st *stats, number uint64) {
 		return slices.DeleteFunc(leases, func(l oracle.Lease) bool { return l.ContainerID == podContainerID }), err
 	}
 	r.start()
-	r.run(rebootSteps, 1, r.step, func(dice *rand.Rand) {
+	r.run(rebootSteps, 1, r.sendRandom, func(dice *rand.Rand) {
 		r.kill()
 		st.kills.Add(1)
-		r.loseRemovals(dice)
 		r.loseLeases(dice)
 		held := r.holders()
 		before := r.leaseFiles(held)
@@ -112,42 +110,6 @@ type powerLoss struct {
 	// the taken ones, and those with an empty file.
 	taken, unavailable []netip.Addr
 	empty              int
-	// recorded has the last record file of each owner.
-	recorded sync.Map
-}
-
-// step sends a random request of an owner, and remembers the record before it.
-func (r *powerLoss) step(o *batchOwner) {
-	if data, err := os.ReadFile(recordOf(r.node, o.name)); err == nil {
-		r.recorded.Store(o, data)
-	}
-	r.sendRandom(o)
-}
-
-// loseRemovals brings back half of the records that were removed, in the state of their release. The disk
-// can lose only the last removals, so this is more than a power loss does: since an older one, another
-// owner may have got the address.
-func (r *powerLoss) loseRemovals(dice *rand.Rand) {
-	var back []string
-	for _, o := range r.owners {
-		data, recorded := r.recorded.Load(o)
-		if _, err := os.Lstat(recordOf(r.node, o.name)); recorded && errors.Is(err, fs.ErrNotExist) && dice.IntN(2) == 0 {
-			check.Must(r.t, os.WriteFile(recordOf(r.node, o.name), data.([]byte), 0o600))
-			back = append(back, o.name)
-		}
-	}
-	j, err := journal.Open(r.node.StateDir, journal.Options{})
-	check.Must(r.t, err)
-	loaded, err := j.Load()
-	check.Must(r.t, err)
-	for _, record := range loaded.Records {
-		if slices.Contains(back, record.Owner) {
-			record.State, record.Claims, record.Expiration = "releasing", nil, nil
-			check.Must(r.t, j.Write(record))
-		}
-	}
-	check.Must(r.t, j.Close())
-	r.t.Logf("%d removals are lost", len(back))
 }
 
 func (r *powerLoss) lease(ip netip.Addr) string {

@@ -34,6 +34,7 @@ const (
 	lateAtRandom    = "25\tlate DELs (a case is an owner)"
 	mountsAtRandom  = "26\tmounts (a case is a mount)"
 	rebootsAtRandom = "27\treboots (a case is an owner)"
+	powerLosses     = "28\tpower losses (a case is an owner)"
 )
 
 // stats counts the cases of a test for a class of faults. A case that fails is a violation. Empty

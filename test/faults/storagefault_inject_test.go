@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -21,18 +20,13 @@ type injection func(t *testing.T, n *harness.Node, s *harness.Sidecar) (undo fun
 
 func stateDir(n *harness.Node) string { return n.StateDir }
 
-func attachments(n *harness.Node) string { return filepath.Join(n.StateDir, "attachments") }
+func journalFile(n *harness.Node) string { return filepath.Join(n.StateDir, "journal.db") }
 
-// recordOf returns the path of an owner's record.
-func recordOf(n *harness.Node, owner string) string {
-	return filepath.Join(attachments(n), containerid.For(owner, n.Name, "pods")+".json")
-}
-
-// mountSmall mounts a file system of 256 KiB on a directory.
+// mountSmall mounts a file system of 4 MiB on a directory.
 func mountSmall(t *testing.T, dir string) {
 	t.Helper()
 	check.Must(t, os.MkdirAll(dir, 0o700))
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256k,mode=0700"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=0700"); err != nil {
 		harness.Skipf(t, "mounting a file system needs root: %v", err)
 	}
 	t.Cleanup(func() { tryUnmount(t, dir) })
@@ -47,7 +41,7 @@ func tryUnmount(t *testing.T, dir string) {
 
 func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 	ballast := filepath.Join(n.StateDir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); err == nil {
+	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err == nil {
 		t.Fatal("the file system is too large for this test")
 	}
 	return func() { check.Must(t, os.Remove(ballast)) }
@@ -70,13 +64,17 @@ func dropCapabilities(t *testing.T, n *harness.Node) {
 }
 
 func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
-	check.Must(t, os.Chmod(attachments(n), 0o500))
-	return func() { check.Must(t, os.Chmod(attachments(n), 0o700)) }
+	check.Must(t, os.Chmod(n.StateDir, 0o500))
+	return func() { check.Must(t, os.Chmod(n.StateDir, 0o700)) }
 }
 
-// failFsync makes every fsync and fdatasync of the sidecar fail, by strace.
-func failFsync(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() {
-	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:error=EIO", "-p", fmt.Sprint(s.PID()))
+// failCalls makes every one of these system calls of the sidecar fail, by strace.
+func failCalls(calls, errno string) injection {
+	return func(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() { return inject(t, s, calls, errno) }
+}
+
+func inject(t *testing.T, s *harness.Sidecar, calls, errno string) func() {
+	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace="+calls, "-e", "inject="+calls+":error="+errno, "-p", fmt.Sprint(s.PID()))
 	check.Must(t, cmd.Start())
 	stop := func() {
 		// Its end detaches strace from the sidecar. SIGINT would let it detach from one thread after the

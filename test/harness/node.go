@@ -2,10 +2,14 @@ package harness
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -110,15 +114,22 @@ func (n *Node) WipeJournal(t testing.TB) {
 	check.Must(t, os.RemoveAll(n.StateDir))
 }
 
-// DamageRecord leaves a part of the record of a container ID, as a disk error may.
-func (n *Node) DamageRecord(t testing.TB, containerID string) {
+// DamageRecord changes the record of an owner in the journal of a stopped sidecar, as a disk error may.
+func (n *Node) DamageRecord(t testing.TB, pool, owner string) {
 	t.Helper()
 	n.ResetHistory()
-	names, err := filepath.Glob(filepath.Join(n.StateDir, "attachments", containerID+"*"))
-	if err != nil || len(names) != 1 {
-		t.Fatalf("records of %s: %q, %v; want one", containerID, names, err)
-	}
-	check.Must(t, os.Truncate(names[0], 200))
+	db, err := bbolt.Open(filepath.Join(n.StateDir, "journal.db"), 0o600, nil)
+	check.Must(t, err)
+	check.Must(t, db.Update(func(tx *bbolt.Tx) error {
+		records, key := tx.Bucket([]byte("records")), []byte(pool+"\x00"+owner)
+		value := slices.Clone(records.Get(key))
+		if len(value) < 100 {
+			return fmt.Errorf("no record of owner %q in pool %q", owner, pool)
+		}
+		value[99] ^= 1
+		return records.Put(key, value)
+	}))
+	check.Must(t, db.Close())
 }
 
 // Network is a CNI network configuration whose chain delegates IPAM.

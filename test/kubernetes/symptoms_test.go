@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -181,16 +182,16 @@ func (p patient) notReady() []symptom {
 		{"the plugin's server is down", status, script("STATUS", `echo '{"cniVersion":"1.1.0","code":50,"msg":"the plugin'"'"'s server is down"}'; exit 1`)},
 		{"which is on this container's own file system", status, with(`"host-local"`, `"host-local", "dataDir": "/var/lib/elsewhere"`)},
 		{"is refused as unsafe", status, with(`"host-local"`, `"whereabouts"`)},
-		{"cannot be written", status, func(t *testing.T) func() {
-			dir := p.n.path(sidecarState + "/attachments")
-			cluster.RunLines(t, "chattr +i "+dir)
+		{"journal.db: ", status, func(t *testing.T) func() {
+			file := p.n.path(sidecarState + "/journal.db")
+			cluster.RunLines(t, "chattr +i "+file)
 			p.printed("allocate", "ciliumnode-symptom")(t)
-			return func() { cluster.RunLines(t, "chattr -i "+dir) }
+			return func() { cluster.RunLines(t, "chattr -i "+file) }
 		}},
 		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
-			dir := p.n.path(sidecarState + "/attachments")
-			check.Must(t, os.Rename(dir, dir+".away"))
-			return func() { check.Must(t, os.Rename(dir+".away", dir)) }
+			file := p.n.path(sidecarState + "/journal.db")
+			check.Must(t, os.Rename(file, file+".away"))
+			return func() { check.Must(t, os.Rename(file+".away", file)) }
 		}},
 	}
 }
@@ -440,23 +441,19 @@ func (p patient) addressProblems() []symptom {
 
 func (p patient) recordProblems() []symptom {
 	status := p.printed("status")
-	// damage changes the record of a free slot, which the next sidecar reads.
-	damage := func(text string, change func(text string) string) symptom {
+	// damage changes the journal, which the next sidecar reads.
+	damage := func(text string, change func(data []byte, containerID string) []byte) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
-			names, err := filepath.Glob(p.n.path(sidecarState) + "/attachments/" + p.freeSlot(t).ContainerID + "*")
+			file := p.n.path(sidecarState + "/journal.db")
+			data, err := os.ReadFile(file)
 			check.Must(t, err)
-			was, err := os.ReadFile(names[0])
-			check.Must(t, err)
-			check.Must(t, os.WriteFile(names[0], []byte(change(string(was))), 0o600))
+			check.Must(t, os.WriteFile(file, change(data, p.freeSlot(t).ContainerID), 0o600))
 			p.restart(t)
 			return func() {
 				removed, err := filepath.Glob(p.n.path(sidecarState) + "/quarantine/*")
 				check.Must(t, err)
 				for _, name := range removed {
 					check.Must(t, os.Remove(name))
-				}
-				if len(removed) == 0 {
-					check.Must(t, os.WriteFile(names[0], was, 0o600)) // what a newer version has written
 				}
 				p.restart(t)
 			}
@@ -474,12 +471,10 @@ func (p patient) recordProblems() []symptom {
 				p.restart(t)
 			}
 		}},
-		damage("empty file", func(string) string { return "" }),
-		damage("not an envelope", func(text string) string { return text[:200] }),
-		damage("damaged", func(text string) string { return strings.Replace(text, "held", "hela", 1) }),
-		damage("only a newer delegated-ipam understands", func(text string) string {
-			return strings.Replace(text, `"version":`, `"version":9`, 1)
+		damage("the checksum does not match", func(data []byte, containerID string) []byte {
+			return bytes.ReplaceAll(data, []byte(containerID), bytes.Repeat([]byte("x"), len(containerID)))
 		}),
+		damage("damaged", func(data []byte, _ string) []byte { return data[:5000] }),
 		{"leases", p.found, func(t *testing.T) func() {
 			a := p.freeSlot(t)
 			check.Must(t, os.Remove(p.leaseFile(a.Addresses[0].IP)))

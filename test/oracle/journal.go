@@ -3,10 +3,7 @@ package oracle
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
@@ -30,23 +27,10 @@ func (k Attachment) String() string {
 }
 
 // Journal returns the attachments that a sidecar would load from a state directory, without those
-// that hold nothing. It reads a copy, because loading a journal removes leftovers. A missing
-// directory has no attachments.
+// that hold nothing. A missing directory has no attachments.
 func Journal(stateDir string) (kept []Attachment, err error) {
-	scratch, err := os.MkdirTemp("", "journal-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	if err := copyFiles(filepath.Join(scratch, "attachments"), filepath.Join(stateDir, "attachments")); err != nil {
-		return nil, err
-	}
-	j, err := journal.Open(scratch, journal.Options{})
-	if err != nil {
-		return nil, err
-	}
-	loaded, err := j.Load()
-	for _, r := range loaded.Records {
+	_, all, err := journal.Read(stateDir)
+	for _, r := range all.Records {
 		if r.State == record.Tombstone {
 			continue
 		}
@@ -56,26 +40,7 @@ func Journal(stateDir string) (kept []Attachment, err error) {
 		}
 		kept = append(kept, k)
 	}
-	return kept, errors.Join(err, j.Close())
-}
-
-// copyFiles copies the files of a directory, except those that a running sidecar removes meanwhile.
-func copyFiles(to, from string) error {
-	entries, err := os.ReadDir(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	err = errors.Join(err, os.Mkdir(to, 0o700))
-	for _, e := range entries {
-		if e.IsDir() {
-			continue // no record
-		}
-		data, readErr := os.ReadFile(filepath.Join(from, e.Name()))
-		if !errors.Is(readErr, fs.ErrNotExist) {
-			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(to, e.Name()), data, 0o600))
-		}
-	}
-	return err
+	return kept, err
 }
 
 // CompareAttachments returns nil if the journal on disk and the sidecar's list have the same attachments.

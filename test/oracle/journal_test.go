@@ -11,6 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
@@ -49,8 +50,9 @@ func TestJournal(t *testing.T) {
 	if got, err := oracle.Journal(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want nothing of a missing directory", got, err)
 	}
-	j, err := journal.Open(dir, journal.Options{})
+	state, err := statedir.Lock(t.Context(), dir, statedir.Holder{}, nil)
 	check.Must(t, err)
+	j := journal.Open(state, journal.Options{})
 	for _, r := range []record.Record{{
 		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: record.Held,
 		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
@@ -59,15 +61,15 @@ func TestJournal(t *testing.T) {
 	}, {ContainerID: healthID, Owner: "health", Pool: "default", State: record.Tombstone}} {
 		err = errors.Join(err, j.Write(r))
 	}
-	check.Must(t, errors.Join(err, j.Close()))
-	damaged := filepath.Join(dir, "attachments", "damaged.json")
-	check.Must(t, os.WriteFile(damaged, []byte("{"), 0o600))
+	j.Close()
+	check.Must(t, errors.Join(err, state.Close()))
 
 	got, err := oracle.Journal(dir)
 	if want := []oracle.Attachment{kept("held", "ipv4")}; err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	if _, err := os.Stat(damaged); err != nil {
-		t.Errorf("the journal was changed: %v", err)
+	check.Must(t, os.WriteFile(filepath.Join(dir, "journal.db"), []byte("x"), 0o600))
+	if got, err := oracle.Journal(dir); err == nil {
+		t.Errorf("got %v of a damaged journal; want an error", got)
 	}
 }

@@ -50,38 +50,24 @@ func TestAllocate(t *testing.T) {
 }
 
 func TestRestoreAndRelease(t *testing.T) {
-	const left = `[{"container-id":"c","interface":"eth0","network":"n","plugin":"p","command":"env p"}]`
 	for name, tt := range map[string]struct {
 		args   []string
 		stdout string
 		asked  string
-		left   string
 	}{
-		"restore":               {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router", ""},
-		"restore in a pool":     {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue", ""},
-		"restore with JSON":     {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router", ""},
-		"restore both families": {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?also=fd00%3A%3A2&owner=router", ""},
-		"release":               {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
-		"release in a pool":     {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue", ""},
-		"release with JSON":     {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
-		"release without delay": {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true", ""},
-		"discard, released":     {[]string{"release", "--discard", "a/b", "--yes"}, "released a/b of pool default\n", "DELETE /v1/ipam?owner=a%2Fb", "[]"},
-		"discard": {
-			[]string{"release", "--discard", "router", "--yes", "--pool=blue"},
-			"discarded router of pool blue; the plugin may keep its addresses until a DEL succeeds:\ncontainer ID c, interface eth0, network n, plugin p\n  run: env p\n",
-			"DELETE /v1/ipam?owner=router&pool=blue", left,
-		},
-		"discard with JSON": {
-			[]string{"release", "--discard", "router", "--yes", "--pool=blue", "-o=json"},
-			"[\n  {\n    \"command\": \"env p\",\n    \"container-id\": \"c\",\n    \"interface\": \"eth0\",\n    \"network\": \"n\",\n    \"plugin\": \"p\"\n  }\n]\n",
-			"DELETE /v1/ipam?owner=router&pool=blue", left,
-		},
-		"release with --all=false": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default", ""},
+		"restore":                  {[]string{"restore", "10.15.0.2", "router"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router"},
+		"restore in a pool":        {[]string{"restore", "10.15.0.2", "router", "--pool=blue"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?owner=router&pool=blue"},
+		"restore with JSON":        {[]string{"restore", "fd00::2", "router", "-o=json"}, "{\n  \"ip\": \"fd00::2\",\n  \"owner\": \"router\",\n  \"pool\": \"default\"\n}\n", "POST /v1/ipam/fd00::2?owner=router"},
+		"restore both families":    {[]string{"restore", "10.15.0.2", "router", "--also=fd00::2"}, "restored 10.15.0.2 for router\n", "POST /v1/ipam/10.15.0.2?also=fd00%3A%3A2&owner=router"},
+		"release":                  {[]string{"release", "10.15.0.2"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
+		"release in a pool":        {[]string{"release", "fd00::2", "--pool=blue"}, "released fd00::2 of pool blue\n", "DELETE /v1/ipam/fd00::2?pool=blue"},
+		"release with JSON":        {[]string{"release", "10.15.0.2", "-o=json"}, "{\n  \"ip\": \"10.15.0.2\",\n  \"pool\": \"default\"\n}\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
+		"release without delay":    {[]string{"release", "10.15.0.2", "--skip-release-delay"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default skip-release-delay=true"},
+		"release with --all=false": {[]string{"release", "10.15.0.2", "--all=false"}, "released 10.15.0.2 of pool default\n", "DELETE /v1/ipam/10.15.0.2?pool=default"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			yes := []response{{code: 200}}
 			s := startSidecar(t, map[string][]response{
-				"DELETE /v1/ipam":         {jsonResponse(200, tt.left)},
 				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
@@ -103,7 +89,6 @@ func TestRefusal(t *testing.T) {
 		"allocate: no address":         {allocate, jsonResponse(201, `{}`), []string{"without an address"}},
 		"restore: another owner":       {restore, jsonResponse(409, `"router has it"`), []string{"Error: restore 10.0.0.1: router has it\n"}},
 		"release: unknown address":     {release, jsonResponse(404, `"no such address"`), []string{"Error: release 10.0.0.1: no such address\n"}},
-		"discard: no attachment":       {[]string{"release", "--discard", "router", "--yes"}, jsonResponse(500, `"the record is kept"`), []string{"release --discard: the record is kept"}},
 		"list: caller rejected":        {[]string{"list"}, response{code: 403}, []string{"list: ", "403"}},
 		"status: failed":               {[]string{"status"}, response{code: 500}, []string{"500 Internal Server Error"}},
 		"id: list rejected":            {[]string{"id", "router"}, response{code: 403}, []string{"id router: "}},
@@ -113,7 +98,7 @@ func TestRefusal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := []response{tt.response}
 			s := startSidecar(t, map[string][]response{
-				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam": all,
+				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitFailed, "", tt.words...)
 		})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -20,8 +18,6 @@ type releaseOptions struct {
 	clientFlags
 	pool     string
 	all, yes bool
-	// discard makes the argument an owner.
-	discard bool
 	// skipDelay overrides serve --release-delay with 0s.
 	skipDelay bool
 	// timeout is how long --all waits without progress.
@@ -45,7 +41,7 @@ func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r
 func (d dependencies) releaseCommand() *cobra.Command {
 	o := &releaseOptions{}
 	cmd := &cobra.Command{
-		Use:   "release {IP | --all --yes | --discard OWNER --yes}",
+		Use:   "release {IP | --all --yes}",
 		Short: "Release addresses",
 		Long: `Release an address. When its owner holds no other address, they are returned to the
 plugin: immediately, or after serve --release-delay unless --skip-release-delay is given.
@@ -55,32 +51,22 @@ With --all every address in every pool is released, those of the agent itself in
 for a node from which the sidecar will be removed. --release-delay does not apply then,
 also not to addresses in cooldown. The command waits until the plugin has released
 everything, and ends with status 1 and a list of the remaining attachments after --timeout
-without progress. The sidecar keeps retrying; run the command again for the result. A
-record of a newer version remains, too: only that version can release it.
+without progress. The sidecar keeps retrying; run the command again for the result.
 
 Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
 that does not answer yet. With --state-dir it is a success that none listens on the socket
 even then, if this state directory has no record to release.
 
---discard is for an attachment whose release the plugin refuses forever. It releases the
-attachment of an owner; if the plugin's DEL fails again, the sidecar forgets it anyway,
-and the plugin may keep its addresses forever. The command prints what may be left, with
-a command that runs the DEL later. Only root and the sidecar's own user may do this.`,
+For an attachment whose release the plugin refuses forever there is "journal delete".`,
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
   # Everything, before this node stops using delegated-ipam
-  delegated-ipam release --all --yes
-
-  # An attachment whose release the plugin refuses forever
-  delegated-ipam release --discard default/web-1 --yes`,
+  delegated-ipam release --all --yes`,
 		Args: o.args,
 		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
-			switch {
-			case o.all:
+			if o.all {
 				return d.releaseAll(cmd, c, *o)
-			case o.discard:
-				return o.discardOwner(cmd, c, args[0])
 			}
 			r := released{args[0], poolName(o.pool)}
 			if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
@@ -93,8 +79,7 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
 	o.register(cmd, d.env,
 		poolOption(&o.pool, "pool of the address"),
 		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
-		options.Option{Name: "discard", Value: options.Bool(&o.discard), Help: "release the attachment of OWNER, and forget it even if the plugin refuses"},
-		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all or --discard, which are refused without it"},
+		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all, which is refused without it"},
 		options.Option{
 			Name: "skip-release-delay", Value: options.Bool(&o.skipDelay),
 			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
@@ -114,11 +99,9 @@ a command that runs the DEL later. Only root and the sidecar's own user may do t
 	return cmd
 }
 
-// args accepts either an address, or --all, or --discard and an owner.
+// args accepts either an address or --all.
 func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	switch {
-	case o.all && o.discard:
-		return cmdline.Usagef("expected one of --all and --discard")
 	case o.all && (len(given) > 0 || o.pool != ""):
 		return cmdline.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
 	case o.timeout < 0 || o.wait < 0:
@@ -129,12 +112,8 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 		return cmdline.Usagef("--all releases every address of this node, in use or not; expected --yes to confirm it")
 	case o.all:
 		return nil
-	case o.discard && !o.yes:
-		return cmdline.Usagef("--discard forgets an attachment even if the plugin keeps its addresses forever; expected --yes to confirm it")
-	case o.discard:
-		return args("OWNER")(cmd, given)
 	case o.yes:
-		return cmdline.Usagef("--yes is for --all and --discard; expected it with one of them only")
+		return cmdline.Usagef("--yes is for --all; expected it with --all only")
 	case len(given) == 0:
 		return cmdline.Usagef("IP is missing; expected an address, or --all --yes for every one")
 	}
@@ -144,27 +123,4 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
 	address, _ := netip.ParseAddr(r.IP) // was checked: an argument by args, and the others by the client
 	return c.explain(ctx, c.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay}))
-}
-
-// discardOwner releases the attachment of an owner, or makes the sidecar forget it, and prints what
-// the plugin may keep.
-func (o *releaseOptions) discardOwner(cmd *cobra.Command, c connection, owner string) error {
-	left, err := c.Discard(cmd.Context(), owner, client.DiscardOptions{Pool: o.pool})
-	if err != nil {
-		return fmt.Errorf("release --discard: %w", c.explain(cmd.Context(), err))
-	}
-	if o.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), left)
-	}
-	w, pool := cmd.OutOrStdout(), poolName(o.pool)
-	if len(left) == 0 {
-		_, err := fmt.Fprintf(w, "released %s of pool %s\n", owner, pool)
-		return err
-	}
-	_, err = fmt.Fprintf(w, "discarded %s of pool %s; the plugin may keep its addresses until a DEL succeeds:\n", owner, pool)
-	for _, l := range left {
-		_, lineErr := fmt.Fprintf(w, "container ID %s, interface %s, network %s, plugin %s\n  run: %s\n", l.ContainerID, l.Interface, l.Network, l.Plugin, l.Command)
-		err = errors.Join(err, lineErr)
-	}
-	return err
 }

@@ -16,21 +16,19 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // releaseAll releases all listed attachments but those of containers, and waits until the list is empty. A failed release
-// does not end it: the sidecar retries, and the result has the remaining ones. Records of a newer
-// version are not listed, and remain.
+// does not end it: the sidecar retries, and the result has the remaining ones.
 func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
 	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 	// A sidecar that hangs listens.
 	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
-		records, err := journal.Count(o.stateDir)
+		records, err := recordsToRelease(o.stateDir)
 		records += spool.Count(o.stateDir)
 		if err == nil && records > 0 {
 			err = fmt.Errorf("no process listens on %s, and %s has %d records to release; expected none: start the sidecar", c.Socket(), o.stateDir, records)
@@ -54,7 +52,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
-	lines := append(remaining(left), c.newerRecords(ctx)...)
+	lines := remaining(left)
 	if spooled != nil {
 		lines = append(lines, spooled.Error())
 	}
@@ -70,25 +68,6 @@ func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	return slices.DeleteFunc(all, func(a *models.Attachment) bool {
 		return record.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown && a.State != models.AttachmentStateReleasing
 	})
-}
-
-// newerRecords returns a headline and a line for each record of a newer version, which keeps its
-// addresses and is not in the list; nothing if there is none.
-func (c connection) newerRecords(ctx context.Context) []string {
-	status, err := c.health(ctx)
-	if err != nil {
-		return []string{fmt.Sprintf("it is unknown whether records of a newer version remain: %s", err)}
-	}
-	var lines []string
-	for _, q := range status.DelegatedIpam.Quarantined {
-		if q.Version > 0 {
-			lines = append(lines, fmt.Sprintf("  %s: %s", q.File, logging.OneLine(q.Reason)))
-		}
-	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return append([]string{fmt.Sprintf("%d records were not released; start the delegated-ipam that wrote them, and run its `delegated-ipam release --all --yes`:", len(lines))}, lines...)
 }
 
 // listWithin lists the attachments, and repeats a request that fails until wait has passed. The
@@ -223,7 +202,7 @@ func remaining(all []*models.Attachment) []string {
 		out = append(out, line)
 	}
 	if failed {
-		out = append(out, "the sidecar keeps retrying; if the plugin refuses forever: `delegated-ipam release --discard OWNER --yes`")
+		out = append(out, "the sidecar keeps retrying; if the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`")
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func (d dependencies) command() *cobra.Command {
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 
-"serve" is the sidecar. "profile", "reclaim" and "uninstall" need none; the other commands
+"serve" is the sidecar. "profile", "reclaim", "journal" and "uninstall" need none; the others
 query a running one through its socket.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
@@ -76,7 +76,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	cmdline.AddGroup(root, cmdline.GroupRun, d.serveCommand(), d.probeCommand(), d.pauseCommand())
 	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.idCommand())
 	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.profileCommand())
-	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.uninstallCommand())
+	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.journalCommand(), d.uninstallCommand())
 	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."
 	d.addFlagCompletions(root)
 	return root

@@ -28,9 +28,6 @@ func TestUsage(t *testing.T) {
 		"release --all --yes --pool=blue":        {"--all", "--pool"},
 		"release --all":                          {"--yes"},
 		"release 10.0.0.1 --yes":                 {"--yes is for --all"},
-		"release --discard router":               {"--yes", "keeps its addresses"},
-		"release --discard --yes":                {"OWNER"},
-		"release --discard --all --yes":          {"--all and --discard"},
 		"release --all --yes --timeout=-1s":      {"--timeout is -1s"},
 		"list router":                            {`"router"`, "no argument"},
 		"doctor router":                          {`"router"`, "no argument"},
@@ -119,8 +116,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: exit code %d, stdout %q, stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 15 {
-		t.Errorf("%d commands; want 15", n)
+	if n := len(root.Commands()); n != 16 {
+		t.Errorf("%d commands; want 16", n)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
@@ -38,7 +39,7 @@ those that serve would have here, from the same sources.
 The command waits until a sidecar that still serves has carried out the DELs of containers
 in the spool, at most a minute. Then it waits until the sidecar has ended, because its lock
 must be free, and names the process that holds it. It refuses while the journal has an
-attachment, or a file of unknown content, and while a DEL waits in the spool: without them
+attachment, or a damaged file, and while a DEL waits in the spool: without them
 the plugin would keep the address forever. Files that the sidecar did not make stay,
 symbolic links are not followed, and a mount point is emptied.
 
@@ -94,7 +95,7 @@ func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 
 // removeSidecar waits for the end of the sidecar, then removes the state directory and the socket.
 // It returns the removed paths, also with an error. It fails if an attachment exists
-// (*journal.InUseError), if the sidecar does not end, and if the directory has foreign files, which
+// (journalInUse), if the sidecar does not end, and if the directory has foreign files, which
 // stay. A second run completes the first one. Without directory and socket it succeeds.
 func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Config) (removed []string, err error) {
 	ctx := cmd.Context()
@@ -103,18 +104,18 @@ func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Conf
 		defer cancel()
 		ctx = limited
 	}
-	boot, err := journal.Host{}.BootID()
-	if err != nil {
-		return nil, err
-	}
 	dir := config.StateDir
-	state, err := journal.RemoveStateDir(ctx, dir, journal.RemoveOptions{
-		Options:           journal.Options{MachineID: journal.Host{}.MachineID(), BootID: boot},
-		OtherFiles:        []string{filepath.Base(config.PluginOptions().LockFile), spool.Subdir},
-		Prepare:           func() ([]string, error) { return spool.Uninstall(dir, o.discardQuarantine) },
-		DiscardQuarantine: o.discardQuarantine,
-		KeepDir:           files.MountOf(dir).Point == dir,
-		Self:              journal.Holder{Pod: config.PodName, Started: time.Now()},
+	state, err := statedir.Remove(ctx, dir, statedir.RemoveOptions{
+		Files: append([]string{filepath.Base(config.PluginOptions().LockFile), spool.Subdir}, journal.Files...),
+		Dirs:  []string{journal.QuarantineName},
+		Prepare: func() ([]string, error) {
+			if err := journalInUse(dir, o.discardQuarantine, time.Now()); err != nil {
+				return nil, fmt.Errorf("state directory %s: %w", dir, err)
+			}
+			return spool.Uninstall(dir, o.discardQuarantine)
+		},
+		KeepDir: files.MountOf(dir).Point == dir,
+		Self:    statedir.Holder{Pod: config.PodName, Started: time.Now()},
 		OnWait: func(holder string) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", dir, holder)
 		},

@@ -83,7 +83,7 @@ func checkAttachment(a *models.Attachment, r *report) {
 		r.fail(remedy+" (docs/install/ranges.md, Addresses outside the ranges)",
 			"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, strings.Join(ips, " and "))
 	case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
-		r.warn("fix the cause; the sidecar retries automatically. If the plugin refuses forever: `delegated-ipam release --discard OWNER --yes`",
+		r.warn("fix the cause; the sidecar retries automatically. If the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`",
 			"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError)
 	}
 }

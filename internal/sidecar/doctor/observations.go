@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -70,7 +70,7 @@ func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket str
 	if o.Status != nil {
 		o.collectPeer(socket)
 	}
-	o.machineID = journal.Host{}.MachineID()
+	o.machineID = statedir.Host{}.MachineID()
 	o.stateDir = collectDirectory(c.StateDir)
 	if o.pools, o.poolsErr = collectPools(ctx, c); o.poolsErr == nil {
 		for i := range o.pools {

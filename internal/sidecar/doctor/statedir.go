@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
 // checkStateDir checks that the state directory is writable and durable.
@@ -13,7 +13,7 @@ func checkStateDir(o *Observations, r *report) {
 	d := o.stateDir
 	var rejected error
 	if o.sameUser() { // only the sidecar's user can judge the owner
-		rejected = journal.CheckDir(d.path)
+		rejected = statedir.Check(d.path)
 	}
 	reason, problem := notDurable(d, o.Config.InPod), d.writeProblem()
 	text := d.at

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -261,14 +260,6 @@ func TestReject(t *testing.T) {
 			f.wantNoAttachment()
 		})
 	}
-	run(t, "record of a newer version", nil, func(f *fixture) {
-		f.Engine = New(defaultOptions(), f.node, f.node)
-		f.RejectOwner(client.DefaultPool, "router", errors.New("its record has version 99"))
-		f.Start(nil)
-		defer stop(f.t, f.Engine)
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "version 99")
-		f.wantSteps("")
-	})
 }
 
 func TestPools(t *testing.T) {

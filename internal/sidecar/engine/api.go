@@ -42,9 +42,6 @@ type Plugin interface {
 	Range(pool string, addrs []netip.Addr) call.Range
 	Add(ctx context.Context, c call.Call) (call.Result, error)
 	Del(ctx context.Context, c call.Call) error
-	// CommandLine returns a shell command that makes a call by hand, or a comment that says why there
-	// is none.
-	CommandLine(verb string, c call.Call) string
 	Check(ctx context.Context, c call.Call) error
 	// Holds reports whether the plugin's store, read without running a verb, has each address
 	// for the container ID and interface of an invocation. An error means unknown.

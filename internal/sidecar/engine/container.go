@@ -96,9 +96,6 @@ func (e *Engine) containerKey(network, owner string, del bool) (protocol.Key, er
 	if k.Pool == "" {
 		return k, err
 	}
-	if why := e.rejected[k]; why != nil {
-		return k, newError(protocol.Failed, "%s is not served: %w", k, why)
-	}
 	return k, nil
 }
 

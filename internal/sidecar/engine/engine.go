@@ -73,7 +73,6 @@ type Engine struct {
 	sorted   []*entry // all of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
-	rejected map[protocol.Key]error
 	owned    owned
 
 	// records has the record of each key, for readers without mu.
@@ -97,7 +96,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	return &Engine{
 		opts: o, journal: j, plugin: p,
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
-		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{}, rejected: map[protocol.Key]error{},
+		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{},
 		owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 	}
 }

@@ -30,8 +30,6 @@ type fakeNode struct {
 	mu sync.Mutex
 	// records is the disk, by container ID.
 	records map[string]record.Record
-	// removed are the removed records that a power loss brings back.
-	removed map[string]record.Record
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
 	// steps are the journal writes and plugin calls with their container ID, in order.
@@ -92,7 +90,7 @@ type prestart struct {
 
 func newFakeNode() *fakeNode {
 	return &fakeNode{
-		records: map[string]record.Record{}, removed: map[string]record.Record{}, store: map[string][]netip.Addr{},
+		records: map[string]record.Record{}, store: map[string][]netip.Addr{},
 		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{client.DefaultPool: "net"},
 		ipv6: true, rangeSize: 200, storeHidden: true,
 	}
@@ -107,7 +105,7 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Options: protocol.Options{Node: "node1", BootID: "boot1", MachineID: "machine1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
+		Options: protocol.Options{Node: "node1", BootID: "boot1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
 		Pools:   []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
 		Owners: owners, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, MaxAttachments: 100_000, Log: silent,
@@ -161,35 +159,20 @@ func (n *fakeNode) Write(r record.Record) error {
 	injected, effect := n.faultAt(step)
 	if effect {
 		n.records[r.ContainerID] = throughJSON(r)
-		clear(n.removed)
 	}
 	return journalError(injected)
 }
 
 // Remove implements Journal.
-func (n *fakeNode) Remove(id string) error { return n.remove(id, true) }
-
-// RemoveSoon implements Journal.
-func (n *fakeNode) RemoveSoon(id string) error { return n.remove(id, false) }
-
-func (n *fakeNode) remove(id string, durably bool) error {
+func (n *fakeNode) Remove(pool, owner string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.steps = append(n.steps, "remove")
 	injected, effect := n.faultAt("remove")
-	if r, ok := n.records[id]; ok && effect {
-		n.removed[id] = r
-		delete(n.records, id)
-	}
-	if effect && durably {
-		clear(n.removed)
+	if effect {
+		maps.DeleteFunc(n.records, func(_ string, r record.Record) bool { return r.Pool == pool && r.Owner == owner })
 	}
 	return journalError(injected)
-}
-
-// losePower brings back the records whose removal was not durable.
-func (n *fakeNode) losePower() {
-	n.with(func(n *fakeNode) { maps.Copy(n.records, n.removed); clear(n.removed) })
 }
 
 // Available implements Journal.

@@ -35,7 +35,8 @@ func TestLoad(t *testing.T) {
 	} {
 		run(t, "two records with one address: "+name, with(withProfile(pluginProfile(c.plugin))), func(f *fixture) {
 			f.allocate("router")
-			f.addCopy("router", c.younger, func(r *record.Record) { r.Owner = "copy" })
+			f.sleep(time.Second) // a record is not younger than its start
+			f.addCopy("router", c.younger, func(r *record.Record) { r.Owner, r.Created = "copy", time.Now() })
 			if c.stored {
 				f.setStored(c.younger, "10.0.0.1")
 			}
@@ -100,6 +101,15 @@ func TestClockAhead(t *testing.T) {
 			f.wantStored(0)
 		})
 	}
+	run(t, "a container that ended", with(ipv4Only), func(f *fixture) {
+		f.add("one", "web")
+		clockWasAhead(f)
+		f.sleep(time.Second)
+		if err := f.GC(f.t.Context(), "net", nil); err != nil {
+			f.t.Fatal(err)
+		}
+		f.wantStored(0)
+	})
 	run(t, "expiration", nil, func(f *fixture) {
 		f.allocateExpiring("router")
 		clockWasAhead(f)

@@ -285,7 +285,6 @@ func (s *simulation) LoseJournal(*rapid.T) {
 	s.endContainers()
 	s.node.with(func(n *fakeNode) {
 		clear(n.records)
-		clear(n.removed)
 		found := map[string]bool{} // the IDs that the owners' next requests find
 		for _, owner := range simulatedOwners {
 			id := containerid.For(owner, "node1", n.networks[client.DefaultPool])
@@ -326,9 +325,6 @@ func (s *simulation) Reboot(rt *rapid.T) {
 	s.node.kill(s.t, s.engine)
 	s.boot++
 	s.endContainers()
-	if rapid.Bool().Draw(rt, "removals are lost") {
-		s.node.losePower()
-	}
 	store := rapid.SampledFrom([]string{"survives", "is lost", "is restored from the backup"}).Draw(rt, "store")
 	s.node.with(func(n *fakeNode) {
 		n.reboots++

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -94,42 +92,6 @@ func TestRelease(t *testing.T) {
 	run(t, "generated owner leaves no tombstone", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.releaseAll(f.allocate(""))
 		f.wantRecords(0)
-	})
-}
-
-// A power loss may bring a removed record back. Its DEL frees nothing that was allocated meanwhile, or
-// the record is removed durably.
-func TestRemovalLost(t *testing.T) {
-	run(t, "a pod has the address", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.release("10.0.0.1")
-		f.setStored("a-pod", "10.0.0.1")
-		f.node.losePower()
-		f.wantRecords(1)
-		f.restart(rebooted)
-		f.wantSteps("write releasing, DEL, remove")
-		f.wantNoAttachment()
-		f.wantRecords(0)
-		f.wantStored(1)
-	})
-	durable := func(t *testing.T, f *fixture) {
-		t.Helper()
-		if f.node.losePower(); len(f.node.records) != 0 {
-			t.Errorf("%v came back", f.node.records)
-		}
-	}
-	run(t, "a plugin whose DEL may release by address", with(unknownPlugin), func(f *fixture) {
-		f.allocate("router")
-		f.release("10.0.0.1")
-		durable(f.t, f)
-	})
-	run(t, "discarded", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.inject(always(refused, "DEL"))
-		if _, _, err := f.Discard(f.t.Context(), client.DefaultPool, "router"); err != nil {
-			f.t.Fatal(err)
-		}
-		durable(f.t, f)
 	})
 }
 
@@ -240,68 +202,6 @@ func TestReleaseNotWritten(t *testing.T) {
 		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
 		if got := f.get("router").IDInUse(); got != live {
 			f.t.Errorf("the last container ID is %s; want %s", got, live)
-		}
-	})
-}
-
-// discard discards the router, and wants the commands of the leftovers.
-func (f *fixture) discard(commands ...string) {
-	f.t.Helper()
-	_, left, err := f.Discard(context.Background(), "", "router")
-	if err != nil || len(left) != len(commands) {
-		f.t.Fatalf("got %+v, %v; want the commands %q", left, err, commands)
-	}
-	for i, want := range commands {
-		if left[i].Command != want || left[i].Network != "net" || left[i].Plugin != "host-local" {
-			f.t.Errorf("got %+v; want the command %q", left[i], want)
-		}
-	}
-}
-
-func TestDiscard(t *testing.T) {
-	const del = "DEL " + routerID
-	run(t, "the plugin refuses everything", with(needsPod), func(f *fixture) {
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
-		f.discard(del)
-		f.wantNoAttachment()
-		f.wantRecords(0)
-		if got := f.logged.LastEntry(); got == nil || got.Level != logrus.WarnLevel || got.Data["network"] != "net" || got.Data["plugin"] != "host-local" {
-			f.t.Errorf("got the log line %+v; want a warning with network and plugin", got)
-		}
-		f.restart(namesPod)
-		f.wantNoAttachment()
-	})
-	run(t, "the plugin accepts the DEL", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.discard()
-		f.wantGone()
-	})
-	run(t, "a DEL may act late", with(unknownPlugin), func(f *fixture) {
-		f.allocate("router")
-		f.inject(always(timeoutLate, "DEL"))
-		if _, left, err := f.Discard(context.Background(), "", "router"); err != nil || len(left) != 1 {
-			f.t.Fatalf("got %+v, %v; want one leftover", left, err)
-		}
-		f.wantNoAttachment()
-		f.inject(nil)
-		f.allocate("router")
-		f.wantGeneration("router", 1)
-		f.sleep(time.Hour)
-		f.wantStoreAgrees()
-	})
-	run(t, "the record cannot be removed", with(ipv4Only), func(f *fixture) {
-		f.allocate("router")
-		f.inject(each(map[string]fault{"DEL": refused, "remove": writeFailed}))
-		_, left, err := f.Discard(context.Background(), "", "router")
-		f.wantError(err, protocol.Failed, "could not be removed")
-		if len(left) > 0 || f.get("router").Owner == "" {
-			f.t.Errorf("got %+v and the attachment %+v; want it kept", left, f.get("router"))
-		}
-	})
-	run(t, "none", nil, func(f *fixture) {
-		for _, pool := range []string{"", "other"} {
-			_, _, err := f.Discard(context.Background(), pool, "router")
-			f.wantError(err, protocol.NotFound, "router", "no attachment")
 		}
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -28,8 +27,6 @@ type request struct {
 	// ip and skipDelay are what protocol.Release releases, and how.
 	ip        netip.Addr
 	skipDelay bool
-	// left receives the leftovers of protocol.Discard.
-	left *[]Leftover
 	// container are the parameters of a container runtime's request; nil for another one.
 	container *call.Container
 	// collect is the release of a container that has ended; nil for another request.
@@ -89,29 +86,6 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
 }
 
-// Discard releases the attachment of an owner. If a DEL fails, it is removed anyway, and the
-// leftovers are its invocations. It fails as Allocate does; then the attachment is kept.
-func (e *Engine) Discard(ctx context.Context, pool, owner string) (Attachment, []Leftover, error) {
-	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}
-	var left []Leftover
-	var err error
-	if _, ok := e.Record(k.Pool, owner); !ok {
-		err = newError(protocol.NotFound, "%s has no attachment", k)
-	}
-	a, err := e.run(ctx, k, err, request{action: protocol.Discard, families: e.requestedFamilies(""), left: &left})
-	if err != nil {
-		return a, nil, err // the work may go on
-	}
-	return a, left, nil
-}
-
-// Leftover is an invocation of a discarded attachment. The plugin may keep its addresses.
-type Leftover struct {
-	call.Invocation
-	// Command is a shell command that runs its DEL.
-	Command string
-}
-
 // Abandon releases the attachment of a generated owner whose client did not receive the
 // response, without the release delay. It returns when the record is releasing; the DEL
 // follows in the background. A failed write of the record is retried there. After Stop, the
@@ -138,27 +112,19 @@ func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
 	op.schedule()
 }
 
-// RejectOwner makes requests of an owner fail with why, for example if only a newer version of
-// the program can read its record. It must be called before Start.
-func (e *Engine) RejectOwner(pool, owner string, why error) {
-	e.rejected[protocol.Key{Pool: pool, Owner: owner}] = why
-}
-
 // authorize returns the protocol.Key of an owner in a pool, and why it is not served.
 func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}
 	if owner == "" {
 		k.Owner = protocol.GeneratedOwnerPrefix + uuid.NewString()
 	}
-	switch why := e.rejected[k]; {
+	switch {
 	case protocol.KeepsExcluded(owner):
 		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, protocol.ExcludedOwnerPrefix)
 	case protocol.OfContainer(owner):
 		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, record.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):
 		return k, newError(protocol.Forbidden, "owner %q is not admitted by --owners", k.Owner)
-	case why != nil:
-		return k, newError(protocol.Failed, "%s is not served: %w", k, why)
 	}
 	return k, e.checkPool(k.Pool, false)
 }
@@ -221,8 +187,6 @@ func (op *operation) work(req request, done chan<- result) {
 		err = op.workForContainer(req)
 	case req.action == protocol.Release:
 		err = op.protocol.Release(req.ip, req.skipDelay)
-	case req.action == protocol.Discard:
-		*req.left, err = op.discard()
 	default:
 		err = op.protocol.Allocate(req.want)
 	}
@@ -243,20 +207,6 @@ func (op *operation) work(req request, done chan<- result) {
 			op.recordResult(op.protocol.Return())
 		}
 	}
-}
-
-// discard releases the attachment, or gives up what a DEL did not release.
-func (op *operation) discard() (left []Leftover, err error) {
-	log, ips := op.log(), op.protocol.Rec.Addrs()
-	invocations, delErr, err := op.protocol.Discard()
-	for _, inv := range invocations {
-		log.WithError(delErr).WithFields(logrus.Fields{
-			fieldAction: op.protocol.Action, fieldIPAddrs: ips, fieldDuration: time.Since(op.started),
-			fieldContainerID: inv.ContainerID, "interface": inv.IfName, "network": inv.Network, "plugin": inv.Plugin,
-		}).Warn("Discarded on request: the plugin may keep the addresses")
-		left = append(left, Leftover{inv, op.engine.plugin.CommandLine(call.VerbDel, op.call(inv))})
-	}
-	return left, err
 }
 
 // clientError turns an error into the one that the client receives.

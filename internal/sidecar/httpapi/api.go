@@ -38,8 +38,6 @@ type Engine interface {
 	Allocate(context.Context, engine.AllocateRequest) (engine.Attachment, error)
 	Restore(context.Context, engine.RestoreRequest) (engine.Attachment, error)
 	Release(context.Context, engine.ReleaseRequest) (engine.Attachment, error)
-	// Discard releases the attachment of an owner, or forgets it, and returns what the plugin may keep.
-	Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error)
 	// AddContainer, DelContainer and CheckContainer are the requests of a container runtime in a network.
 	AddContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)
 	DelContainer(ctx context.Context, network string, c call.Container) (engine.Attachment, error)

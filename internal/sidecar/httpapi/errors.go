@@ -39,12 +39,6 @@ var (
 		protocol.UnknownPool:    refused(ipam.NewDeleteIpamIPNotFound),
 		protocol.NotFound:       refused(ipam.NewDeleteIpamIPNotFound),
 	}
-	discardErrors = errorResponses{
-		protocol.Failed:      failed(ipam.NewDeleteIpamFailure),
-		protocol.Forbidden:   refused(ipam.NewDeleteIpamForbidden),
-		protocol.UnknownPool: refused(ipam.NewDeleteIpamNotFound),
-		protocol.NotFound:    refused(ipam.NewDeleteIpamNotFound),
-	}
 )
 
 // refusal is a generated response to a request that the caller should not repeat.

@@ -17,19 +17,19 @@ import (
 )
 
 // codes are the status codes of an error of the engine, by operation.
-type codes struct{ allocate, restore, release, discard int }
+type codes struct{ allocate, restore, release int }
 
 func codesByKind() map[protocol.Kind]codes {
 	return map[protocol.Kind]codes{
-		protocol.Forbidden:      {403, 403, 403, 403},
-		protocol.FamilyDisabled: {502, 501, 501, 500},
-		protocol.UnknownPool:    {502, 500, 404, 404},
-		protocol.NotFound:       {502, 500, 404, 404},
-		protocol.Exists:         {502, 409, 500, 500},
-		protocol.Failed:         {502, 500, 500, 500},
-		protocol.Busy:           {502, 500, 500, 500},
-		protocol.Stopping:       {502, 500, 500, 500},
-		"unheard of":            {502, 500, 500, 500},
+		protocol.Forbidden:      {403, 403, 403},
+		protocol.FamilyDisabled: {502, 501, 501},
+		protocol.UnknownPool:    {502, 500, 404},
+		protocol.NotFound:       {502, 500, 404},
+		protocol.Exists:         {502, 409, 500},
+		protocol.Failed:         {502, 500, 500},
+		protocol.Busy:           {502, 500, 500},
+		protocol.Stopping:       {502, 500, 500},
+		"unheard of":            {502, 500, 500},
 	}
 }
 
@@ -40,12 +40,11 @@ func requests() []request {
 		{"allocate", http.MethodPost, "/v1/ipam?owner=health"},
 		{"restore", http.MethodPost, "/v1/ipam/10.1.2.3?owner=health"},
 		{"release", http.MethodDelete, "/v1/ipam/10.1.2.3"},
-		{"discard", http.MethodDelete, "/v1/ipam?owner=health"},
 	}
 }
 
 func (c codes) of(operation string) int {
-	return map[string]int{"allocate": c.allocate, "restore": c.restore, "release": c.release, "discard": c.discard}[operation]
+	return map[string]int{"allocate": c.allocate, "restore": c.restore, "release": c.release}[operation]
 }
 
 func TestErrorCodes(t *testing.T) {

@@ -43,8 +43,6 @@ type fakeEngine struct {
 	restored  []engine.RestoreRequest
 	released  []engine.ReleaseRequest
 	abandoned []string
-	discarded []string
-	left      []engine.Leftover
 	ctx       context.Context
 
 	// containers is the number of calls for containers.
@@ -67,11 +65,6 @@ func (e *fakeEngine) Restore(ctx context.Context, r engine.RestoreRequest) (engi
 func (e *fakeEngine) Release(ctx context.Context, r engine.ReleaseRequest) (engine.Attachment, error) {
 	e.ctx, e.released = ctx, append(e.released, r)
 	return e.got, e.err
-}
-
-func (e *fakeEngine) Discard(ctx context.Context, pool, owner string) (engine.Attachment, []engine.Leftover, error) {
-	e.ctx, e.discarded = ctx, append(e.discarded, pool+"/"+owner)
-	return e.got, e.left, e.err
 }
 
 func (e *fakeEngine) AddContainer(ctx context.Context, _ string, _ call.Container) (engine.Attachment, error) {
@@ -121,7 +114,7 @@ func (e *fakeEngine) Record(pool, owner string) (record.Record, bool) {
 
 // calls returns the number of calls that change attachments.
 func (e *fakeEngine) calls() int {
-	return len(e.allocated) + len(e.restored) + len(e.released) + len(e.discarded) + e.containers
+	return len(e.allocated) + len(e.restored) + len(e.released) + e.containers
 }
 
 // reporter returns copies of a report, with the lists that every report has.

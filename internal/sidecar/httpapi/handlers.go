@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/swag/conv"
@@ -10,7 +9,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
@@ -26,7 +24,6 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
 	api.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(h.restore)
 	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
-	api.IpamDeleteIpamHandler = ipam.DeleteIpamHandlerFunc(h.discard)
 	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
 	api.CniPostCniAddHandler = cni.PostCniAddHandlerFunc(h.addContainer)
 	api.CniPostCniDelHandler = cni.PostCniDelHandlerFunc(h.delContainer)
@@ -112,34 +109,6 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		return releaseErrors.respond(ctx, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
-}
-
-// errNotPrivileged is why a caller may not discard: the commands have the network configuration, which
-// may have secrets of the plugin.
-var errNotPrivileged = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("only root and the sidecar's own user may discard an attachment")}
-
-// discard handles DELETE /ipam.
-func (h *handlers) discard(p ipam.DeleteIpamParams) middleware.Responder {
-	ctx, owner, pool := p.HTTPRequest.Context(), conv.Value(p.Owner), h.poolName(p.Pool)
-	if err := checkOwner(owner); err != nil {
-		return invalidParameter(p.HTTPRequest, err)
-	}
-	logRequest(ctx, owner, pool, "")
-	if peer, known := h.Peer(ctx); !known || !peer.Privileged() {
-		return discardErrors.respond(ctx, errNotPrivileged)
-	}
-	got, left, err := h.Engine.Discard(ctx, pool, owner)
-	logAttachment(ctx, got)
-	if err != nil {
-		return discardErrors.respond(ctx, err)
-	}
-	leftovers := []*models.Leftover{}
-	for _, l := range left {
-		leftovers = append(leftovers, &models.Leftover{
-			ContainerID: l.ContainerID, Interface: l.IfName, Network: l.Network, Plugin: l.Plugin, Command: l.Command,
-		})
-	}
-	return ipam.NewDeleteIpamOK().WithPayload(leftovers)
 }
 
 // user returns the user who sent a request.

@@ -172,7 +172,7 @@ func TestOperation(t *testing.T) {
 		"POST /v1/ipam/10.0.0.1":       "POST /v1/ipam/{ip} 200",
 		"DELETE /v1/ipam/fd00::1":      "DELETE /v1/ipam/{ip} 200",
 		"GET /v1/healthz":              "GET /v1/healthz 200",
-		"DELETE /v1/ipam?owner=x":      "DELETE /v1/ipam 200",
+		"DELETE /v1/ipam?owner=x":      " 405",
 		"GET /v1/ipam/10.0.0.1":        " 405",
 		"GET /v1/nothing":              " 404",
 		"GET /":                        " 404",

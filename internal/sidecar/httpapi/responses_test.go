@@ -4,12 +4,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
@@ -128,29 +126,6 @@ func TestListResponse(t *testing.T) {
 	got = f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)
-}
-
-func TestDiscardResponse(t *testing.T) {
-	f := newDual(t)
-	got := f.send(t, http.MethodDelete, "/v1/ipam?owner=health&pool=blue")
-	wantCode(t, got, http.StatusOK)
-	if strings.TrimSpace(got.body) != "[]" || !slices.Equal(f.engine.discarded, []string{"blue/health"}) {
-		t.Errorf("got %q, and discarded %q; want [] and blue/health", got.body, f.engine.discarded)
-	}
-
-	f.engine.left = []engine.Leftover{{
-		Invocation: call.Invocation{ContainerID: "id", IfName: "eth0", Network: "net", Plugin: "host-local"}, Command: "env host-local",
-	}}
-	got = f.send(t, http.MethodDelete, "/v1/ipam?owner=health")
-	wantCode(t, got, http.StatusOK)
-	golden(t, "discard", got.body)
-
-	f.peer.UID, f.handler.Callers.UIDs = 70001, []int{70001}
-	got = f.send(t, http.MethodDelete, "/v1/ipam?owner=health")
-	wantCode(t, got, http.StatusForbidden)
-	if why := payload(t, got); !strings.Contains(why, "only root") || len(f.engine.discarded) != 2 {
-		t.Errorf("got %q, and discarded %q; want an unprivileged caller refused", why, f.engine.discarded)
-	}
 }
 
 func TestListLengths(t *testing.T) {

@@ -1,12 +1,5 @@
-// Package journal keeps records on disk, so that they survive the process and a power loss: one
-// file per record, with two halves that are written in turn (docs/design/state-directory.md).
-//
-// Layout of the state directory:
-//
-//	lock                            held by the process that owns the directory (Lock)
-//	attachments/<containerID>.json  one record each
-//	attachments/.new.json<number>   temporary files
-//	quarantine/                     unusable files, kept for an operator
+// Package journal keeps records on disk, so that they survive the process and a power loss: in one bbolt file,
+// journal.db, that each start writes anew (docs/design/state-directory.md).
 package journal
 
 import (
@@ -14,23 +7,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"runtime"
+	"strings"
 	"sync"
-	"sync/atomic"
 
+	"go.etcd.io/bbolt"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
 const (
-	attachmentsName = "attachments"
-	quarantineName  = "quarantine"
-	lockName        = "lock"
-
-	fileSuffix = ".json"
-	fileMode   = 0o600
+	fileName = "journal.db"
+	newName  = fileName + ".new"
+	// QuarantineName is the directory of damaged files and records.
+	QuarantineName = "quarantine"
 )
+
+// Files are the names of the files that a journal makes in its state directory.
+var Files = []string{fileName, newName}
 
 // storedDefaultPool is the name of the default pool on disk, for any Options.DefaultPool: a start
 // with another name finds the attachments.
@@ -38,211 +36,272 @@ const storedDefaultPool = "default"
 
 // Options configure a journal.
 type Options struct {
-	// MachineID is the ID of this machine (Host.MachineID). A record of another machine is
-	// quarantined, because its addresses have another owner here. Empty if unknown: records
-	// of every machine are loaded.
-	MachineID string
+	// Metadata are written into a new file. A file of another MachineID is quarantined, because its
+	// addresses have another owner here; empty if unknown. Format is ignored.
+	Metadata
 	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
 	// on disk.
 	DefaultPool string
-	// BootID is the ID of this boot (Host.BootID). A damaged half of an earlier boot is ignored, one
-	// of this boot makes its file unusable. Empty if unknown: each damaged half is ignored.
-	BootID string
 }
 
 // Journal is the set of all records in a state directory. Its methods may be called
-// concurrently; the caller orders the writes to one container ID.
+// concurrently; the caller orders the changes of one record.
 type Journal struct {
-	options     Options
-	state       *directory
-	attachments *directory
-	quarantine  *directory
+	options Options
+	state   *statedir.Dir
 
-	// temporaries numbers the temporary files.
-	temporaries atomic.Uint64
+	// joining guards next, the transaction that further changes join.
+	joining sync.Mutex
+	next    *transaction
 
-	removals removals
-	own      ownFiles
+	// committing is held by a commit, and by what replaces the file.
+	committing sync.Mutex
+	// file is nil before the first commit and after a failed one: the next is to a new file.
+	file   *boltfile.File
+	totals totals
 
-	// mu is held by Load, and shared by writes, so that Load sees none half done.
-	mu sync.RWMutex
-	// futureVersions has the container IDs whose files a newer version wrote.
-	futureVersions map[string]bool
-	// reasons are why the files in quarantine/ are unusable, by name.
-	reasons map[string]string
+	// naming is held while a file gets its name; named is the one that has it, nil if that is unknown.
+	naming sync.RWMutex
+	named  fs.FileInfo
+
+	// reasons are why files in quarantine/ are unusable, by name.
+	reasons sync.Map
 }
 
-// Open opens the journal in a state directory, and creates the directory and its subdirectories
-// (mode 0700) if they are missing. The caller holds the directory's Lock while it uses the
-// journal. A symbolic link, a file, and a directory of another user are refused.
-func Open(dir string, opts Options) (*Journal, error) {
-	state, err := openStateDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	attachments, err := openSubdir(state, attachmentsName)
-	if err != nil {
-		return nil, errors.Join(err, state.Close())
-	}
-	quarantine, err := openSubdir(state, quarantineName)
-	if err != nil {
-		return nil, errors.Join(err, attachments.Close(), state.Close())
-	}
+// Open opens the journal in a locked state directory, which stays open. Nothing is read or written.
+func Open(state *statedir.Dir, opts Options) *Journal {
 	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
-	return &Journal{
-		options:        opts,
-		state:          state,
-		attachments:    attachments,
-		quarantine:     quarantine,
-		own:            ownFiles{files: map[string]ownFile{}},
-		futureVersions: map[string]bool{},
-		reasons:        map[string]string{},
-	}, nil
+	return &Journal{options: opts, state: state}
 }
 
-// Close makes removals durable and closes the directories. The journal must not be used afterwards.
-func (j *Journal) Close() error {
-	j.syncRemovals()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return errors.Join(j.quarantine.Close(), j.attachments.Close(), j.state.Close())
+// Close closes the file. The journal must not be used afterwards.
+func (j *Journal) Close() {
+	j.committing.Lock()
+	defer j.committing.Unlock()
+	j.file.Close(nil)
+	j.file = nil
 }
 
-// Dir returns the open state directory. The journal closes it.
-func (j *Journal) Dir() *os.File { return j.state.file }
-
-// errReplaced is wrapped by errors of a journal whose state directory, or attachments/ in it, is
-// missing or is not the opened one.
-var errReplaced = errors.New("nothing is changed until the original returns")
-
-// Available returns nil while the path of the state directory leads to the opened directory with
-// its attachments/. Otherwise the error describes what the path leads to. It takes a few system
-// calls.
+// Available returns nil while the path of the state directory leads to the opened directory with the opened
+// file. Otherwise the error describes what it leads to. It takes a few system calls.
 func (j *Journal) Available() error {
-	info, err := os.Lstat(j.state.Name())
-	err = j.state.check("state directory", info, err)
-	if err == nil {
-		info, err = j.state.Lstat(attachmentsName)
-		err = j.attachments.check("directory", info, err)
-	}
-	if errors.Is(err, errReplaced) {
-		return fmt.Errorf("%w: mount or move back the directory with %s, or restart to use the current one", err, fileID(j.state.info))
-	}
-	return files.WithRemedy(err, stateDirFlag)
+	j.naming.RLock()
+	defer j.naming.RUnlock()
+	return j.state.Available(fileName, j.named)
 }
 
-// errFutureVersion: a newer version of the program wrote the file of the container ID. Replacing it
-// would lose what only that version understands.
-var errFutureVersion = errors.New("the record on disk was written by a newer version of this program")
+// Change is a change of one record (Journal.Put, Journal.Delete).
+type Change struct {
+	key, value []byte
+	err        error // why it cannot be made
+}
 
-// Write makes a record durable before it returns nil. After an error the disk has either the old or
-// the new record, complete. A record that Load would not return unchanged is refused before
-// anything is written. Every record is refused while the state directory is not Available; that
-// error may also follow a write to a directory that was replaced meanwhile.
-func (j *Journal) Write(r record.Record) error {
-	if r.Pool == j.options.DefaultPool {
-		r.Pool = storedDefaultPool
-	}
-	raw, err := j.encode(r)
-	if err == nil {
-		err = j.whileAvailable(func() error { return j.write(r.ContainerID, raw) })
+// Put returns the change that writes a record. Apply refuses it if Load would not return the record unchanged.
+func (j *Journal) Put(r record.Record) Change {
+	r.Pool = j.stored(r.Pool)
+	k := key(r.Pool, r.Owner)
+	raw, err := encode(r)
+	if len(k) > bbolt.MaxKeySize || strings.Contains(r.Pool, "\x00") {
+		err = fmt.Errorf("pool and owner have %d bytes; expected at most %d, and none of the pool is 0", len(k)-1, bbolt.MaxKeySize-1)
 	}
 	if err != nil {
-		return fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
+		err = fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
 	}
-	return nil
+	return Change{k, seal(k, raw), err}
 }
 
-// Remove durably deletes the record of a container ID. A missing record is not an error. After
-// an error the record may still exist. Nothing is deleted while the state directory is not
-// Available.
-func (j *Journal) Remove(containerID string) error { return j.removeRecord(containerID, false) }
+// Delete returns the change that removes the record of an owner. A missing one is not an error.
+func (j *Journal) Delete(pool, owner string) Change { return Change{key: key(j.stored(pool), owner)} }
 
-// RemoveSoon is Remove, except that a power loss may bring the record back: until the next Write, or for
-// removalSyncDelay. Then every other record is as it was at the removal, too, because a Write makes the
-// removals before it durable.
-func (j *Journal) RemoveSoon(containerID string) error { return j.removeRecord(containerID, true) }
-
-func (j *Journal) removeRecord(containerID string, soon bool) error {
-	if !record.ValidContainerID(containerID) {
-		return fmt.Errorf("record of %q: not a container ID", containerID)
+func (j *Journal) stored(pool string) string {
+	if pool == j.options.DefaultPool {
+		return storedDefaultPool
 	}
-	if err := j.whileAvailable(func() error { return j.remove(containerID, soon) }); err != nil {
-		// By its name alone: a container of a runtime has another ID.
-		return fmt.Errorf("record %s: %w", containerID+fileSuffix, err)
-	}
-	return nil
+	return pool
 }
 
-// Writable returns why a record could not be made durable now (disk full, directory read-only,
-// missing or replaced), by writing, syncing and removing a file next to the records. Nothing is
-// written while the state directory is not Available.
-func (j *Journal) Writable() error {
-	return j.whileAvailable(func() error {
-		if err := j.probe(); err != nil {
-			// Without the name of the file, which differs each time.
-			return fmt.Errorf("state directory: %s cannot be written: %w", j.attachments.Name(), files.WithRemedy(files.Cause(err), stateDirFlag))
+// Write is Apply for Put.
+func (j *Journal) Write(r record.Record) error { return j.Apply(j.Put(r)) }
+
+// Remove is Apply for Delete.
+func (j *Journal) Remove(pool, owner string) error { return j.Apply(j.Delete(pool, owner)) }
+
+// Apply makes changes durable before it returns nil, all in one transaction, which concurrent calls share. After an
+// error the disk has all of them or none. Every change is refused while the state directory is not Available; that
+// error may also follow a change in a directory that was replaced meanwhile.
+func (j *Journal) Apply(changes ...Change) error {
+	for _, c := range changes {
+		if c.err != nil {
+			return c.err
 		}
-		return nil
-	})
-}
-
-// whileAvailable changes the directory. The change counts only if the directory is available
-// before and after it: otherwise the next start would not find the change.
-func (j *Journal) whileAvailable(change func() error) error {
+	}
 	if err := j.Available(); err != nil {
 		return err
 	}
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	if err := change(); err != nil {
+	if err := j.join(changes); err != nil {
 		return err
 	}
-	return j.Available()
+	return j.Available() // otherwise the next start would not find them
 }
 
-// remove unlinks the file of a container ID, durably now or soon. A missing one is synced too: an
-// earlier removal may have failed in its fsync.
-func (j *Journal) remove(containerID string, soon bool) error {
-	if j.futureVersions[containerID] {
-		return errFutureVersion
+// Writable returns why a record could not be made durable now (disk full, I/O error, directory missing or
+// replaced), by a commit without a change. After a failed commit it writes the journal anew.
+func (j *Journal) Writable() error { return j.Apply() }
+
+// transaction are changes that become durable together.
+type transaction struct {
+	changes []Change
+	callers int
+	done    chan struct{} // is closed when err is set
+	err     error
+}
+
+// join adds changes to the next transaction and returns its outcome. Changes are collected while another one is
+// committed; otherwise they are committed without a wait.
+func (j *Journal) join(changes []Change) error {
+	j.joining.Lock()
+	first := j.next == nil
+	if first {
+		j.next = &transaction{done: make(chan struct{})}
 	}
-	j.own.take(containerID)
-	entries, err := j.attachments.self() // as in replace
+	tx := j.next
+	tx.callers++
+	tx.changes = append(tx.changes, changes...)
+	j.joining.Unlock()
+	if first {
+		j.committing.Lock()
+		runtime.Gosched() // those whose changes have just become durable may have further ones
+		j.joining.Lock()
+		j.next = nil
+		j.joining.Unlock()
+		tx.err = j.commit(tx.changes)
+		j.committing.Unlock()
+		close(tx.done)
+	}
+	<-tx.done
+	if tx.callers > 1 && boltfile.Unchanged(tx.err) { // there may be space for these changes
+		j.committing.Lock()
+		defer j.committing.Unlock()
+		return j.error(j.commit(changes))
+	}
+	return j.error(tx.err)
+}
+
+// commit makes changes durable. After an error the kernel may show what is not on the disk, so the file is
+// written anew before anything else.
+func (j *Journal) commit(changes []Change) error {
+	if j.file == nil {
+		if err := j.recover(); err != nil {
+			return err
+		}
+	}
+	begins, durable := failpoint.CommitBegins, failpoint.CommitDurable
+	if len(changes) == 0 {
+		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
+	}
+	failpoint.Reach(begins)
+	t := j.totals
+	err := j.file.Update(func(tx *bbolt.Tx) (err error) { t, err = j.apply(tx, changes); return err })
+	failpoint.Reach(durable)
+	if err == nil {
+		j.totals = t
+	} else if !boltfile.Unchanged(err) {
+		j.file.Close(err)
+		j.file = nil
+	}
+	return err
+}
+
+// probeSize is the space for a record, in bytes, that a commit without a change needs.
+const probeSize = 8 * boltfile.PageSize
+
+// apply makes changes in a transaction, and returns the totals with them.
+func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
+	records, t := tx.Bucket(recordsBucket), j.totals
+	size, adds := 0, false
+	for _, c := range changes {
+		before := records.Get(c.key)
+		t.change(before, c.value)
+		size += len(c.value)
+		adds = adds || before == nil && c.value != nil
+	}
+	if len(changes) == 0 {
+		size, adds = probeSize, true
+	}
+	if adds {
+		if err := j.file.Reserve(tx, size); err != nil {
+			return t, err
+		}
+	}
+	for _, c := range changes {
+		err := records.Delete(c.key)
+		if c.value != nil {
+			err = records.Put(c.key, c.value)
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	return t, put(tx.Bucket(metadataBucket), totalsKey, t)
+}
+
+// recover writes the file anew. Every record must be intact, because the caller knows all of them.
+func (j *Journal) recover() error {
+	c, err := readFile(j.state.Root, fileName)
+	if err == nil && !c.intact() {
+		err = damaged("the checksum of a record does not match")
+	}
+	if found, ok := errors.AsType[boltfile.DamageError](err); ok {
+		return fmt.Errorf("%w; restart the sidecar, which moves it to %s/", found, QuarantineName)
+	}
 	if err != nil {
 		return err
 	}
-	defer entries.Close()
-	failpoint.Reach(failpoint.RemoveBegins)
-	if err := j.attachments.Remove(containerID + fileSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return files.In(j.attachments.Root, err)
+	return j.rewrite(c.records)
+}
+
+// rewrite replaces the file by a new one, of which every byte and the name are durable.
+func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
+	failpoint.Reach(failpoint.LeftoverRemoving)
+	_ = j.state.Remove(newName) // of a killed process
+	failpoint.Reach(failpoint.LeftoverRemoved)
+	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
+	if err == nil {
+		err = j.name(f)
 	}
-	failpoint.Reach(failpoint.RemoveDone)
-	if soon {
-		j.removals.add(j.syncRemovals)
+	if err != nil {
+		f.Close(err)
+		_ = j.state.Remove(newName) // the disk may be full
+		failpoint.Reach(failpoint.LeftoverRemoved)
+		return err
+	}
+	j.file, j.totals = f, totalsOf(records)
+	return nil
+}
+
+// name gives a new file its durable name.
+func (j *Journal) name(f *boltfile.File) error {
+	j.naming.Lock()
+	defer j.naming.Unlock()
+	info, err := f.Stat()
+	failpoint.Reach(failpoint.JournalNaming)
+	if err == nil {
+		err = files.In(j.state.Root, j.state.Rename(newName, fileName))
+	}
+	failpoint.Reach(failpoint.JournalRenamed)
+	if err != nil {
+		return err
+	}
+	j.named = info
+	err = j.state.Sync(".")
+	failpoint.Reach(failpoint.JournalDurable)
+	return err
+}
+
+// error adds the path of the file to an error, and what to do.
+func (j *Journal) error(err error) error {
+	if err == nil {
 		return nil
 	}
-	removed := j.removals.count()
-	err = entries.Sync()
-	failpoint.Reach(failpoint.RemoveDurable)
-	j.removals.durable(removed, err)
-	return err
-}
-
-// probe writes, syncs and removes a file next to the records.
-func (j *Journal) probe() error {
-	failpoint.Reach(failpoint.ProbeBegins)
-	name, f, err := j.createTemporary()
-	if err != nil {
-		return err
-	}
-	failpoint.Reach(failpoint.ProbeMade)
-	_, err = f.WriteString("probe\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	failpoint.Reach(failpoint.ProbeWritten)
-	err = errors.Join(err, f.Close(), j.attachments.Remove(name))
-	failpoint.Reach(failpoint.ProbeGone)
-	return err
+	return fmt.Errorf("%s: %w", j.state.Path(fileName), files.WithRemedy(files.WithoutPath(err, j.state.Path(newName)), statedir.Flag))
 }

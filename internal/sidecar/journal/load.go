@@ -1,201 +1,143 @@
 package journal
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"reflect"
-	"regexp"
-	"slices"
-	"strings"
+	"net/url"
+	"path/filepath"
+	"syscall"
+	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// leftover matches the names of temporary files. A container ID does not begin with a dot, so none is
-// the name of a record.
-var leftover = regexp.MustCompile(`^\..*\.json[0-9]+$`)
-
-// Loaded is the result of Load.
+// Loaded are the contents of a journal.
 type Loaded struct {
-	// Records are the readable records, by container ID.
+	// Records are those that can be used, by pool and owner.
 	Records []record.Record
-	// Problems are the unusable files, by name.
+	// Problems are why others cannot.
 	Problems []Problem
-	// FutureVersions are the files of a newer version, by name. They are not moved. Their
-	// owners must not be served, because what they hold is unknown.
-	FutureVersions []FutureVersion
 }
 
-// Problem is a file in attachments/ that is not a record.
+// Problem is a damaged record or, without pool and owner, a file that cannot be used as a whole. Pool is as on disk.
 type Problem struct {
-	// File is its name in attachments/.
-	File string
-	// ContainerID is the one in its name; empty for a name of another form.
-	ContainerID string
-	// Reason is why it is not a record.
-	Reason error
-	// MovedTo is its name in quarantine/; empty if it could not be moved.
-	MovedTo string
-	// MoveErr is why it could not be moved durably; nil if it was.
-	MoveErr error
+	Pool, Owner string
+	Reason      error
 }
 
-// FutureVersion is a file that a newer version of the program wrote.
-type FutureVersion struct {
-	// File is its name in attachments/.
-	File string
-	// ContainerID is the one in its name; empty for a name of another form.
-	ContainerID string
-	// Owner and Pool are empty if they could not be read.
-	Owner, Pool string
-	// Version is the number in its envelope.
-	Version int
-}
-
-// Load reads every record, removes the temporary files of previous runs, and moves each file
-// that is not a record to quarantine/: such a file is reported, never fatal. The error is that
-// the directory or a file in it could not be read (permission, I/O error, no descriptors left).
-// No owner may be served then, and no file is moved for it: a later Load, without the cause,
-// finds every record.
+// Load returns every record, after it has written the journal anew: what the previous process has written may be in the
+// memory of the kernel alone. Damaged records are moved to quarantine/; so is a file that cannot be used as a whole,
+// and the journal is empty then. The error is that the file could not be read or written (permission, I/O error, no
+// space), or that a newer version has written it. Then no owner may be served, and nothing is lost: a later Load,
+// without the cause, returns every record.
 func (j *Journal) Load() (Loaded, error) {
 	if err := j.Available(); err != nil {
 		return Loaded{}, err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	entries, err := j.attachments.entries()
+	j.committing.Lock()
+	defer j.committing.Unlock()
+	j.file.Close(nil)
+	j.file = nil
+	l, intact, err := j.load()
+	if err == nil {
+		err = j.rewrite(intact)
+	}
 	if err != nil {
-		return Loaded{}, fmt.Errorf("directory %s: %w", j.attachments.Name(), files.WithoutPath(err, j.attachments.Name()))
+		return Loaded{}, fmt.Errorf("%w; nothing is served without the journal: fix the cause and start again", j.error(err))
 	}
-	j.reloadReasons()
-	var l Loaded
-	clear(j.futureVersions)
-	shared := common{map[string]string{}, map[string]json.RawMessage{}, map[string]profile.Profile{}}
-	for _, e := range entries {
-		if err := j.loadFile(&l, shared, e.Name()); err != nil {
-			return Loaded{}, fmt.Errorf("record %s: %w", j.attachments.path(e.Name()), err)
-		}
-	}
-	slices.SortFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) })
 	return l, nil
 }
 
-// loadFile adds one entry of attachments/ to l, moves it to quarantine/ or removes it.
-func (j *Journal) loadFile(l *Loaded, shared common, name string) error {
-	failpoint.Reach(failpoint.LeftoverRemoving)
-	if leftover.MatchString(name) && j.attachments.Remove(name) == nil {
-		failpoint.Reach(failpoint.LeftoverRemoved)
-		return nil
+// load reads the records and quarantines what is damaged.
+func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
+	c, err := readFile(j.state.Root, fileName)
+	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
+		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
 	}
-	id := containerIDFromName(name)
-	r, err := j.readRecord(j.attachments, name)
-	if expected := r.ContainerID + fileSuffix; err == nil && name != expected {
-		err = fmt.Errorf("name does not match the record of container ID %s; expected %s", r.ContainerID, expected)
+	whole, ok := errors.AsType[boltfile.DamageError](err)
+	switch {
+	case ok:
+		l.Problems = append(l.Problems, Problem{Reason: whole})
+		j.naming.Lock()
+		defer j.naming.Unlock()
+		j.named = nil
+		return l, nil, j.quarantine(fileName, whole, func(to string) error { return j.state.Rename(fileName, to) })
+	case err != nil:
+		return l, nil, err
 	}
-	if _, ok := errors.AsType[*unreadableError](err); ok {
-		return err
-	}
-	if future, ok := errors.AsType[*futureVersionError](err); ok {
-		j.futureVersions[id] = true
-		l.FutureVersions = append(l.FutureVersions, FutureVersion{File: name, ContainerID: id, Owner: future.owner, Pool: j.poolName(future.pool), Version: future.version})
-		return nil
-	}
-	if err != nil {
-		p := Problem{File: name, ContainerID: id, Reason: err}
-		p.MovedTo, p.MoveErr = j.moveToQuarantine(name, err.Error())
-		l.Problems = append(l.Problems, p)
-		return nil
-	}
-	r.Pool = j.poolName(r.Pool)
-	shared.share(&r)
-	l.Records = append(l.Records, r)
-	return nil
-}
-
-// common has texts, configurations and profiles (by plugin type) of records. Most records have the same
-// ones, and memory needs each only once.
-type common struct {
-	texts    map[string]string
-	configs  map[string]json.RawMessage
-	profiles map[string]profile.Profile
-}
-
-// share replaces parts of a record by equal ones that are known.
-func (c common) share(r *record.Record) {
-	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID, &r.MachineID}
-	for i := range r.Invocations {
-		inv := &r.Invocations[i]
-		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
-		if config, ok := c.configs[string(inv.Config)]; ok {
-			inv.Config = config
-		} else {
-			c.configs[string(inv.Config)] = inv.Config
-		}
-		if p, ok := c.profiles[inv.Plugin]; ok && reflect.DeepEqual(p, inv.Profile) {
-			inv.Profile = p
-		} else {
-			c.profiles[inv.Plugin] = inv.Profile
+	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
+	l, intact, damaged := c.decode(j.options.DefaultPool)
+	for i, e := range damaged {
+		p := l.Problems[i]
+		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {
+			return errors.Join(j.state.WriteFile(to, e.Value, 0o600), j.state.Sync(to))
+		})
+		if err != nil {
+			return l, nil, err
 		}
 	}
-	for _, text := range texts {
-		if known, ok := c.texts[*text]; ok {
-			*text = known
-		} else {
-			c.texts[*text] = *text
+	return l, intact, nil
+}
+
+const (
+	// maxName leaves space for the time within the 255 bytes that file systems allow for a name.
+	maxName  = 200
+	nameTime = "-20060102T150405.000000000"
+)
+
+// quarantine moves something to a name in quarantine/ that begins with the given one.
+func (j *Journal) quarantine(name string, reason error, move func(to string) error) error {
+	name = name[:min(len(name), maxName)] + time.Now().UTC().Format(nameTime)
+	failpoint.Reach(failpoint.QuarantineMaking)
+	err := j.state.Mkdir(QuarantineName, 0o700)
+	failpoint.Reach(failpoint.QuarantineMade)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = move(filepath.Join(QuarantineName, name))
+	}
+	failpoint.Reach(failpoint.QuarantineMoved)
+	// The new name is synced first: after a crash the file may have both names, but not none.
+	for _, dir := range []string{QuarantineName, "."} {
+		if err == nil {
+			err = j.state.Sync(dir)
 		}
+		failpoint.Reach(failpoint.QuarantineSynced)
 	}
+	j.reasons.Store(name, reason.Error())
+	return files.In(j.state.Root, err)
 }
 
-// poolName returns the name of a pool on disk by the options.
-func (j *Journal) poolName(stored string) string {
-	if stored == storedDefaultPool {
-		return j.options.DefaultPool
-	}
-	return stored
+// Quarantined is a file in quarantine/, which only an operator removes.
+type Quarantined struct {
+	// Name is its name there, Reason why it is unusable.
+	Name, Reason string
+	// Since is when it was moved there; zero if the file system does not report it.
+	Since time.Time
 }
 
-// containerIDFromName returns the container ID of a file name; empty for a name of another form.
-func containerIDFromName(name string) string {
-	id, ok := strings.CutSuffix(name, fileSuffix)
-	if !ok || !record.ValidContainerID(id) {
-		return ""
+// Quarantined returns the files in quarantine/, by name, while the state directory is Available.
+func (j *Journal) Quarantined() (all []Quarantined, err error) {
+	if err := j.Available(); err != nil {
+		return nil, err
 	}
-	return id
-}
-
-// readRecord returns the record in a file, if it is of this machine.
-func (j *Journal) readRecord(in *directory, name string) (r record.Record, err error) {
-	data, err := readFile(in, name)
-	if err == nil {
-		r, err = decode(data, j.options.BootID)
+	entries, err := fs.ReadDir(j.state.FS(), QuarantineName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if err == nil {
-		err = j.checkMachine(r)
+	for _, e := range entries {
+		q := Quarantined{Name: e.Name(), Reason: "quarantined by a previous run, whose log has the reason"}
+		if reason, ok := j.reasons.Load(e.Name()); ok {
+			q.Reason = reason.(string)
+		}
+		if info, err := e.Info(); err == nil {
+			// A rename changes the inode.
+			q.Since = time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
+		}
+		all = append(all, q)
 	}
-	return r, err
+	return all, files.In(j.state.Root, err)
 }
-
-// readFile returns the content of a regular file in a directory, through no link. The error is an
-// *unreadableError if the system could not read the file; any other describes the file.
-func readFile(in *directory, name string) ([]byte, error) {
-	data, err := files.ReadIn(in.Root, name, maxFile)
-	if _, ok := errors.AsType[*fs.PathError](err); ok {
-		return nil, &unreadableError{files.WithoutPath(err, in.path(name))}
-	}
-	return data, err
-}
-
-// unreadableError: the system could not read a file. That is not evidence of its content: it
-// may be a valid record, which must not be quarantined.
-type unreadableError struct{ cause error }
-
-func (e *unreadableError) Error() string {
-	return fmt.Sprintf("%v; the file may be a valid record, so it is not moved and nothing is served without it: fix the cause and start again, or move the file to %s/ if it is lost", e.cause, quarantineName)
-}
-
-func (e *unreadableError) Unwrap() error { return e.cause }

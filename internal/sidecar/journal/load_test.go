@@ -2,161 +2,269 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"go.etcd.io/bbolt"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-func TestLoadQuarantines(t *testing.T) {
-	another := sample("a")
-	another.MachineID = "other"
-	foreign := fileOf(t, another)
-	flipped := bytes.Replace(encoded(t, "a"), []byte("10.1.0.7"), []byte("10.1.0.5"), 1)
-	plant := func(name string, data []byte) func(*testing.T, string) {
-		return func(t *testing.T, dir string) {
-			check.Must(t, os.WriteFile(attachmentFile(dir, name), data, 0o600))
-		}
+// edit changes the file of a stopped process by bbolt.
+func (f *fixture) edit(change func(tx *bbolt.Tx) error) {
+	f.t.Helper()
+	f.Close()
+	db, err := bbolt.Open(f.path(), 0o600, nil)
+	check.Must(f.t, err)
+	check.Must(f.t, errors.Join(db.Update(change), db.Close()))
+}
+
+// rewrite changes the bytes of the file of a stopped process.
+func (f *fixture) rewriteFile(change func(data []byte) []byte) {
+	f.t.Helper()
+	f.Close()
+	data, err := os.ReadFile(f.path())
+	check.Must(f.t, errors.Join(err, os.WriteFile(f.path(), change(data), 0o600)))
+}
+
+// wantProblem wants a start that returns these records and a problem, and every start after it to report it.
+func (f *fixture) wantProblem(owner, reason string, records ...record.Record) {
+	f.t.Helper()
+	l := f.restart()
+	check.Equal(f.t, "records", l.Records, records)
+	if len(l.Problems) != 1 || l.Problems[0].Owner != owner || !strings.Contains(l.Problems[0].Reason.Error(), reason) {
+		f.t.Fatalf("problems %+v; want one of owner %q with the reason %q", l.Problems, owner, reason)
 	}
-	for name, c := range map[string]struct {
-		file   string
-		id     string
-		plant  func(t *testing.T, dir string)
+	all, err := f.Quarantined()
+	check.Must(f.t, err)
+	check.True(f.t, len(all) == 1 && strings.Contains(all[0].Reason, reason) && !all[0].Since.IsZero(), "quarantined are %+v; want the reason %q", all, reason)
+	check.Equal(f.t, "loaded again", f.restart(), Loaded{Records: records})
+	all, err = f.Quarantined()
+	check.Must(f.t, err)
+	check.True(f.t, len(all) == 1 && all[0].Reason != "", "quarantined are %+v; want one", all)
+}
+
+// A damaged record is quarantined alone.
+func TestDamagedRecord(t *testing.T) {
+	b := sample("b")
+	b.Pool = "blue"
+	text := func(r record.Record) []byte {
+		raw, err := json.Marshal(r)
+		check.Must(t, err)
+		return raw
+	}
+	unknown := sample("b")
+	unknown.Pool, unknown.State = "blue", "unknown"
+	for name, tt := range map[string]struct {
+		value  []byte
 		reason string
 	}{
-		"empty file":             {"a.json", "a", plant("a.json", nil), "empty"},
-		"not JSON":               {"a.json", "a", plant("a.json", []byte("hello")), "not an envelope"},
-		"version 0":              {"a.json", "a", plant("a.json", []byte(`{"version":0}`)), "version 0; expected"},
-		"name of another record": {"b.json", "b", plant("b.json", encoded(t, "a")), "expected a.json"},
-		"copy made by hand":      {"a (copy).json", "", plant("a (copy).json", encoded(t, "a")), "expected a.json"},
-		"other file":             {"README", "", plant("README", []byte("hello")), "not an envelope"},
-		"hidden file":            {".a.json.swp", "", plant(".a.json.swp", nil), "empty"},
-		"other machine":          {"a.json", "a", plant("a.json", foreign), "another machine"},
-		"flipped bit":            {"a.json", "a", plant("a.json", flipped), "damaged"},
-		"too large":              {"a.json", "a", plant("a.json", make([]byte, maxFile+1)), "larger than"},
-		"longest name":           {strings.Repeat("n", 255), "", plant(strings.Repeat("n", 255), nil), "empty"},
-		"directory": {"a.json", "a", func(t *testing.T, dir string) {
-			check.Must(t, os.MkdirAll(attachmentFile(dir, "a.json/deep"), 0o700))
-		}, "not a regular file"},
-		"link to a record elsewhere": {"a.json", "a", func(t *testing.T, dir string) {
-			check.Must(t, os.WriteFile(filepath.Join(dir, "elsewhere"), encoded(t, "a"), 0o600))
-			check.Must(t, os.Symlink("../elsewhere", attachmentFile(dir, "a.json")))
-		}, "not a regular file"},
-		"link to another record": {"b.json", "b", func(t *testing.T, dir string) {
-			check.Must(t, os.Symlink("neighbour.json", attachmentFile(dir, "b.json")))
-		}, "not a regular file"},
-		"directory named like a temporary file": {".a.json12", "", func(t *testing.T, dir string) {
-			check.Must(t, os.MkdirAll(attachmentFile(dir, ".a.json12/deep"), 0o700))
-		}, "not a regular file"},
+		"flipped bit":         {bytes.Replace(seal(key("blue", "b"), text(b)), []byte("10.1.0.7"), []byte("10.1.0.6"), 1), "checksum"},
+		"damaged checksum":    {append([]byte("00000000"), seal(key("blue", "b"), text(b))[8:]...), "checksum"},
+		"no checksum":         {text(b), "checksum"},
+		"empty":               {[]byte{}, "checksum"},
+		"zeros":               {make([]byte, 500), "checksum"},
+		"of another key":      {seal(key("blue", "c"), text(b)), "checksum"},
+		"of another owner":    {seal(key("blue", "b"), text(sample("c"))), `owner "c"`},
+		"not JSON":            {seal(key("blue", "b"), []byte("{")), "cannot be read"},
+		"not a usable record": {seal(key("blue", "b"), text(unknown)), "unknown state"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			j := open(t, dir)
-			c.plant(t, dir)
-			p := loadQuarantined(t, dir, j, c.file)
-			check.Equal(t, "container ID", p.ContainerID, c.id)
-			check.Error(t, p.Reason, c.reason)
-		})
-	}
-}
-
-func TestFutureVersion(t *testing.T) {
-	for name, c := range map[string]struct {
-		file, content string
-		want          FutureVersion
-	}{
-		"readable owner": {
-			"a.json", `{"version":4,"sum":"x","record":{"owner":"router","pool":"blue","more":1}}`,
-			FutureVersion{File: "a.json", ContainerID: "a", Owner: "router", Pool: "blue", Version: 4},
-		},
-		"other record format": {
-			"a.json", `{"version":7,"record":[1,2]}`,
-			FutureVersion{File: "a.json", ContainerID: "a", Version: 7},
-		},
-		"other file name": {"a.v9", `{"version":9}`, FutureVersion{File: "a.v9", Version: 9}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			j := open(t, dir)
-			check.Must(t, os.WriteFile(attachmentFile(dir, c.file), []byte(c.content), 0o600))
-			_, err := decode([]byte(c.content), "")
-			check.Error(t, err, "supports versions up to 3")
-			check.Equal(t, "loaded", load(t, j), Loaded{FutureVersions: []FutureVersion{c.want}})
-			if c.want.ContainerID != "" {
-				for what, err := range map[string]error{"Write": j.Write(sample("a")), "Remove": j.Remove("a")} {
-					check.True(t, errors.Is(err, errFutureVersion), "%s: %v", what, err)
+			f := newFixture(t)
+			f.write(sample("a"), b, sample("z"))
+			f.edit(func(tx *bbolt.Tx) error {
+				totals := totalsOf([]boltfile.Entry{{Value: seal(nil, nil)}, {Value: seal(nil, nil)}, {Value: seal(nil, nil)}})
+				if tt.reason != "checksum" { // written so by another build
+					totals.Sum = 0
+					check.Must(t, tx.Bucket(recordsBucket).Put(key("blue", "b"), tt.value))
+					check.Must(t, tx.Bucket(recordsBucket).ForEach(func(_, v []byte) error { totals.Sum += sumOf(v); return nil }))
+					return put(tx.Bucket(metadataBucket), totalsKey, totals)
 				}
-			}
-			if got, err := os.ReadFile(attachmentFile(dir, c.file)); err != nil || string(got) != c.content {
-				t.Errorf("the file is now %q, %v", got, err)
-			}
+				return tx.Bucket(recordsBucket).Put(key("blue", "b"), tt.value)
+			})
+			f.wantProblem("b", tt.reason, sample("a"), sample("z"))
+			check.Contains(t, check.Names(t, filepath.Join(f.dir, QuarantineName)), "blue%2Fb-")
+			f.write(b)
+			f.wantRecords(b, sample("a"), sample("z"))
 		})
 	}
 }
 
-func TestLoadRemovesTemporaryFiles(t *testing.T) {
-	dir := t.TempDir()
-	j := open(t, dir)
-	for _, name := range []string{".new.json1", ".new.json12"} {
-		check.Must(t, os.WriteFile(attachmentFile(dir, name), encoded(t, "a"), 0o600))
+// A file that cannot be trusted as a whole is quarantined, and the journal is empty.
+func TestDamagedFile(t *testing.T) {
+	records := func(change func(b *bbolt.Bucket) error) func(f *fixture) {
+		return func(f *fixture) { f.edit(func(tx *bbolt.Tx) error { return change(tx.Bucket(recordsBucket)) }) }
 	}
-	check.Equal(t, "loaded", load(t, j), Loaded{})
-	check.Equal(t, "attachments/", check.Names(t, attachmentFile(dir, "")), "")
-}
-
-func TestLoadClosed(t *testing.T) {
-	j, err := Open(t.TempDir(), Options{})
-	check.Must(t, err)
-	check.Must(t, j.Close())
-	_, err = j.Load()
-	check.Error(t, err)
-	_, err = j.Quarantined()
-	check.Error(t, err)
-}
-
-func TestLoadUnreadable(t *testing.T) {
+	bytesOf := func(change func(data []byte) []byte) func(f *fixture) {
+		return func(f *fixture) { f.rewriteFile(change) }
+	}
 	for name, tt := range map[string]struct {
-		// without runs f while the file cannot be read.
-		without func(t *testing.T, file string, f func())
-		want    error
+		damage func(f *fixture)
+		reason string
 	}{
-		"file mode": {func(t *testing.T, file string, f func()) {
-			check.Must(t, os.Chmod(file, 0))
-			withoutPrivileges(t, f)
-			check.Must(t, os.Chmod(file, 0o600))
-		}, syscall.EACCES},
-		"directory mode": {func(t *testing.T, file string, f func()) {
-			dir := filepath.Dir(file)
-			check.Must(t, os.Chmod(dir, 0o400)) // only its names can be read
-			withoutPrivileges(t, f)
-			check.Must(t, os.Chmod(dir, 0o700))
-		}, syscall.EACCES},
-		"no file descriptors": {func(t *testing.T, _ string, f func()) {
-			var before syscall.Rlimit
-			check.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
-			check.Must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}))
-			f()
-			check.Must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
-		}, syscall.EMFILE},
+		"empty":               {bytesOf(func([]byte) []byte { return nil }), "beyond the end"},
+		"truncated":           {bytesOf(func(data []byte) []byte { return data[:3*boltfile.PageSize] }), "beyond the end"},
+		"zeros":               {bytesOf(func(data []byte) []byte { return make([]byte, len(data)) }), "meta page 0"},
+		"not a database":      {bytesOf(func([]byte) []byte { return bytes.Repeat([]byte("text"), 9000) }), "damaged"},
+		"too large":           {func(f *fixture) { f.Close(); check.Must(f.t, os.Truncate(f.path(), boltfile.MaxSize+1)) }, "expected at most"},
+		"a record is missing": {records(func(b *bbolt.Bucket) error { return b.Delete(key("default", "a")) }), "1 of 2 records"},
+		"a record is older": {records(func(b *bbolt.Bucket) error {
+			older := sample("a")
+			older.State = record.Adding
+			raw, err := encode(older)
+			return errors.Join(err, b.Put(key("default", "a"), seal(key("default", "a"), raw)))
+		}), "older"},
+		"no metadata": {func(f *fixture) {
+			f.edit(func(tx *bbolt.Tx) error { return tx.DeleteBucket(metadataBucket) })
+		}, "format 0"},
+		"damaged metadata": {func(f *fixture) {
+			f.edit(func(tx *bbolt.Tx) error { return tx.Bucket(metadataBucket).Put(totalsKey, []byte("x")) })
+		}, `"totals"`},
+		"of another machine": {func(f *fixture) { f.options.MachineID = "other" }, "another machine (machine ID machine; expected other)"},
+		"a directory": {func(f *fixture) {
+			f.Close()
+			check.Must(f.t, errors.Join(os.Remove(f.path()), os.Mkdir(f.path(), 0o700)))
+		}, "not a regular file"},
+		"a symbolic link": {func(f *fixture) {
+			f.Close()
+			check.Must(f.t, errors.Join(os.Rename(f.path(), f.path()+".copy"), os.Symlink(f.path()+".copy", f.path())))
+		}, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			j := open(t, dir)
-			write(t, j, sample("a"))
-			var err error
-			tt.without(t, attachmentFile(dir, "a.json"), func() { _, err = j.Load() })
-			if !errors.Is(err, tt.want) || strings.Count(err.Error(), dir) != 1 {
-				t.Errorf("Load: %v; want %v, and %s once", err, tt.want, dir)
-			}
-			if name == "file mode" { // it may be a valid record
-				check.Error(t, err, "start again", "quarantine/")
-			}
-			check.Equal(t, "loaded without the cause", load(t, j), Loaded{Records: []record.Record{sample("a")}})
+			f := newFixture(t)
+			f.write(sample("a"), sample("b"))
+			tt.damage(f)
+			f.wantProblem("", tt.reason)
+			check.Contains(t, check.Names(t, filepath.Join(f.dir, QuarantineName)), fileName+"-")
+			f.write(sample("a"))
+			f.wantRecords(sample("a"))
 		})
 	}
+}
+
+// Whatever bytes change, a start returns each record as it was written, or reports what is missing.
+func TestRotIsNeverSilent(t *testing.T) {
+	f := newFixture(t)
+	written := map[string]record.Record{}
+	for i := range 60 {
+		r := sample(fmt.Sprintf("owner-%02d", i%40))
+		r.Generation, r.Node = i, strings.Repeat("n", 20*i)
+		f.write(r)
+		written[r.Owner] = r
+	}
+	f.Close()
+	whole, err := os.ReadFile(f.path())
+	check.Must(t, err)
+	used := len(bytes.TrimRight(whole, "\x00"))
+	dice := rand.New(rand.NewPCG(3, 4))
+	damages := map[string]func(data []byte){
+		"bit": func(data []byte) { data[dice.IntN(used)] ^= 1 << dice.IntN(8) },
+		"header": func(data []byte) {
+			data[dice.IntN(used/boltfile.PageSize)*boltfile.PageSize+dice.IntN(96)] ^= 1 << dice.IntN(8)
+		},
+		"hole": func(data []byte) {
+			at := dice.IntN(used/512) * 512
+			clear(data[at : at+512<<dice.IntN(4)])
+		},
+		"page of another place": func(data []byte) {
+			to, from := dice.IntN(used/boltfile.PageSize), dice.IntN(used/boltfile.PageSize)
+			copy(data[to*boltfile.PageSize:(to+1)*boltfile.PageSize], whole[from*boltfile.PageSize:])
+		},
+	}
+	found := 0
+	for name, damage := range damages {
+		for range 2500 {
+			data := slices.Clone(whole)
+			damage(data)
+			var c content
+			buckets, err := boltfile.Read(bytes.NewReader(data))
+			if err == nil {
+				c, err = contentOf(buckets)
+			}
+			if err != nil {
+				found++
+				continue
+			}
+			intact := 0
+			for _, e := range c.records {
+				r, err := recordOf(e)
+				if err != nil {
+					found++
+					continue
+				}
+				intact++
+				check.Equal(t, "record of "+r.Owner+" after a damage of a "+name, r, written[r.Owner])
+			}
+			if len(c.records) != len(written) {
+				t.Fatalf("%s: %d records, %d of them intact; want %d", name, len(c.records), intact, len(written))
+			}
+		}
+	}
+	check.True(t, found > 1000, "only %d of 10000 damages were found: the test proves little", found)
+}
+
+// A newer program has written the file: it is neither used nor moved.
+func TestNewerFormat(t *testing.T) {
+	f := newFixture(t)
+	f.write(sample("a"))
+	f.edit(func(tx *bbolt.Tx) error {
+		return put(tx.Bucket(metadataBucket), metadataKey, Metadata{Format: format + 1})
+	})
+	before, err := os.ReadFile(f.path())
+	check.Must(t, err)
+	_, err = f.Load()
+	check.Error(t, err, "format 5", "up to 4", "start the version that has written it")
+	_, _, err = Read(f.dir)
+	check.Error(t, err, "format 5")
+	after, err := os.ReadFile(f.path())
+	check.True(t, err == nil && bytes.Equal(before, after), "the file was changed, %v", err)
+	check.Equal(t, "files", check.Names(t, f.dir), fileName+" lock")
+}
+
+// An unreadable file may be intact, so it stays, and nothing is served.
+func TestUnreadableFile(t *testing.T) {
+	f := newFixture(t)
+	f.write(sample("a"))
+	f.Close()
+	check.Must(t, os.Chmod(f.path(), 0))
+	var err error
+	check.WithoutPrivileges(t, func() { _, err = f.Load() })
+	check.True(t, errors.Is(err, syscall.EACCES), "got %v; want %v", err, syscall.EACCES)
+	check.Error(t, err, f.path(), "permission", "start again")
+	check.Must(t, os.Chmod(f.path(), 0o600))
+	f.wantRecords(sample("a"))
+}
+
+// A machine whose ID is not known now keeps that of its records.
+func TestUnknownMachine(t *testing.T) {
+	f := newFixture(t)
+	f.write(sample("a"))
+	f.options.MachineID = ""
+	f.wantRecords(sample("a"))
+	f.options.MachineID = "other"
+	f.wantProblem("", "another machine")
+}
+
+func TestQuarantineRemoved(t *testing.T) {
+	f := newFixture(t)
+	all, err := f.Quarantined()
+	check.True(t, err == nil && len(all) == 0, "got %+v, %v", all, err)
+	check.Must(t, os.WriteFile(filepath.Join(f.dir, QuarantineName), nil, 0o600))
+	_, err = f.Quarantined()
+	check.True(t, err != nil && !errors.Is(err, fs.ErrNotExist), "got %v; want that it is not a directory", err)
+	f.write(sample("a"))
+	f.rewriteFile(func([]byte) []byte { return nil })
+	_, err = f.Load()
+	check.Error(t, err, QuarantineName, "start again")
 }

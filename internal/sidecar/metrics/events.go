@@ -54,7 +54,7 @@ func actions() map[protocol.Action][]engine.EventOutcome {
 	request := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeRejected, engine.OutcomeFailed}
 	background := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeFailed}
 	return map[protocol.Action][]engine.EventOutcome{
-		protocol.Allocate: request, protocol.Restore: request, protocol.Release: request, protocol.Discard: request,
+		protocol.Allocate: request, protocol.Restore: request, protocol.Release: request,
 		protocol.Expire: background, protocol.Retire: background,
 		protocol.Reacquire: background, protocol.Exclude: background, protocol.Cleanup: background,
 	}

@@ -44,7 +44,6 @@ func contractCases() []contractCase {
 	inRed := restore("10.15.0.9", "router")
 	inRed.query["pool"] = "red"
 	release := func(ip string) call { return call{operation: "DELETE /ipam/{ip}", path: params{"ip": ip}} }
-	discard := func(owner string) call { return call{operation: "DELETE /ipam", query: params{"owner": owner}} }
 	return append(containerCases(), []contractCase{
 		{"ready", routerHolds, get("/healthz"), 200},
 		{"brief", routerHolds, brief, 200},
@@ -86,12 +85,6 @@ func contractCases() []contractCase {
 		{"free address", empty, release("10.15.0.9"), 404},
 		{"DEL fails", delFails, release("10.15.0.2"), 500},
 		{"family disabled", ipv4Only, release("fd00:15::9"), 501},
-
-		{"released", routerToDiscard, discard("router"), 200},
-		{"discarded", delFails, discard("router"), 200},
-		{"caller not allowed", fromOtherUser, discard("router"), 403},
-		{"no attachment", routerHolds, discard("ingress"), 404},
-		{"state directory moved", stateMoved, discard("router"), 500},
 	}...)
 }
 

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,7 +123,9 @@ func (p pair) compare(t *testing.T, r request, rules *ruleSet) {
 	}
 	ours := answerTo(t, r, held, dialSidecar)
 	for _, a := range p.sidecar.List(t) {
-		p.sidecar.Do(t, "DELETE", "/v1/ipam?owner="+url.QueryEscape(a.Owner))
+		for _, at := range a.Addresses {
+			p.sidecar.Do(t, "DELETE", "/v1/ipam/"+at.IP.String())
+		}
 	}
 	rules.find(t, r, cilium, ours)
 }

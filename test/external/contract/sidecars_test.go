@@ -62,13 +62,6 @@ func routerHolds(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	return n, s
 }
 
-// routerToDiscard is routerHolds for a request that releases by owner, which the history does not know.
-func routerToDiscard(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	n, s := routerHolds(t)
-	n.ResetHistory()
-	return n, s
-}
-
 func routerExpires(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	n, s := empty(t)
 	s.Allocate(t, harness.Request{Owner: "router", Expire: true})

@@ -114,7 +114,6 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.addrs(o.reserved)
 	e.record(s.Rec)
 	e.record(o.disk)
-	e.record(o.gone)
 	e.record(o.before)
 	if o.run == nil {
 		return

@@ -205,11 +205,6 @@ func (x *explorer) faults(w *world, to adder) {
 			}
 		}
 	}
-	for i, o := range w.owners {
-		if o.gone != nil && o.disk == nil && cfg.reboot {
-			to(fault, func(c *world) { c.owners[i].disk = o.gone; x.reboot(c) }, "power loss, and the record of %s is back", o.key.Owner)
-		}
-	}
 	if cfg.reboot {
 		to(fault, func(c *world) { x.reboot(c) }, "reboot")
 	}
@@ -459,12 +454,7 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 	case write:
 		x.writes(i, s.rec, then)
 	case remove:
-		gone := func(c *world) {
-			if s.soon {
-				c.owners[i].gone = c.owners[i].disk
-			}
-			c.owners[i].disk, c.owners[i].stale = nil, false
-		}
+		gone := func(c *world) { c.owners[i].disk, c.owners[i].stale = nil, false }
 		then(goesOn, outcome{}, gone, "removes its record")
 		then(fault, outcome{err: errFault}, nil, "the removal fails")
 		then(fault, outcome{err: errFault}, gone, "the removal fails, but is on disk")
@@ -529,9 +519,6 @@ func (x *explorer) writes(i int, r record.Record, then continuation) {
 		}
 		c.owners[i].disk = &disk
 		c.owners[i].stale = c.owners[i].stale && (disk.State == record.Held || disk.State == record.Releasing)
-		for j := range c.owners {
-			c.owners[j].gone = nil
-		}
 	}
 	what := text{func() string { return fmt.Sprintf("%s %v claims %v", r.State, r.Addrs(), r.Claims) }}
 	then(goesOn, outcome{}, written, "writes %s", what)

@@ -63,8 +63,6 @@ type step struct {
 	// owner is the other one, begin what it begins there; nil to wait for its end.
 	owner int
 	begin *task
-	// soon: a power loss may undo it.
-	soon bool
 }
 
 // outcome is what a read or a step returned.
@@ -185,13 +183,7 @@ func (p *replay) Stopping() bool { return false }
 
 func (p *replay) Write(r record.Record) error { return p.step(step{verb: write, rec: r}).err }
 
-func (p *replay) Remove(id string) error {
-	return p.step(step{verb: remove, rec: record.Record{ContainerID: id}}).err
-}
-
-func (p *replay) RemoveSoon(id string) error {
-	return p.step(step{verb: remove, rec: record.Record{ContainerID: id}, soon: true}).err
-}
+func (p *replay) Remove(_, _ string) error { return p.step(step{verb: remove}).err }
 
 func (p *replay) Network() (call.Network, error) {
 	return call.Network{Name: "net", ServesContainers: !p.cfg.bare && !p.w.rolledBack}, nil

@@ -63,8 +63,7 @@ type owner struct {
 	disk                                  *record.Record
 	before                                *record.Record // the last one on disk that was held, before it was written again
 	run                                   *run
-	// gone is the record whose removal a power loss undoes; result the result of the last operation.
-	gone   *record.Record
+	// result is that of the last operation.
 	result error
 	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container
 	// was received; waits: it waits for the operation in progress.
@@ -116,7 +115,7 @@ func newExplorer(c config) *explorer {
 		x.pool[record.IPv6] = append(x.pool[record.IPv6], netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1)))
 	}
 	x.opts = protocol.Options{
-		Node: "n", MachineID: "m", EnableIPv4: slices.Contains(c.families, record.IPv4), EnableIPv6: slices.Contains(c.families, record.IPv6),
+		Node: "n", EnableIPv4: slices.Contains(c.families, record.IPv4), EnableIPv6: slices.Contains(c.families, record.IPv6),
 		ReleaseDelay: time.Duration(c.releaseDelay) * time.Second, VerifyInterval: time.Duration(c.verifyInterval) * time.Second,
 	}
 	for _, ip := range x.pool[record.IPv4][:c.exclude] {
@@ -263,7 +262,7 @@ func (x *explorer) restart(w *world) {
 		o := &w.owners[i]
 		// A DEL without a response is repeated, and one after a failed write has one.
 		repeated := o.waits || o.run != nil && o.run.task.action == protocol.Release || o.st.Dirty
-		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, gone: o.gone, stale: o.stale, deleted: o.deleted && !repeated}
+		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, stale: o.stale, deleted: o.deleted && !repeated}
 		if o.disk != nil {
 			alive := protocol.OfContainer(o.key.Owner) && len(o.using) > 0
 			o.st = protocol.Load(*o.disk, x.options(w), at(w.now), alive)

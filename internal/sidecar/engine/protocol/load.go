@@ -58,31 +58,36 @@ func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
 	return r
 }
 
-// capDeadlines bounds deadlines that a clock ahead of time has written: to now plus the delay
-// they were made of.
+// capDeadlines bounds times that a clock ahead of time has written: deadlines to now plus the delay they were made of, the
+// others to now. They are relative to now, so that a clock that is set back later does not extend them, either.
 func capDeadlines(r record.Record, o *Options, now time.Time) record.Record {
 	delay := o.ReleaseDelay
 	if delay <= 0 { // disabled since: the delay at that time
 		delay = max(0, r.ReleaseAt.Sub(r.Changed))
 	}
-	r.ReleaseAt = earlier(r.ReleaseAt, now.Add(delay))
-	if r.Expiration != nil && o.Expiration > 0 {
-		r.Expiration.Deadline = earlier(r.Expiration.Deadline, now.Add(o.Expiration))
+	r.ReleaseAt = atMost(r.ReleaseAt, now, delay)
+	r.Created, r.Changed = atMost(r.Created, now, 0), atMost(r.Changed, now, 0)
+	if r.Expiration != nil {
+		limit := o.Expiration
+		if limit <= 0 {
+			limit = r.Expiration.Deadline.Sub(now)
+		}
+		r.Expiration.Deadline = atMost(r.Expiration.Deadline, now, limit)
 	}
 	for i := range r.Invocations {
 		inv := &r.Invocations[i]
-		inv.AddActsUntil = earlier(inv.AddActsUntil, inv.Profile.ActsUntil(now))
+		inv.AddActsUntil = atMost(inv.AddActsUntil, now, inv.Profile.ActsUntil(now).Sub(now))
 	}
-	r.LateDel.Until = earlier(r.LateDel.Until, now.Add(time.Duration(r.LateDel.Seconds)*time.Second))
+	r.LateDel.Until = atMost(r.LateDel.Until, now, time.Duration(r.LateDel.Seconds)*time.Second)
 	return r
 }
 
-// earlier returns a deadline, or the bound if that comes first.
-func earlier(deadline, bound time.Time) time.Time {
-	if deadline.After(bound) {
-		return bound
+// atMost returns a time of a record, but not later than a limit after now. The zero time stays.
+func atMost(t, now time.Time, limit time.Duration) time.Time {
+	if t.IsZero() {
+		return t
 	}
-	return deadline
+	return now.Add(min(t.Sub(now), limit)) // with the monotonic clock of now
 }
 
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -103,23 +102,6 @@ func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 	r.Invocations = invocations
 	r.BootID = op.Opts.BootID
 	return op.write(r)
-}
-
-// Discard releases the attachment, or removes its record although a DEL failed; then it returns the
-// leftovers, and the error of the DEL.
-func (op *Operation) Discard() (left []call.Invocation, delErr, err error) {
-	if op.Rec == nil || op.Rec.State == record.Tombstone {
-		return nil, nil, newError(NotFound, "%s has no attachment", op)
-	}
-	failed := op.release()
-	if _, ok := errors.AsType[*call.Error](failed); !ok {
-		return nil, nil, failed
-	}
-	left = op.Rec.Invocations
-	if err := op.removeRecord(); err != nil {
-		return nil, nil, err
-	}
-	return left, failed, nil
 }
 
 // Abandon makes the record of a held attachment releasing. Its DEL follows in the background.

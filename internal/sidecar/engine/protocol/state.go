@@ -56,8 +56,6 @@ const (
 	Allocate Action = "allocate"
 	Restore  Action = "restore"
 	Release  Action = "release"
-	// Discard releases an attachment even if the plugin's DEL failed.
-	Discard Action = "discard"
 	// Check runs CHECK for a container interface. Its ADD is counted as Allocate, its DEL as Release.
 	Check Action = "check"
 

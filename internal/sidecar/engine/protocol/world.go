@@ -14,12 +14,9 @@ type Journal interface {
 	// Write makes a record durable before it returns nil. After an error the disk has either
 	// the old or the new record.
 	Write(record.Record) error
-	// Remove durably deletes the record of a container ID; a missing record is not an error.
-	// After an error the record may still exist.
-	Remove(containerID string) error
-	// RemoveSoon is Remove, except that until the next Write, or a short time later, a power loss may
-	// bring the record back.
-	RemoveSoon(containerID string) error
+	// Remove durably deletes the record of an owner; a missing record is not an error. After an error the
+	// record may still exist.
+	Remove(pool, owner string) error
 }
 
 // World is all that an operation sees and does: every read of it and every effect on it is a call
@@ -136,8 +133,8 @@ const (
 type Options struct {
 	// Node is the node's name, a part of each new container ID.
 	Node string
-	// BootID and MachineID identify this boot and this machine.
-	BootID, MachineID string
+	// BootID identifies this boot.
+	BootID string
 	// Exclude are the addresses that are not allocated. A bare address is a prefix of full length.
 	Exclude []netip.Prefix
 	// EnableIPv4 and EnableIPv6 enable the address families.

@@ -3,7 +3,6 @@ package protocol
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ func (op *Operation) removeRecord() error {
 		if err := op.write(r); err != nil {
 			return err
 		}
-	} else if err := op.remover()(op.ID); err != nil {
+	} else if err := op.World.Remove(op.Pool, op.Owner); err != nil {
 		op.Dirty = true
 		op.publish()
 		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
@@ -72,22 +71,10 @@ func (op *Operation) removeRecord() error {
 	return nil
 }
 
-// remover returns how the record is removed. A response does not wait for the removal to be durable if
-// a power loss that brings the record back only repeats its DEL, and that DEL frees nothing else: what
-// host-local allocates meanwhile is under another container ID, or under the same with a new record
-// (docs/design/how-it-works.md, Release). A discarded one would not be released by the DEL.
-func (op *Operation) remover() func(containerID string) error {
-	byAddress := func(inv call.Invocation) bool { return !inv.Profile.LikeHostLocal() }
-	if op.Action == Discard || slices.ContainsFunc(op.Rec.Invocations, byAddress) {
-		return op.World.Remove
-	}
-	return op.World.RemoveSoon
-}
-
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If
 // that fails too, the record is kept in memory and reconciled in the background.
 func (op *Operation) removeUnwritten(r record.Record) error {
-	err := op.World.Remove(r.ContainerID)
+	err := op.World.Remove(r.Pool, r.Owner)
 	if err == nil {
 		op.Dirty = false
 		op.publish()
@@ -104,6 +91,6 @@ func (op *Operation) newOrClonedRecord(inv call.Invocation) record.Record {
 	}
 	return record.Record{
 		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, User: op.User, Node: op.Opts.Node,
-		Network: inv.Network, MachineID: op.Opts.MachineID, Created: op.World.Now(), GivenUp: op.reserved,
+		Network: inv.Network, Created: op.World.Now(), GivenUp: op.reserved,
 	}
 }

@@ -87,7 +87,7 @@ type LateDel struct {
 
 // Record is the durable form of an attachment.
 type Record struct {
-	// ContainerID is the container ID of generation 0; it names the file.
+	// ContainerID is the container ID of generation 0.
 	ContainerID string `json:"containerID"`
 	// Generation belongs to the container ID of the next ADD: no DEL with that ID may still act.
 	Generation int `json:"generation,omitempty"`
@@ -119,8 +119,6 @@ type Record struct {
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
 	// BootID is the boot in which the addresses were last allocated or verified.
 	BootID string `json:"bootID"`
-	// MachineID is the machine on which the record was written.
-	MachineID string `json:"machineID"`
 
 	Created time.Time `json:"created"`
 	// Changed is when the state last changed.
@@ -172,9 +170,7 @@ func (r *Record) Addresses() []call.Address {
 }
 
 // Addrs returns the bare addresses, in the plugin's order; none for a nil record.
-func (r *Record) Addrs() []netip.Addr {
-	return call.Addrs(r.Addresses())
-}
+func (r *Record) Addrs() []netip.Addr { return call.Addrs(r.Addresses()) }
 
 // InUse reports whether the owner may use an address.
 func (r Record) InUse() bool { return len(r.Claims)+len(r.GivenUp) > 0 }
@@ -198,12 +194,9 @@ func (r Record) IDInUse() string {
 }
 
 // Holds reports whether the record has the address.
-func (r Record) Holds(ip netip.Addr) bool {
-	return slices.ContainsFunc(r.Result.Addresses, func(a call.Address) bool { return a.Addr() == ip })
-}
+func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip) }
 
-// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit. It also keeps
-// the file name of a record inside its directory.
+// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit.
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
 // ValidContainerID reports whether a text is a container ID of the CNI spec.

@@ -1,4 +1,4 @@
-package journal
+package statedir
 
 import (
 	"bufio"
@@ -34,7 +34,7 @@ func holdLock(dir string) int {
 	}
 	fmt.Println("holds")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-	if l.Unlock() != nil {
+	if l.Close() != nil {
 		return 1
 	}
 	return 0
@@ -72,7 +72,7 @@ func (h holder) expect(t *testing.T, want string) {
 	}
 }
 
-func lockDir(t *testing.T, dir string) *DirLock {
+func lockDir(t *testing.T, dir string) *Dir {
 	t.Helper()
 	l, err := Lock(t.Context(), dir, Holder{}, nil)
 	check.Must(t, err)
@@ -89,7 +89,7 @@ func TestLockOfKilledHolder(t *testing.T) {
 	go func() {
 		l, err := Lock(t.Context(), dir, Holder{}, func(holder string) { holders <- holder })
 		if err == nil {
-			err = l.Unlock()
+			err = l.Close()
 		}
 		locked <- err
 	}()
@@ -110,20 +110,20 @@ func TestUnlock(t *testing.T) {
 	l := lockDir(t, dir)
 	second := startHolder(t, dir)
 	second.expect(t, fmt.Sprintf("waits for PID %d on host ", os.Getpid()))
-	check.Must(t, l.Unlock())
+	check.Must(t, l.Close())
 	second.expect(t, "holds")
 }
 
 func TestLockFileReplaced(t *testing.T) {
 	dir := t.TempDir()
-	state, err := openStateDir(dir)
+	d, err := Open(dir)
 	check.Must(t, err)
-	defer state.Close()
-	file, err := state.OpenFile(lockName, os.O_RDWR|os.O_CREATE, fileMode)
+	defer d.Close()
+	file, err := d.OpenFile(lockName, os.O_RDWR|os.O_CREATE, fileMode)
 	check.Must(t, err)
 	defer file.Close()
-	check.Must(t, state.Remove(lockName))
-	err = flock(state, file)
+	check.Must(t, d.Root.Remove(lockName))
+	err = d.flock(file)
 	check.True(t, errors.Is(err, errLockReplaced), "locked a file that no other process opens: %v", err)
 }
 
@@ -158,10 +158,10 @@ func TestHolder(t *testing.T) {
 	check.Equal(t, "holder for which it waits", got, me.String())
 	check.Error(t, err, "held by "+me.String())
 	check.True(t, errors.Is(err, context.Canceled), "got %v; want %v", err, context.Canceled)
-	check.Must(t, l.Unlock())
+	check.Must(t, l.Close())
 	again, err := Lock(t.Context(), dir, Holder{}, func(holder string) { t.Errorf("waits for %s after the unlock", holder) })
 	check.Must(t, err)
-	check.Must(t, again.Unlock())
+	check.Must(t, again.Close())
 }
 
 func TestReadHolder(t *testing.T) {
@@ -182,22 +182,22 @@ func TestReadHolder(t *testing.T) {
 }
 
 // A child between fork and exec has a copy of each descriptor of its parent: when the sidecar is killed
-// and the child hangs there, it keeps the lock, and the lock file names a process that has ended.
+// and the child hangs there, it keeps the lock.
 //
 //evidence:design/reliability the sidecar is killed while a child hangs between fork and exec
 func TestLockOfChild(t *testing.T) {
 	dir := t.TempDir()
 	l := lockDir(t, dir)
 	child := exec.Command("sleep", "3600")
-	child.ExtraFiles = []*os.File{l.file}
+	child.ExtraFiles = []*os.File{l.lock}
 	check.Must(t, child.Start())
 	t.Cleanup(func() {
 		_ = child.Process.Kill()
 		_ = child.Wait()
 	})
-	check.Must(t, l.file.Close()) // as the end of this process does
+	check.Must(t, l.Close()) // as the end of this process does
 	second := startHolder(t, dir)
-	second.expect(t, fmt.Sprintf("(now held by the process IDs [%d])", child.Process.Pid))
+	second.expect(t, fmt.Sprintf("waits for PID %d on host ", os.Getpid()))
 	check.Must(t, child.Process.Kill())
 	second.expect(t, "holds")
 }

@@ -3,19 +3,13 @@ package journal
 import (
 	"encoding/json"
 	"net/netip"
-	"os"
-	"reflect"
-	"slices"
-	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
-	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // drawText generates texts, some of them invalid UTF-8 or special to JSON.
@@ -96,72 +90,5 @@ func drawRecord() *rapid.Generator[record.Record] {
 			return c
 		}), 0, 2)).Draw(t, "invocations")
 		return r
-	})
-}
-
-// checkRoundTrip fails if encode and decode change a record.
-func checkRoundTrip(t *rapid.T) {
-	r := drawRecord().Draw(t, "record")
-	data, err := (&Journal{}).encode(r)
-	if err != nil {
-		return
-	}
-	back, err := decodeRecord(data)
-	if err != nil {
-		t.Fatalf("%q was encoded, but not decoded: %v", data, err)
-	}
-	if !sameRecord(back, r) {
-		t.Fatalf("%+v became %+v", r, back)
-	}
-}
-
-func TestRoundTrip(t *testing.T) { rapid.Check(t, checkRoundTrip) }
-
-func FuzzEncode(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRoundTrip)) }
-
-// A journal behaves like a map after any sequence of writes, removals and restarts.
-func TestJournalModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
-		check.Must(t, err)
-		j, err := Open(dir, Options{})
-		check.Must(t, err)
-		defer func() { check.Must(t, j.Close()) }()
-		model := map[string]record.Record{}
-		id := rapid.SampledFrom([]string{"a", "b", "c", "d.e_f-g"})
-		rt.Repeat(map[string]func(*rapid.T){
-			"write": func(rt *rapid.T) {
-				r := sample(id.Draw(rt, "id"))
-				r.Generation = rapid.IntRange(0, 9).Draw(rt, "generation")
-				r.Node = rapid.String().Draw(rt, "node") + strconv.Itoa(r.Generation)
-				check.Must(t, j.Write(r))
-				model[r.ContainerID] = r
-			},
-			"remove": func(rt *rapid.T) {
-				containerID := id.Draw(rt, "id")
-				remove := rapid.SampledFrom([]func(string) error{j.Remove, j.RemoveSoon}).Draw(rt, "removal")
-				check.Must(t, remove(containerID))
-				delete(model, containerID)
-			},
-			"restart": func(*rapid.T) {
-				check.Must(t, j.Close())
-				j, err = Open(dir, Options{})
-				check.Must(t, err)
-			},
-			"": func(rt *rapid.T) {
-				l, err := j.Load()
-				check.Must(t, err)
-				got := map[string]record.Record{}
-				for _, r := range l.Records {
-					got[r.ContainerID] = r
-				}
-				if !reflect.DeepEqual(got, model) || len(l.Problems)+len(l.FutureVersions) != 0 {
-					rt.Fatalf("loaded %+v, want %+v", l, model)
-				}
-				if !slices.IsSortedFunc(l.Records, func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) }) {
-					rt.Fatalf("not sorted by container ID: %+v", l.Records)
-				}
-			},
-		})
 	})
 }

@@ -1,0 +1,251 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+)
+
+const (
+	// format is raised when an older program would misread a file, but not for a field that it may
+	// ignore (docs/reference/versioning.md). Formats 1 to 3 had a file for each record, and no release.
+	format = 4
+
+	// maxRecord bounds the JSON of a record, in bytes. It has a few kilobytes, and more with several
+	// invocations of large configurations.
+	maxRecord = 8 << 20
+
+	// sumSize is the length of a checksum in a value: eight hexadecimal digits.
+	sumSize = 8
+)
+
+// The buckets of a file, and the keys in the bucket of metadata.
+var (
+	recordsBucket, metadataBucket = []byte("records"), []byte("metadata")
+	metadataKey, totalsKey        = []byte("file"), []byte("totals")
+)
+
+// Metadata describes a file and the process that has made it.
+type Metadata struct {
+	Format    int    `json:"format"`
+	MachineID string `json:"machineID,omitempty"`
+	BootID    string `json:"bootID,omitempty"`
+	Node      string `json:"node,omitempty"`
+}
+
+// totals are the number of all records and the sum of their checksums. Without them a damaged page that
+// lacks records, or has older ones, would pass.
+type totals struct {
+	Records int    `json:"records"`
+	Sum     uint64 `json:"sum"`
+}
+
+// change replaces the value of a record by another one; nil is none.
+func (t *totals) change(before, after []byte) {
+	if before != nil {
+		t.Records--
+		t.Sum -= sumOf(before)
+	}
+	if after != nil {
+		t.Records++
+		t.Sum += sumOf(after)
+	}
+}
+
+func totalsOf(records []boltfile.Entry) (t totals) {
+	for _, e := range records {
+		t.change(nil, e.Value)
+	}
+	return t
+}
+
+// key returns the key of a record: its pool and its owner.
+func key(pool, owner string) []byte { return []byte(pool + "\x00" + owner) }
+
+// seal returns the value for a key: the CRC-32C of key and text, a space, and the text.
+func seal(key, text []byte) []byte {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return fmt.Appendf(nil, "%08x %s", crc32.Update(crc32.Checksum(key, table), table, text), text)
+}
+
+// unseal returns the text in the value of an entry.
+func unseal(e boltfile.Entry) ([]byte, error) {
+	if len(e.Value) <= sumSize || !bytes.Equal(e.Value, seal(e.Key, e.Value[sumSize+1:])) {
+		return nil, damaged("the checksum does not match")
+	}
+	return e.Value[sumSize+1:], nil
+}
+
+// sumOf returns the checksum in a value; 0 if it has none.
+func sumOf(value []byte) uint64 {
+	sum, _ := strconv.ParseUint(string(value[:min(sumSize, len(value))]), 16, 32)
+	return sum
+}
+
+// encode returns the JSON of a record. It decodes what it has encoded, because a record that Load
+// would refuse must never be written.
+func encode(r record.Record) ([]byte, error) {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxRecord {
+		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(raw), maxRecord)
+	}
+	back, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	if again, err := json.Marshal(back); err != nil || !bytes.Equal(raw, again) {
+		return nil, errors.New("the record would change when it is read back; its texts must be valid UTF-8")
+	}
+	return raw, nil
+}
+
+func decode(raw []byte) (r record.Record, err error) {
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
+	}
+	return r, r.Validate()
+}
+
+// recordOf returns the record of an entry, if it is what Write has written.
+func recordOf(e boltfile.Entry) (r record.Record, err error) {
+	raw, err := unseal(e)
+	if err == nil {
+		r, err = decode(raw)
+	}
+	if err == nil && !bytes.Equal(e.Key, key(r.Pool, r.Owner)) {
+		err = damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
+	}
+	return r, err
+}
+
+func damaged(format string, args ...any) error {
+	return boltfile.DamageError(fmt.Sprintf(format, args...))
+}
+
+// content is what a file has.
+type content struct {
+	Metadata
+	records []boltfile.Entry
+}
+
+// intact reports whether the checksum of every record matches.
+func (c content) intact() bool {
+	for _, e := range c.records {
+		if _, err := unseal(e); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// decode returns the records with their entries, and the entries that are none in the order of their problems.
+// defaultPool is the name of that pool.
+func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfile.Entry) {
+	records, errs := make([]record.Record, len(c.records)), make([]error, len(c.records))
+	var all sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	for first := range workers {
+		all.Go(func() {
+			for i := first; i < len(records); i += workers {
+				records[i], errs[i] = recordOf(c.records[i])
+			}
+		})
+	}
+	all.Wait()
+	for i, e := range c.records {
+		if r := records[i]; errs[i] == nil {
+			if r.Pool == storedDefaultPool {
+				r.Pool = defaultPool
+			}
+			l.Records, intact = append(l.Records, r), append(intact, e)
+			continue
+		}
+		pool, owner, _ := strings.Cut(string(e.Key), "\x00")
+		l.Problems, damaged = append(l.Problems, Problem{pool, owner, errs[i]}), append(damaged, e)
+	}
+	return l, intact, damaged
+}
+
+// readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the
+// file as a whole is not what the program has written.
+func readFile(in *os.Root, name string) (c content, err error) {
+	buckets, err := boltfile.ReadIn(in, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	return contentOf(buckets)
+}
+
+func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
+	c.records = buckets[string(recordsBucket)]
+	var t totals
+	for _, e := range buckets[string(metadataBucket)] {
+		text, err := unseal(e)
+		switch {
+		case err != nil:
+		case bytes.Equal(e.Key, metadataKey):
+			err = json.Unmarshal(text, &c.Metadata)
+		case bytes.Equal(e.Key, totalsKey):
+			err = json.Unmarshal(text, &t)
+		}
+		if err != nil {
+			return c, damaged("%q of the metadata: %v", e.Key, err)
+		}
+	}
+	if c.Format > format {
+		return c, fmt.Errorf("format %d; this program supports formats up to %d: start the version that has written it", c.Format, format)
+	}
+	// A checksum that is damaged itself makes the sum wrong.
+	got := totalsOf(c.records)
+	if c.Format < format || got.Records != t.Records || got != t && c.intact() {
+		return c, damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
+	}
+	return c, nil
+}
+
+// fill writes everything into a new file.
+func (c content) fill(tx *bbolt.Tx) error {
+	records, err := tx.CreateBucket(recordsBucket)
+	if err != nil {
+		return err
+	}
+	records.FillPercent = 0.8 // records grow
+	for _, e := range c.records {
+		if err := records.Put(e.Key, e.Value); err != nil {
+			return err
+		}
+	}
+	metadata, err := tx.CreateBucket(metadataBucket)
+	if err != nil {
+		return err
+	}
+	c.Format = format
+	return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
+}
+
+func put(b *bbolt.Bucket, key []byte, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, seal(key, text))
+}
