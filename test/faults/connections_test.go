@@ -174,12 +174,15 @@ func waitClosed(t *testing.T, s *harness.Sidecar, before []string) {
 	})
 }
 
-// peakMemory returns the sidecar's peak resident memory in bytes (proc_pid_status(5), VmHWM).
-func peakMemory(t *testing.T, s *harness.Sidecar) int {
+// peakMemory returns the sidecar's peak resident memory in bytes.
+func peakMemory(t *testing.T, s *harness.Sidecar) int { return memory(t, s, "VmHWM") }
+
+// memory returns a figure of the sidecar's memory in bytes (proc_pid_status(5)).
+func memory(t *testing.T, s *harness.Sidecar, field string) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
 	check.Must(t, err)
-	_, value, _ := strings.Cut(string(data), "\nVmHWM:")
+	_, value, _ := strings.Cut(string(data), "\n"+field+":")
 	var kib int
 	_, err = fmt.Sscanf(value, "%d kB", &kib)
 	check.Must(t, err)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,15 +92,6 @@ func delFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
 	s := launch(t, n, "--enable-ipv6=false")
 	s.Allocate(t, harness.Request{Owner: "router"})
 	n.InstallScript(t, "host-local", delFailsScript)
-	return n, s
-}
-
-// stateMoved starts a sidecar with an attachment, and moves its state directory until the end.
-func stateMoved(t *testing.T) (*harness.Node, *harness.Sidecar) {
-	n, s := routerHolds(t)
-	moved := n.StateDir + ".moved"
-	check.Must(t, os.Rename(n.StateDir, moved))
-	t.Cleanup(func() { check.Must(t, os.Rename(moved, n.StateDir)) })
 	return n, s
 }
 
