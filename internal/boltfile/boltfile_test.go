@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// write returns the file that bbolt makes of entries, each in a transaction of its own, and some twice.
+// write returns the file that bbolt makes of entries, each in a separate transaction, and some twice.
 func write(t *testing.T, buckets map[string][]Entry) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "db")

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Each case is what a shell does in a mount namespace of its own with the directories host and here.
+// Each case is what a shell does in a separate mount namespace with the directories host and here.
 func TestReceives(t *testing.T) {
 	check.Root(t)
 	for name, c := range map[string]struct {

@@ -162,6 +162,6 @@ func (d *disk) restorePower(t *testing.T) {
 		d.unmount(t)
 	}
 	check.Must(t, errors.Join(os.Remove(d.image), os.Rename(copied, d.image)))
-	// Two file systems of one ID cannot be mounted at once, and a process may keep the old one for a moment.
+	// Two file systems of one ID cannot be mounted concurrently, and a process may keep the old one for a moment.
 	harness.Eventually(t, "the disk to be mounted", d.mount)
 }

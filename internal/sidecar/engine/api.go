@@ -88,9 +88,8 @@ type ReleaseRequest struct {
 	Pool string
 	// SkipDelay releases it without ReleaseDelay, also if it is in cooldown already.
 	SkipDelay bool
-	// Containers: the caller may release container interfaces.
-	Containers bool
-	User       User
+	// User sent the request; an ordinary one may not release container interfaces.
+	User User
 }
 
 // Attachment is the current view of one attachment. Its record is shared and must not be

@@ -53,7 +53,7 @@ func TestFixedAddress(t *testing.T) {
 		"no requests by the plugin": {pod: "web-0", setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
 		"released by an operator": {pod: "web-0", between: func(f *fixture) {
 			a := f.get(protocol.ContainerOwner("one", "eth0"))
-			f.must(ReleaseRequest{IP: a.Addrs()[0], Containers: true})
+			f.must(ReleaseRequest{IP: a.Addrs()[0]})
 			f.add("other", "db-0")
 		}},
 	} {

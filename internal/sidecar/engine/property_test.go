@@ -222,7 +222,7 @@ func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) boo
 
 func (s *simulation) Release(rt *rapid.T) {
 	ip := drawAddr(rt, drawFamily(rt))
-	_, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip})
+	_, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip, User: ordinary(1000)})
 	s.node.logStep("release", ip, err)
 	s.model.released(ip, err)
 }
@@ -402,7 +402,7 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 			ips = append(ips, held.Addr())
 		}
 		for _, ip := range ips {
-			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip}); err != nil {
+			if _, err := s.engine.Release(context.Background(), ReleaseRequest{IP: ip, User: ordinary(1000)}); err != nil {
 				rt.Errorf("release %s of %s: %v", ip, a.Owner, err)
 			}
 		}

@@ -72,7 +72,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	k, _, ok := e.holder(pool, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
-	case ok && protocol.OfContainer(k.Owner) && !r.Containers:
+	case ok && protocol.OfContainer(k.Owner) && r.User.Ordinary:
 		err = newError(protocol.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
 	case ok: // an address of a family that was disabled later can still be released
 	case !e.opts.Enabled(family):

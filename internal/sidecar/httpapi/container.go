@@ -144,7 +144,7 @@ var errNotRuntime = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("o
 
 // checkContainers returns why the peer may not add, release or check container interfaces.
 func (h *handlers) checkContainers(ctx context.Context) error {
-	if peer, known := h.Peer(ctx); !known || !peer.Privileged() {
+	if h.user(ctx).Ordinary {
 		return errNotRuntime
 	}
 	return nil

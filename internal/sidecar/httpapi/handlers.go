@@ -95,7 +95,7 @@ func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got
 // release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := engine.ReleaseRequest{User: h.user(ctx), Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay), Containers: h.checkContainers(ctx) == nil}
+	request := engine.ReleaseRequest{User: h.user(ctx), Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())

@@ -234,8 +234,10 @@ func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
 		}
 	}
 	for _, c := range changes {
-		err := records.Delete(c.key)
-		if c.value != nil {
+		var err error
+		if c.value == nil {
+			err = records.Delete(c.key)
+		} else {
 			err = records.Put(c.key, c.value)
 		}
 		if err != nil {

@@ -95,8 +95,7 @@ type Record struct {
 	LateDel LateDel `json:"lateDel,omitzero"`
 	Owner   string  `json:"owner"`
 	Pool    string  `json:"pool"`
-	// User is the ID of the user whose process requested it first; 0 for root, the sidecar's own user and a
-	// container runtime.
+	// User is the ID of the user who requested it first; 0 for root, our own user and a container runtime.
 	User  int    `json:"user,omitempty"`
 	Node  string `json:"node"`
 	State State  `json:"state"`
