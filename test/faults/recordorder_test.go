@@ -99,8 +99,8 @@ func traceDisk(t *testing.T, trace string) []string {
 	}
 }
 
-// At every moment a power loss leaves the journal as it was before or after the transaction in progress, whatever
-// part of it is on the disk, and also where the disk fails.
+// A power loss at any moment leaves the journal as it was before or after the transaction in progress, even if only a
+// part of that is on the disk, and also where the disk fails.
 //
 //evidence:design/reliability Order on disk
 func TestRecordNeverTorn(t *testing.T) {

@@ -41,8 +41,8 @@ const (
 	ofOthers
 )
 
-// bridgeOwnerPrefix begins the owners for which delegated-ipam-bridge, an ordinary user, requests the
-// addresses of the agent.
+// bridgeOwnerPrefix is planner.OwnerPrefix of delegated-ipam-bridge, an ordinary user that requests the
+// addresses of the agent as these owners.
 const bridgeOwnerPrefix = "ciliumnode-"
 
 func (u User) class(owner string) class {

@@ -39,7 +39,11 @@ func Backup(stateDir, to string) (records int, err error) {
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}
 	f.Close(nil)
-	return len(c.records), nil
+	names, err := dir.Open(".")
+	if err == nil {
+		err = errors.Join(names.Sync(), names.Close())
+	}
+	return len(c.records), err
 }
 
 func readRunning(stateDir string) (c content, err error) {
