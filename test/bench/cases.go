@@ -53,7 +53,7 @@ func (b *bench) lifecycle() {
 	})
 	b.report.add(
 		compared("allocate, new owner (lookup, ADD, two durable writes)", "bare DEL + ADD", allocate, atMost(1.35)),
-		compared("release (one durable write)", "bare DEL", release, atMost(1.40)),
+		compared("release (two durable writes)", "bare DEL", release, atMost(1.40)),
 	)
 }
 

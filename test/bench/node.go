@@ -77,6 +77,7 @@ func (n *node) sidecarAt(socket string, flags ...string) *server {
 	s := start(socket, log, n.binary, append([]string{
 		"serve", "--socket-path=" + socket, "--state-dir=" + n.state(), "--cni-conf-dir=" + n.confDir(),
 		"--cni-bin-dir=" + n.plugins, "--node-name=" + nodeName + "-" + n.name, "--enable-ipv6=false", "--local-router-ipv4=10.15.0.1",
+		"--max-attachments=100000",
 	}, flags...)...)
 	s.await(s.ready)
 	return s
