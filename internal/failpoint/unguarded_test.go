@@ -4,8 +4,14 @@ import "slices"
 
 // take removes the functions of a name from the package and returns them.
 func (p *source) take(name string) *source {
-	taken := &source{functions: p.named(name), methods: p.methods}
-	p.functions = slices.DeleteFunc(p.functions, func(f function) bool { return f.Name.Name == name && !f.Name.IsExported() })
+	taken := &source{methods: p.methods}
+	p.functions = slices.DeleteFunc(p.functions, func(f function) bool {
+		if f.Name.Name != name {
+			return false
+		}
+		taken.functions = append(taken.functions, f)
+		return true
+	})
 	return taken
 }
 

@@ -80,6 +80,7 @@ func TestTurns(t *testing.T) {
 		synctest.Wait()
 		close(f.node.addGate)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		second := func(owner string) bool { return strings.HasPrefix(owner, "flood-1001-") }
 		if n := slices.IndexFunc(calls, second); n < 0 || n > 4 || len(calls) != 20 {
 			f.t.Errorf("the second user's first call was number %d of %q; want at most 4", n, calls)
@@ -109,6 +110,7 @@ func TestQueueShares(t *testing.T) {
 			f.t.Error(err)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if n := len(f.callers.known); n != 0 {
 			f.t.Errorf("%d callers are known after their requests; want none", n)
 		}
