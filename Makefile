@@ -122,11 +122,12 @@ run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with th
 	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
 
 .PHONY: plugins
-plugins: # build the CNI plugins of tools/plugins, and old ones, tools/plugins-v1.9 and tools/plugins-v1.4
-	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)/v1.9 $(OLD_PLUGINS)/v1.4
+plugins: # build the CNI plugins of tools/plugins, and old ones, tools/plugins-v1.9, -v1.4 and -v1.0
+	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)/v1.9 $(OLD_PLUGINS)/v1.4 $(OLD_PLUGINS)/v1.0
 	CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
 	CGO_ENABLED=0 go build -C tools/plugins-v1.9 -o $(CURDIR)/$(OLD_PLUGINS)/v1.9/ tool
 	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/v1.4/ tool
+	CGO_ENABLED=0 go build -C tools/plugins-v1.0 -o $(CURDIR)/$(OLD_PLUGINS)/v1.0/ tool
 
 # --- tests of each change (workflow test)
 

@@ -1403,11 +1403,15 @@ func init() {
           "x-omitempty": true
         },
         "binary": {
-          "description": "Path of the plugin's executable",
+          "description": "Path of the plugin's executable; absent if the plugin is embedded",
           "type": "string"
         },
         "cni-version": {
           "description": "CNI version of the calls",
+          "type": "string"
+        },
+        "embedded": {
+          "description": "Why the sidecar runs the plugin in its own process; absent if it runs an executable",
           "type": "string"
         },
         "error": {
@@ -1451,6 +1455,10 @@ func init() {
           "description": "The fields of that profile, in the format of --plugin-profile",
           "type": "object",
           "additionalProperties": {}
+        },
+        "program-differs": {
+          "description": "What the plugin's executable, which pods may use, does with the configuration and the embedded plugin does not, or the reverse",
+          "type": "string"
         },
         "since": {
           "description": "Since when the pool has this status, as observed by requests",
@@ -3152,11 +3160,15 @@ func init() {
           "x-omitempty": true
         },
         "binary": {
-          "description": "Path of the plugin's executable",
+          "description": "Path of the plugin's executable; absent if the plugin is embedded",
           "type": "string"
         },
         "cni-version": {
           "description": "CNI version of the calls",
+          "type": "string"
+        },
+        "embedded": {
+          "description": "Why the sidecar runs the plugin in its own process; absent if it runs an executable",
           "type": "string"
         },
         "error": {
@@ -3200,6 +3212,10 @@ func init() {
           "description": "The fields of that profile, in the format of --plugin-profile",
           "type": "object",
           "additionalProperties": {}
+        },
+        "program-differs": {
+          "description": "What the plugin's executable, which pods may use, does with the configuration and the embedded plugin does not, or the reverse",
+          "type": "string"
         },
         "since": {
           "description": "Since when the pool has this status, as observed by requests",

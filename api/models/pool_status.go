@@ -22,11 +22,14 @@ type PoolStatus struct {
 	// The addresses of the ranges, by family; absent for a family whose ranges are not known
 	Addresses []*PoolAddresses `json:"addresses,omitempty"`
 
-	// Path of the plugin's executable
+	// Path of the plugin's executable; absent if the plugin is embedded
 	Binary string `json:"binary,omitempty"`
 
 	// CNI version of the calls
 	CniVersion string `json:"cni-version,omitempty"`
+
+	// Why the sidecar runs the plugin in its own process; absent if it runs an executable
+	Embedded string `json:"embedded,omitempty"`
 
 	// Why the present configuration is unusable; absent if it is usable
 	Error string `json:"error,omitempty"`
@@ -55,6 +58,9 @@ type PoolStatus struct {
 
 	// The fields of that profile, in the format of --plugin-profile
 	ProfileFacts map[string]any `json:"profile-facts,omitempty"`
+
+	// What the plugin's executable, which pods may use, does with the configuration and the embedded plugin does not, or the reverse
+	ProgramDiffers string `json:"program-differs,omitempty"`
 
 	// Since when the pool has this status, as observed by requests
 	// Format: date-time

@@ -68,6 +68,21 @@ const (
 	PluginTold     Point = "plugin.told"
 	PluginEnded    Point = "plugin.ended"
 
+	// host-local in this process: a directory is about to be made; exists; its name is durable. The file of a lease is
+	// about to be created; is empty; is complete; the last reserved address is written. It is about to be removed; is
+	// removed. The changes of a call are about to be synced; are durable.
+	LeasesMaking  Point = "leases.making"
+	LeasesMade    Point = "leases.made"
+	LeasesDurable Point = "leases.durable"
+	LeaseMaking   Point = "lease.making"
+	LeaseMade     Point = "lease.made"
+	LeaseWritten  Point = "lease.written"
+	LeaseReserved Point = "lease.reserved"
+	LeaseRemoving Point = "lease.removing"
+	LeaseRemoved  Point = "lease.removed"
+	LeaseSyncing  Point = "lease.syncing"
+	LeaseSynced   Point = "lease.synced"
+
 	// A file or directory is about to be removed by uninstall; is removed.
 	UninstallRemoving Point = "uninstall.removing"
 	UninstallRemoved  Point = "uninstall.removed"
@@ -91,6 +106,8 @@ func All() []Point {
 		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
+		LeasesMaking, LeasesMade, LeasesDurable, LeaseMaking, LeaseMade, LeaseWritten, LeaseReserved,
+		LeaseRemoving, LeaseRemoved, LeaseSyncing, LeaseSynced,
 		UninstallRemoving, UninstallRemoved,
 		SpoolDone, SpoolRemoved,
 		ResponseDue,

@@ -39,6 +39,15 @@ func writers() map[string]exceptions {
 			"grow":   {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
 		"sidecar/statedir": {},
+		"plugin/hostlocal": {sequences: map[sequence]string{
+			{"Reserve", "OpenFile", "OpenFile"}:    "the second one is of an empty file, which stays empty",
+			{"Reserve", "OpenFile", "WriteString"}: "without it an ADD begins with the first address of the range",
+			{"end", "Sync", "Sync"}:                "the names are not durable",
+		}, memory: map[string][]string{
+			"openLock": {"OpenFile"},                                   // an empty file
+			"Sync":     {"Sync"},                                       // between the points of its callers
+			"watch":    {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}, // changes no file
+		}},
 		"plugin/internal/process": {memory: map[string][]string{
 			"memoryFile":  {"WriteAt"}, // memfd_create(2)
 			"writeConfig": {"Write"},   // a pipe
@@ -64,9 +73,7 @@ func otherWriters() map[string]map[string][]string {
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
-		// The store of host-local, which only a repair by doctor changes. watch changes no file.
-		"plugin/hostlocal": {"OpenDir": {"OpenRoot"}, "watch": {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}},
-		"files":            {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
+		"files": {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The runtime's directory of plugins, when the plugin is installed or removed.
 		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
 		// Most run in the process of delegated-ipam-cni, which has no failpoints; the tests of the package and

@@ -44,6 +44,8 @@ type Sidecar struct {
 	// ExcludeAddresses are not allocated; a bare address is a prefix of full length.
 	ExcludeAddresses []netip.Prefix
 
+	// HostLocal is a value of plugin.Options.HostLocal.
+	HostLocal                             string
 	PluginProfiles, PluginEnv             []string
 	AcceptUnsafePlugin, SingleNode        bool
 	PluginTimeout, VerifyInterval         time.Duration
@@ -214,6 +216,10 @@ const (
 func (s *Sidecar) declarePlugin() []Option {
 	return []Option{
 		{Name: "plugin-profile", Value: Texts(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: reloadFiles},
+		{
+			Name: "host-local", Value: Choice(&s.HostLocal, "auto", "embedded", "program"), Default: "auto",
+			Help: "how host-local is run: auto is in the sidecar's own process unless another program has that name (docs/reference/plugins.md), embedded always, program never",
+		},
 		{
 			Name: "accept-unsafe-plugin", Value: Bool(&s.AcceptUnsafePlugin),
 			Help: "use a plugin although its profile says that it loses or duplicates addresses (docs/reference/plugins.md)",

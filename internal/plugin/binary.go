@@ -34,6 +34,9 @@ func (r *Runner) findPlugin(pluginType string) (string, error) {
 // the plugin's type there. A record must not be able to name any program for execution: a user
 // who can change one may be less privileged than the sidecar. The error names the remedy if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
+	if recorded == "" { // allocated in this process
+		return r.findPlugin(plugin)
+	}
 	why := "no longer exists"
 	dir, name := filepath.Split(recorded)
 	if name != plugin || !slices.Contains(r.opts.BinDirs, filepath.Clean(dir)) {
@@ -51,6 +54,10 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 // withExecutable returns a recorded invocation with the executable to use now. For another one than
 // recorded, or with directories that are none of the plugin directories, CNI_PATH is theirs, too.
 func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
+	if r.Embedded(inv.Plugin) != "" {
+		inv.Binary = ""
+		return inv, nil
+	}
 	binary, err := r.Executable(inv.Plugin, inv.Binary)
 	if err != nil {
 		return inv, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -38,6 +39,51 @@ type acceptedConfig struct{ binary, config string }
 // The CHECK touches neither leases nor their lock: it has noDir as the plugin's directory, at which the
 // plugin fails after it has accepted the rest. That would count as a refused call, so it is not counted.
 func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
+	if r.Embedded(inv.Plugin) == "" {
+		return r.checkConfig(ctx, n, inv)
+	}
+	config, err := withContainer(inv.Config, call.Container{})
+	if err != nil {
+		return nil // the configuration of an invocation can be parsed
+	}
+	if err := hostlocal.CheckConfig(config); err != nil {
+		return refusedConfig(inv, n, err.Error())
+	}
+	return nil
+}
+
+func refusedConfig(inv call.Invocation, n call.Network, reason string) error {
+	return fmt.Errorf("plugin %s refuses the configuration %s: %s", inv.Plugin, locate(n.File, reason), reason)
+}
+
+// ProgramDiffers returns why the program of a plugin that is embedded, which pods may use, does not do with the
+// configuration of a network what the sidecar does; nil if it does, or if there is none. It runs VERSION and the CHECK of
+// CheckConfig.
+func (r *Runner) ProgramDiffers(ctx context.Context, n call.Network, inv call.Invocation) error {
+	if r.Embedded(inv.Plugin) == "" {
+		return nil
+	}
+	path, err := r.findPlugin(inv.Plugin)
+	if err != nil {
+		return nil
+	}
+	ours := r.CheckConfig(ctx, n, inv)
+	inv.Binary = path
+	if inv.CNIVersion, err = r.negotiate(ctx, inv.Plugin, path); err != nil {
+		return fmt.Errorf("%s, which pods may use, cannot be run: %w", path, err)
+	}
+	theirs := r.checkConfig(ctx, n, inv)
+	switch {
+	case ours == nil && theirs != nil:
+		return fmt.Errorf("%s, which pods may use, refuses what the sidecar accepts: %w", path, theirs)
+	case ours != nil && theirs == nil:
+		return fmt.Errorf("%s, which pods may use, accepts what the sidecar refuses: %w", path, ours)
+	}
+	return nil
+}
+
+// checkConfig is CheckConfig for a program.
+func (r *Runner) checkConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
 	state, err := fileState(inv.Binary)
 	if err != nil || !inv.Profile.LikeHostLocal() || inv.VerifyBy() != profile.VerifyCheck {
 		return nil
@@ -56,13 +102,13 @@ func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invoc
 	}
 	// Without a container ID no lock of the state directory is needed, which doctor may not create.
 	x := r.execution(call.VerbCheck, call.Call{Invocation: call.Invocation{Plugin: inv.Plugin, NetNS: inv.NetNS}})
-	_, err = x.exec(ctx, input{inv.Binary, cniEnv(x.verb, inv, inv.Args), inv.Config})
+	_, err = x.exec(ctx, input{inv.Binary, "", cniEnv(x.verb, inv, inv.Args), inv.Config})
 	refused, ok := errors.AsType[*call.Error](err)
 	switch {
 	case err == nil, call.IsLost(inv, err), ok && refused.IsPluginRefusal() && strings.Contains(refused.Msg, noDir):
 		r.acceptedConfigs.Store(n.Name, config)
 	case ok && refused.IsPluginRefusal():
-		return fmt.Errorf("plugin %s refuses the configuration %s: %s", inv.Plugin, locate(n.File, refused.Msg), refused.Reason())
+		return refusedConfig(inv, n, refused.Reason())
 	}
 	return nil
 }

@@ -35,8 +35,12 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 	return &execution{runner: r, verb: verb, call: c, start: time.Now()}
 }
 
-// run prepares the call and makes it. Errors are *call.Error.
+// run prepares the call and runs the program. Errors are *call.Error.
 func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
+	x.call.Invocation, err = x.runner.withExecutable(x.call.Invocation)
+	if err != nil {
+		return nil, x.notStarted(err)
+	}
 	in, err := x.runner.prepare(x.verb, x.call.Invocation)
 	if err != nil {
 		return nil, x.notStarted(err)
@@ -105,12 +109,12 @@ func (x *execution) wait(ctx context.Context, begin time.Time, started *process.
 	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {
 		started.LeaveLock()
 	}
-	x.log(ctx, time.Since(begin), result, err)
+	x.log(ctx, time.Since(begin), logrus.Fields{"exit": result.Exit.String()}, err)
 	return stdout, err
 }
 
-func (x *execution) log(ctx context.Context, took time.Duration, result process.Result, err error) {
-	fields := logrus.Fields{"plugin": x.call.Plugin, "verb": x.verb, "duration": took, "exit": result.Exit.String()}
+func (x *execution) log(ctx context.Context, took time.Duration, fields logrus.Fields, err error) {
+	fields["plugin"], fields["verb"], fields["duration"] = x.call.Plugin, x.verb, took
 	for name, text := range map[string]string{
 		"owner": x.call.Owner, "poolName": x.call.Pool, "containerID": x.call.ContainerID, "stderr": x.stderr,
 	} {

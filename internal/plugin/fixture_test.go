@@ -65,7 +65,7 @@ func imitate(t *testing.T, pluginType string, change ...func(*Options)) *fixture
 		"lost":{"codes":[999],"message":"Failed to find address"},"addOutlivesSeconds":0,"del":"released","store":"node","lookup":"none",
 		"requests":["args.cni.ips"],"requestForm":"address","podIdentity":"none","namespace":"any","unique":true}`))
 	check.Must(t, err)
-	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", Timeout: 50 * time.Second, Grace: time.Minute}
+	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(bin, "calls.lock"), IfName: "eth0", HostLocal: HostLocalProgram, Timeout: 50 * time.Second, Grace: time.Minute}
 	f.start(change...)
 	return f
 }

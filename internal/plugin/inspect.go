@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/containernetworking/cni/pkg/version"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
@@ -16,9 +18,10 @@ type Inspection struct {
 	// does not name it.
 	Plugin  string
 	Profile profile.Profile
-	// Binary is the plugin's executable; FindErr is why it was not found.
-	Binary  string
-	FindErr error
+	// Embedded is why the calls are made in this process; empty if Binary, the plugin's executable, is run. FindErr is
+	// why it was not found, and ProgramErr is that of ProgramDiffers.
+	Embedded, Binary    string
+	FindErr, ProgramErr error
 	// Versions are the CNI versions that the plugin supports, and CNIVersion the one of its calls;
 	// VersionErr is why there is none. It wraps a *call.Error if VERSION failed.
 	Versions   []string
@@ -47,12 +50,15 @@ func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	found := Inspection{Plugin: inv.Plugin, Profile: inv.Profile, Err: err}
 	if err == nil {
 		found.ConfigErr, found.AddressErr = r.CheckConfig(ctx, n, inv), r.CheckAddresses(n, inv)
+		found.ProgramErr = r.ProgramDiffers(ctx, n, inv)
 	}
 	object, err := parsePluginObject(n.PluginConfig)
 	if err != nil || found.Profile.Type == "" {
 		return found
 	}
-	if found.Binary, found.FindErr = r.findPlugin(found.Plugin); found.FindErr == nil {
+	if found.Embedded = r.Embedded(found.Plugin); found.Embedded != "" {
+		found.CNIVersion, found.Versions = version.Current(), version.All.SupportedVersions()
+	} else if found.Binary, found.FindErr = r.findPlugin(found.Plugin); found.FindErr == nil {
 		found.CNIVersion, found.VersionErr = r.negotiate(ctx, found.Plugin, found.Binary)
 		found.Versions = r.Versions(found.Binary)
 	}

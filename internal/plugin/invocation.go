@@ -70,10 +70,7 @@ func (r *Runner) fillInvocation(ctx context.Context, inv call.Invocation, n call
 	if err := errors.Join(inv.Profile.CheckTimeout(r.opts.Timeout), inv.Profile.CheckNetworkName(n.Name, object)); err != nil {
 		return inv, err
 	}
-	if inv.Binary, err = r.findPlugin(inv.Plugin); err != nil {
-		return inv, err
-	}
-	if inv.CNIVersion, err = r.negotiate(ctx, inv.Plugin, inv.Binary); err != nil {
+	if inv.Binary, inv.CNIVersion, err = r.implementation(ctx, inv.Plugin); err != nil {
 		return inv, err
 	}
 	if inv.Capabilities, err = object.capabilities(); err != nil {

@@ -41,6 +41,8 @@ type Options struct {
 	NetNS string
 	// AcceptUnsafe uses plugins that are unsafe by their profile (--accept-unsafe-plugin).
 	AcceptUnsafe bool
+	// HostLocal is how host-local is run (--host-local); empty for HostLocalAuto.
+	HostLocal string
 	// SingleNode uses a configuration that every node has with a plugin that needs one of the
 	// node's own, because the cluster has one node (--single-node).
 	SingleNode bool

@@ -10,11 +10,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// input is what a call is made with. env has the CNI variables.
+// input is what a call is made with. env has the CNI variables, args is CNI_ARGS among them.
 type input struct {
-	binary string
-	env    []string
-	stdin  []byte
+	binary, args string
+	env          []string
+	stdin        []byte
 }
 
 // prepare returns the input of a call: its invocation, and what belongs to this call alone. An error
@@ -25,10 +25,6 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 		if err := inv.Profile.CheckTimeout(r.opts.Timeout); err != nil {
 			return input{}, err
 		}
-	}
-	inv, err := r.withExecutable(inv)
-	if err != nil {
-		return input{}, err
 	}
 	extra := map[string]json.RawMessage{}
 	if err := addPrevResult(extra, verb, inv); err != nil {
@@ -54,7 +50,7 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 			return input{}, err
 		}
 	}
-	return input{inv.Binary, cniEnv(verb, inv, args), stdin}, nil
+	return input{inv.Binary, args, cniEnv(verb, inv, args), stdin}, nil
 }
 
 // addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes

@@ -56,7 +56,11 @@ func (r *Runner) prestart(p *prestarted, c call.Upcoming) bool {
 	if !c.CanPrestart() || checkNetNS(c.Call.NetNS) != nil {
 		return false
 	}
-	in, err := r.prepare(c.Verb, c.Call.Invocation)
+	inv, err := r.withExecutable(c.Call.Invocation)
+	if err != nil || r.Embedded(inv.Plugin) != "" {
+		return false
+	}
+	in, err := r.prepare(c.Verb, inv)
 	if err != nil || len(in.stdin) > process.MaxConfig || !r.isELF(in.binary) {
 		return false
 	}

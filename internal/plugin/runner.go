@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -31,6 +32,8 @@ type Runner struct {
 	// in progress that find them out.
 	versions     sync.Map
 	versionCalls singleflight.Group
+	// hostLocals has the version of each program in the state of its file (hostLocalVersion).
+	hostLocals sync.Map
 	// prestarted has the *prestarted of each containerInterface that has some.
 	prestarted sync.Map
 	// stores are the stores of plugins with a lookup.
@@ -71,23 +74,36 @@ func New(o Options) (*Runner, error) {
 func (r *Runner) Add(ctx context.Context, c call.Call) (_ call.Result, err error) {
 	x := r.execution(call.VerbAdd, c)
 	defer func() { err = x.report(err) }()
-	stdout, err := x.run(ctx)
+	embedded := r.Embedded(c.Plugin) != ""
+	printed, err := x.result(ctx, embedded)
 	if err != nil {
 		return call.Result{}, err
-	}
-	printed, err := parseResult(ctx, stdout, c.CNIVersion)
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		err = syntax // the library's text repeats that the result cannot be parsed
-	}
-	if err != nil {
-		return call.Result{}, x.unknown(fmt.Errorf("its result cannot be parsed: %w", err))
 	}
 	result, err := readResult(printed, c.CNIVersion, r.linkMAC)
 	if err != nil {
 		return call.Result{}, x.unknown(err)
 	}
-	result.InStore = r.inStore(ctx, c.Invocation, result.Addresses)
+	result.InStore = embedded || r.inStore(ctx, c.Invocation, result.Addresses)
 	return result, nil
+}
+
+// result makes the call of an ADD and returns its result.
+func (x *execution) result(ctx context.Context, embedded bool) (types.Result, error) {
+	if embedded {
+		return x.embedded(ctx)
+	}
+	stdout, err := x.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	printed, err := parseResult(ctx, stdout, x.call.CNIVersion)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = syntax // the library's text repeats that the result cannot be parsed
+	}
+	if err != nil {
+		return nil, x.unknown(fmt.Errorf("its result cannot be parsed: %w", err))
+	}
+	return printed, nil
 }
 
 // Del runs DEL. Errors are *call.Error; nil means that by its own account the plugin holds nothing
@@ -101,7 +117,7 @@ func (r *Runner) Check(ctx context.Context, c call.Call) error { return r.run(ct
 // Status runs STATUS, which succeeds if the plugin can serve an ADD now (CNI spec 1.1.0). It
 // returns nil where the CNI version of the invocation has no STATUS. Errors are *call.Error.
 func (r *Runner) Status(ctx context.Context, inv call.Invocation) error {
-	if !inv.HasStatus() {
+	if !inv.HasStatus() || r.Embedded(inv.Plugin) != "" { // that of host-local always succeeds
 		return nil
 	}
 	inv.ContainerID, inv.Requested = "", nil // it is about no attachment
@@ -122,8 +138,12 @@ func (r *Runner) GC(ctx context.Context, inv call.Invocation, valid []call.Attac
 	return r.run(ctx, call.VerbGC, call.Call{Invocation: inv})
 }
 
-func (r *Runner) run(ctx context.Context, verb string, c call.Call) error {
+func (r *Runner) run(ctx context.Context, verb string, c call.Call) (err error) {
 	x := r.execution(verb, c)
-	_, err := x.run(ctx)
+	if r.Embedded(c.Plugin) != "" {
+		_, err = x.embedded(ctx)
+	} else {
+		_, err = x.run(ctx)
+	}
 	return x.report(err)
 }

@@ -17,6 +17,9 @@ import (
 // Versions returns the CNI versions that a binary supports, in the order in which it reported them;
 // nil if VERSION has not been run since the binary changed. It runs nothing.
 func (r *Runner) Versions(binary string) []string {
+	if binary == "" { // embedded
+		return version.All.SupportedVersions()
+	}
 	state, err := fileState(binary)
 	if err != nil {
 		return nil
@@ -37,6 +40,18 @@ func fileState(path string) (string, error) {
 		inode = stat.Ino
 	}
 	return fmt.Sprintf("%s %d %d %s", path, inode, info.Size(), info.ModTime().Format(time.RFC3339Nano)), nil
+}
+
+// implementation returns the executable of a plugin, empty for one in this process, and the CNI version of its calls.
+func (r *Runner) implementation(ctx context.Context, pluginType string) (binary, cniVersion string, err error) {
+	if r.Embedded(pluginType) != "" {
+		return "", version.Current(), nil
+	}
+	if binary, err = r.findPlugin(pluginType); err != nil {
+		return "", "", err
+	}
+	cniVersion, err = r.negotiate(ctx, pluginType, binary)
+	return binary, cniVersion, err
 }
 
 // negotiate returns the highest CNI version that the library and the plugin both support.
@@ -89,7 +104,7 @@ func (x *execution) version(ctx context.Context, binary string) ([]string, error
 	// Plugins built with an old CNI skeleton require all variables for every verb.
 	dummy := call.Invocation{NetNS: "dummy", IfName: "dummy", Path: "dummy"}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())
-	stdout, err := x.exec(ctx, input{binary, cniEnv(x.verb, dummy, ""), stdin})
+	stdout, err := x.exec(ctx, input{binary, "", cniEnv(x.verb, dummy, ""), stdin})
 	if refused, ok := errors.AsType[*call.Error](err); ok && refused.Msg == "unknown CNI_COMMAND: VERSION" {
 		return []string{"0.1.0"}, nil
 	}

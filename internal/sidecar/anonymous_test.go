@@ -127,6 +127,7 @@ func anonymousAddresses(t *testing.T, c Config) []string {
 func TestAnonymous(t *testing.T) {
 	const each = 10
 	c := withSmallPlugin(t)
+	c.MaxAttachments = 2 * each * len(anonymousClients)
 	c.MaxQueuedRequests = 2 * each * len(anonymousClients) // more than a quarter is reserved
 	c.ReleaseDelay = time.Hour                             // does not apply to anonymous attachments
 	stop := serving(t, c)

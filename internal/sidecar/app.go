@@ -114,6 +114,7 @@ func (a *app) connect(state *statedir.Dir, boot string) (err error) {
 	if err := a.connectPlugins(state); err != nil {
 		return err
 	}
+	a.releaseLeftovers(boot)
 	owners, err := ownermatch.Parse(c.Owners)
 	if err != nil {
 		return fmt.Errorf("--owners: %w", err)

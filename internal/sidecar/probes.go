@@ -93,6 +93,10 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 		return s
 	}
 	s.invocation = c
+	s.Embedded = r.runner.Embedded(n.IPAMType)
+	if differs := r.runner.ProgramDiffers(ctx, n, c); differs != nil {
+		s.ProgramDiffers = differs.Error()
+	}
 	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.runner.Versions(c.Binary)
 	if err = r.runner.Status(ctx, c); err == nil {
 		err = r.runner.CheckConfig(ctx, n, c)
@@ -171,7 +175,7 @@ func (r *reporter) pool(ctx context.Context, pool string) (*models.PoolStatus, p
 		p = status.PoolStatus
 		if state != probeFresh {
 			p = models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
-		} else if p.Binary != "" { // not cached: an ADD may have changed it since
+		} else if p.CniVersion != "" { // not cached: an ADD may have changed it since
 			v := r.runner.Verification(status.invocation)
 			p.Verification = &models.PoolVerification{By: v.By, Reason: v.Reason}
 			p.Addresses = addresses(probe.countAddresses(ctx))
@@ -211,7 +215,7 @@ func (r *reporter) findMovedPlugins() []movedPlugin {
 		if cause := errors.Unwrap(err); cause != nil {
 			moved.cause = cause.Error()
 		}
-		if executable != use.Binary {
+		if executable != use.Binary && r.runner.Embedded(use.Plugin) == "" {
 			all = append(all, moved)
 		}
 	}

@@ -191,7 +191,7 @@ func (r *reporter) refresh() {
 // can.
 func notReady(p *models.PoolStatus) []reason {
 	var reasons []reason
-	if p.Error != "" && p.Binary == "" {
+	if p.Error != "" && p.CniVersion == "" {
 		reasons = append(reasons, reason{p.Pool, fmt.Sprintf("pool %q: %s", p.Pool, p.Error)})
 	}
 	if p.NotReady != "" {

@@ -87,6 +87,7 @@ func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Op
 	plugins.Profiles = func() (profile.Set, error) { return set, nil }
 	// Dangers apply to an address in use. A separate field forbids this command.
 	plugins.AcceptUnsafe = true
+	plugins.HostLocal = plugin.HostLocalProgram // what is tried
 	runner, err := plugin.New(plugins)
 	if err != nil {
 		return cmdline.Usage(err)

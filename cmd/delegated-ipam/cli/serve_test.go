@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -45,7 +46,7 @@ func TestServeDefaults(t *testing.T) {
 		SocketPath: "/var/run/delegated-ipam/ipam.sock", SocketMode: 0o660, StateDir: "/var/lib/delegated-ipam",
 		CNIConfDir: "/etc/cni/net.d", CNIBinDirs: []string{"/opt/cni/bin"}, IPAMDefaultIPPool: "default",
 		Pools: map[string]string{"default": ""}, NodeName: "worker-1", EnableIPv4: true, EnableIPv6: true,
-		Owners: []string{"*"}, PluginTimeout: 30 * time.Second,
+		Owners: []string{"*"}, HostLocal: plugin.HostLocalAuto, PluginTimeout: 30 * time.Second,
 		MaxPluginProcesses: got.MaxPluginProcesses, // it depends on the machine
 		MaxQueuedRequests:  1024, MaxAttachments: 10_000, VerifyInterval: 10 * time.Second, CNIIfName: "eth0",
 		HealthDetails: options.HealthAll, IPAMExpiration: 10 * time.Minute,
@@ -64,7 +65,7 @@ func TestServeAllOptions(t *testing.T) {
 		"--cni-network=pods", "--ipam-default-ip-pool=white", "--pool=blue=blue-net", "--pool=red=red-net,green=green-net", "--node-name=n", "--pod-name=ns/p",
 		"--enable-ipv4=false", "--enable-ipv6", "--local-router-ipv4=10.0.0.1", "--local-router-ipv6=fd00::1",
 		"--ipv4-range=10.0.0.0/24", "--ipv6-range=fd00::/64", "--exclude-addresses=10.0.0.1,fd00::/120", "--exclude-addresses=10.0.0.8/29", "--owners=router,kube-system/*", "--owners=health", "--retire-owners",
-		"--plugin-profile="+profile, "--accept-unsafe-plugin", "--single-node", "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
+		"--plugin-profile="+profile, "--host-local=program", "--accept-unsafe-plugin", "--single-node", "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
 		"--max-queued-requests=8", "--max-attachments=9", "--verify-interval=0s", "--cni-netns=/n", "--cni-ifname=net0", "--release-delay=1m", "--missing-netns-release-delay=3m",
 		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json", "--health-details=authorized")
 	o.wants(t, cmdline.ExitOK, "")
@@ -77,7 +78,7 @@ func TestServeAllOptions(t *testing.T) {
 		IPv4Range: netip.MustParsePrefix("10.0.0.0/24"), IPv6Range: netip.MustParsePrefix("fd00::/64"),
 		ExcludeAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/120"), netip.MustParsePrefix("10.0.0.8/29")},
 		Owners:           []string{"router", "kube-system/*", "health"}, RetireOwners: true,
-		PluginProfiles: []string{profile}, AcceptUnsafePlugin: true, SingleNode: true, PluginTimeout: 5 * time.Second, PluginEnv: []string{"HTTP_PROXY", "NO_PROXY"},
+		HostLocal: plugin.HostLocalProgram, PluginProfiles: []string{profile}, AcceptUnsafePlugin: true, SingleNode: true, PluginTimeout: 5 * time.Second, PluginEnv: []string{"HTTP_PROXY", "NO_PROXY"},
 		MaxPluginProcesses: 7, MaxQueuedRequests: 8, MaxAttachments: 9, CNINetNS: "/n", CNIIfName: "net0",
 		ReleaseDelay: time.Minute, MissingNetNSReleaseDelay: 3 * time.Minute, IPAMExpiration: 2 * time.Minute, MetricsAddress: ":9967",
 		Log: options.Log{LogLevel: "error", LogFormat: "json"},

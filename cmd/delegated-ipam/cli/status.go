@@ -187,7 +187,14 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 	p.Row("  Network:", pool.Network)
 	p.Row("  File:", pool.File)
 	p.Row("  Plugin:", pool.Plugin)
-	p.Row("  Binary:", pool.Binary)
+	if pool.Embedded != "" {
+		p.Row("  Embedded:", pool.Embedded)
+	} else {
+		p.Row("  Binary:", pool.Binary)
+	}
+	if pool.ProgramDiffers != "" {
+		p.Row("  Differs:", pool.ProgramDiffers)
+	}
 	p.Row("  Plugin versions:", strings.Join(pool.PluginVersions, ", "))
 	p.Row("  CNI version:", pool.CniVersion)
 	p.Row("  Profile:", pool.Profile)

@@ -12,11 +12,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
-// index answers Store.Find without reading the whole directory again: after each change of a file the
+// index answers what the store holds without reading the whole directory again: after each change of a file the
 // kernel queues an event, before the system call that made the change returns (inotify(7)). A file
 // without an event since it was read is as it was read. So an index whose events have been taken
 // answers as reading everything would (docs/design/how-it-works.md, The index of a store).
@@ -26,17 +24,24 @@ type index struct {
 	info fs.FileInfo
 	// events is a descriptor of inotify.
 	events int
-	// leases has the hash of the container ID of each lease that may be this program's. Leases of
-	// others, such as those of pods, are left out.
-	leases map[netip.Addr]uint64
+	// leases has the hashes of the file of each address, and byID the addresses of each container ID.
+	leases map[netip.Addr]hashes
+	byID   map[uint64][]netip.Addr
 	seed   maphash.Seed
 	buffer [4 << 10]byte // of events
 }
 
-// incomplete is the hash of a file that has no complete lease: it may get any container ID.
+// hashes are those of the container ID of a lease, and of that with the interface.
+type hashes struct{ id, whole uint64 }
+
+// incomplete is the hash of the container ID of a file that has no complete lease: it may get any.
 const incomplete = 0
 
-func (x *index) hashOf(containerID string) uint64 { return maphash.String(x.seed, containerID) | 1 }
+func (x *index) idHash(containerID string) uint64 { return maphash.String(x.seed, containerID) | 1 }
+
+func (x *index) hashes(l Lease) hashes {
+	return hashes{x.idHash(l.ContainerID), maphash.String(x.seed, l.ContainerID+lineBreak+l.Interface)}
+}
 
 // errUnwatched is the error for a directory that may change without an event.
 var errUnwatched = errors.New("not on a local file system")
@@ -52,7 +57,7 @@ func newIndex(path string) (*index, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	defer self.Close()
-	x := &index{dir: dir, leases: map[netip.Addr]uint64{}, seed: maphash.MakeSeed()}
+	x := &index{dir: dir, leases: map[netip.Addr]hashes{}, byID: map[uint64][]netip.Addr{}, seed: maphash.MakeSeed()}
 	if x.events, err = watch(self); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
@@ -104,15 +109,28 @@ func (x *index) read(name string) {
 		return
 	}
 	lease, err := Read(x.dir, ip)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		delete(x.leases, ip)
-	case err != nil || lease.Interface == "":
-		x.leases[ip] = incomplete
-	case containerid.Match(lease.ContainerID):
-		x.leases[ip] = x.hashOf(lease.ContainerID)
-	default:
-		delete(x.leases, ip)
+	var of hashes
+	if err == nil && lease.Interface != "" {
+		of = x.hashes(lease)
+	}
+	before, known := x.leases[ip]
+	if known && before == of && err == nil {
+		return
+	}
+	if known {
+		x.forget(ip, before.id)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		x.leases[ip] = of
+		x.byID[of.id] = append(x.byID[of.id], ip)
+	}
+}
+
+func (x *index) forget(ip netip.Addr, id uint64) {
+	delete(x.leases, ip)
+	others := slices.DeleteFunc(x.byID[id], func(other netip.Addr) bool { return other == ip })
+	if x.byID[id] = others; len(others) == 0 {
+		delete(x.byID, id)
 	}
 }
 
@@ -147,14 +165,28 @@ func (x *index) update(path string) bool {
 	return true
 }
 
-// entries returns the files that may have the lease of a container ID, read again.
+// entries returns the files that may have a lease of the container ID, read again.
 func (x *index) entries(containerID string) []Entry {
-	var all []Entry
-	wanted := x.hashOf(containerID)
+	return x.readAgain(slices.Concat(x.byID[x.idHash(containerID)], x.byID[incomplete]))
+}
+
+// others returns the files that may have another lease than these, read again.
+func (x *index) others(leases []Lease) []Entry {
+	known := map[uint64]bool{}
+	for _, l := range leases {
+		known[x.hashes(l).whole] = true
+	}
+	var ips []netip.Addr
 	for ip, of := range x.leases {
-		if of != incomplete && of != wanted {
-			continue
+		if of.id == incomplete || !known[of.whole] {
+			ips = append(ips, ip)
 		}
+	}
+	return x.readAgain(ips)
+}
+
+func (x *index) readAgain(ips []netip.Addr) (all []Entry) {
+	for _, ip := range ips {
 		if lease, err := Read(x.dir, ip); !errors.Is(err, fs.ErrNotExist) {
 			all = append(all, Entry{IP: ip, Lease: lease, Err: err})
 		}

@@ -1,8 +1,8 @@
-// Package hostlocal reads the store of the plugin host-local: one file per address in
-// dataDir/<network>, whose name is the address and whose two lines are the container ID and the
+// Package hostlocal is the plugin host-local in this process (Stores.Call), and reads its store: one file per
+// address in dataDir/<network>, whose name is the address and whose two lines are the container ID and the
 // interface (containernetworking/plugins, plugins/ipam/host-local/backend/disk/backend.go; the same
-// in v1.4 and v1.9.1). It takes no lock and writes nothing, so it cannot disturb a running
-// host-local.
+// from v1.0.1 to v1.10.0). Programs share the store at every moment: changes are made under host-local's lock.
+// A lookup takes no lock and writes nothing, so it cannot disturb a running host-local.
 package hostlocal
 
 import (
@@ -24,6 +24,9 @@ var (
 	// ErrUnexpected is the error for a file that host-local never creates.
 	ErrUnexpected = errors.New("not a lease file of host-local; expected a regular file with a container ID and an interface")
 )
+
+// lineBreak is between the lines of a lease file.
+const lineBreak = "\r\n"
 
 // MaxLease is a size in bytes that no lease file has: it is above any container ID and interface.
 const MaxLease = 4 << 10
@@ -96,7 +99,7 @@ func parse(data []byte) (Lease, error) {
 	if text == "" {
 		return Lease{}, ErrEmpty
 	}
-	id, ifname, _ := strings.Cut(text, "\r\n")
+	id, ifname, _ := strings.Cut(text, lineBreak)
 	if utils.ValidateContainerID(id) != nil || ifname != "" && utils.ValidateInterfaceName(ifname) != nil {
 		return Lease{}, ErrUnexpected
 	}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 )
 
 // Store is where one plugin keeps the addresses of one network.
@@ -17,7 +15,7 @@ type Store struct {
 	Network string
 	// Dir is the directory of the network's lease files.
 	Dir string
-	// Binary is the plugin's executable.
+	// Binary is the plugin's executable; empty if this process changes the store (Stores.Call).
 	Binary string
 }
 
@@ -123,45 +121,55 @@ func (s Store) partialFileErr(ip netip.Addr) error {
 type Stores struct {
 	mu    sync.Mutex
 	known map[Store]StoreStatus
-	// indexes has an index of each network.
-	indexes map[string]*guardedIndex
+	// networks has what is kept of each directory.
+	networks map[string]*network
 }
 
-// guardedIndex is the index of a network, nil before its first use. mu is held during each use.
-type guardedIndex struct {
+// network is what is kept of a network's directory.
+type network struct {
+	// using is held by a call that changes the store, so that calls of this process do not poll for the lock.
+	using chan struct{}
+	// mu is held during each use of the index, which is nil before its first use.
 	mu sync.Mutex
 	*index
 }
 
-// Find is Store.Find. It reads the whole store only the first time, and when changes may have been
-// missed since. Other container IDs than this program's, and stores that cannot be watched, are
-// looked up by Store.Find.
+func (all *Stores) network(dir string) *network {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.networks == nil {
+		all.networks = map[string]*network{}
+	}
+	n := all.networks[dir]
+	if n == nil {
+		n = &network{using: make(chan struct{}, 1)}
+		all.networks[dir] = n
+	}
+	return n
+}
+
+// current makes the index that of the directory now; mu is held. It reads the whole store only the first time, and
+// when changes may have been missed since. A store that cannot be watched is an error.
+func (n *network) current(dir string) (err error) {
+	if n.index != nil && n.update(dir) {
+		return nil
+	}
+	if n.index != nil {
+		n.close()
+	}
+	n.index, err = newIndex(dir)
+	return err
+}
+
+// Find is Store.Find by the index. A store that cannot be watched is looked up by Store.Find.
 func (all *Stores) Find(s Store, containerID, ifname string) ([]netip.Addr, error) {
-	if !containerid.Match(containerID) {
+	n := all.network(s.Dir)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current(s.Dir) != nil {
 		return s.Find(containerID, ifname)
 	}
-	all.mu.Lock()
-	if all.indexes == nil {
-		all.indexes = map[string]*guardedIndex{}
-	}
-	x := all.indexes[s.Network]
-	if x == nil {
-		x = &guardedIndex{}
-		all.indexes[s.Network] = x
-	}
-	all.mu.Unlock()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.index == nil || !x.update(s.Dir) {
-		if x.index != nil {
-			x.close()
-		}
-		var err error
-		if x.index, err = newIndex(s.Dir); err != nil {
-			return s.Find(containerID, ifname)
-		}
-	}
-	return s.heldIn(x.entries(containerID), containerID, ifname)
+	return s.heldIn(n.entries(containerID), containerID, ifname)
 }
 
 // StoreStatus is what the ADDs of this process have shown of a store.
@@ -174,6 +182,9 @@ type StoreStatus struct {
 }
 
 func (all *Stores) Status(s Store) StoreStatus {
+	if s.Binary == "" {
+		return StoreStatus{Confirmed: true}
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	return all.known[s]

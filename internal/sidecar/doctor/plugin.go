@@ -61,11 +61,16 @@ func checkPoolPlugin(_ *Observations, p pool, r *report) {
 		r.fail("install the plugin, or add its directory to --cni-bin-dir; in a pod mount it from the host", "%s", p.plugin.FindErr)
 	case !p.executed():
 		r.fail("install a statically linked build for this machine, with mode 0755", "%s: %s", p.plugin.Binary, p.plugin.VersionErr)
+	case p.plugin.Embedded != "":
+		r.ok("%s is run in the sidecar's own process: %s", p.plugin.Plugin, p.plugin.Embedded)
 	default:
 		r.ok("%s can be executed", p.plugin.Binary)
 	}
 	if p.plugin.ConfigErr != nil {
 		r.fail("correct the file; until then the plugin refuses ADD, CHECK and DEL, and held addresses stay", "%s", p.plugin.ConfigErr)
+	}
+	if p.plugin.ProgramErr != nil {
+		r.warn("install the program of the same version, or choose one with --host-local", "%s", p.plugin.ProgramErr)
 	}
 	if p.plugin.AddressErr != nil {
 		r.fail("correct the file or the option; until then no owner gets an address", "%s", p.plugin.AddressErr)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -22,7 +23,7 @@ func newConfig(t *testing.T) sidecar.Config {
 	check.Must(t, os.WriteFile(filepath.Join(dir, "05.conflist"), []byte(conf), 0o600))
 	c := sidecar.Config{Sidecar: options.Sidecar{
 		NodeName: fmt.Sprintf("inspect-%d-%s", os.Getpid(), filepath.Base(dir)), StateDir: filepath.Join(dir, "state"),
-		CNIConfDir: dir, CNIBinDirs: []string{dir}, CNIIfName: "eth0", PluginTimeout: time.Minute,
+		CNIConfDir: dir, CNIBinDirs: []string{dir}, CNIIfName: "eth0", HostLocal: plugin.HostLocalProgram, PluginTimeout: time.Minute,
 	}}
 	c.SocketPath, c.SocketMode = filepath.Join(dir, "sock"), 0o660
 	return c

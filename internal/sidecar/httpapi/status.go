@@ -34,7 +34,7 @@ func briefStatus(r *models.DelegatedIPAMStatus) *models.StatusResponse {
 	out := &models.StatusResponse{Cilium: ciliumStatus(r), Stale: map[string]strfmt.DateTime{}}
 	for _, p := range r.Pools {
 		// The pool still uses an older configuration.
-		if p.Error != "" && p.Binary != "" {
+		if p.Error != "" && p.CniVersion != "" {
 			out.Stale["cni configuration of pool "+p.Pool] = conv.Value(p.Since)
 		}
 	}

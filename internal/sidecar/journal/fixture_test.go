@@ -95,5 +95,5 @@ func (f *fixture) path() string { return filepath.Join(f.dir, fileName) }
 // wantRecords wants these records on disk, and nothing quarantined.
 func (f *fixture) wantRecords(want ...record.Record) {
 	f.t.Helper()
-	check.Equal(f.t, "loaded", f.restart(), Loaded{Records: want})
+	check.Equal(f.t, "loaded", f.restart(), Loaded{Records: want, BootID: "boot"})
 }

@@ -36,8 +36,8 @@ const storedDefaultPool = "default"
 
 // Options configure a journal.
 type Options struct {
-	// Metadata are written into a new file. A file of another MachineID is quarantined, because its
-	// addresses have another owner here; empty if unknown. Format is ignored.
+	// Metadata are written into a new file, and BootID by SetBoot. A file of another MachineID is quarantined, because
+	// its addresses have another owner here; empty if unknown. Format is ignored.
 	Metadata
 	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
 	// on disk.
@@ -56,6 +56,8 @@ type Journal struct {
 
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
+	// bootID is that of the metadata.
+	bootID string
 	// file is nil before the first commit and after a failed one: the next is to a new file.
 	file   *boltfile.File
 	totals totals
@@ -71,7 +73,7 @@ type Journal struct {
 // Open opens the journal in a locked state directory, which stays open. Nothing is read or written.
 func Open(state *statedir.Dir, opts Options) *Journal {
 	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
-	return &Journal{options: opts, state: state}
+	return &Journal{options: opts, state: state, bootID: opts.BootID}
 }
 
 // Close closes the file. The journal must not be used afterwards.
@@ -267,7 +269,9 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
 	failpoint.Reach(failpoint.LeftoverRemoved)
-	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
+	metadata := j.options.Metadata
+	metadata.BootID = j.bootID
+	f, err := boltfile.Create(j.state.Root, newName, content{metadata, records}.fill)
 	if err == nil {
 		err = j.name(f)
 	}

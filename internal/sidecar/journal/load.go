@@ -22,6 +22,8 @@ type Loaded struct {
 	Records []record.Record
 	// Problems are why others cannot.
 	Problems []Problem
+	// BootID is that of the metadata; empty for a new journal.
+	BootID string
 }
 
 // Problem is a damaged record or, without pool and owner, a file that cannot be used as a whole. Pool is as on disk.
@@ -45,12 +47,21 @@ func (j *Journal) Load() (Loaded, error) {
 	j.file = nil
 	l, intact, err := j.load()
 	if err == nil {
+		j.bootID = cmp.Or(l.BootID, j.options.BootID)
 		err = j.rewrite(intact)
 	}
 	if err != nil {
 		return Loaded{}, fmt.Errorf("%w; nothing is served without the journal: fix the cause and start again", j.error(err))
 	}
 	return l, nil
+}
+
+// SetBoot writes the BootID of the options to the metadata, which Load has left as it was. It writes the journal anew.
+func (j *Journal) SetBoot() error {
+	j.committing.Lock()
+	defer j.committing.Unlock()
+	j.bootID = j.options.BootID
+	return j.error(j.recover())
 }
 
 // load reads the records and quarantines what is damaged.
@@ -72,6 +83,7 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
 	l, intact, damaged := c.decode(j.options.DefaultPool)
+	l.BootID = c.BootID
 	for i, e := range damaged {
 		p := l.Problems[i]
 		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {

@@ -49,7 +49,7 @@ func (f *fixture) wantProblem(owner, reason string, records ...record.Record) {
 	all, err := f.Quarantined()
 	check.Must(f.t, err)
 	check.True(f.t, len(all) == 1 && strings.Contains(all[0].Reason, reason) && !all[0].Since.IsZero(), "quarantined are %+v; want the reason %q", all, reason)
-	check.Equal(f.t, "loaded again", f.restart(), Loaded{Records: records})
+	check.Equal(f.t, "loaded again", f.restart(), Loaded{Records: records, BootID: "boot"})
 	all, err = f.Quarantined()
 	check.Must(f.t, err)
 	check.True(f.t, len(all) == 1 && all[0].Reason != "", "quarantined are %+v; want one", all)
@@ -267,4 +267,18 @@ func TestQuarantineRemoved(t *testing.T) {
 	f.rewriteFile(func([]byte) []byte { return nil })
 	_, err = f.Load()
 	check.Error(t, err, QuarantineName, "start again")
+}
+
+// The boot of the metadata changes when the leftovers of the previous one are released.
+func TestSetBoot(t *testing.T) {
+	f := newFixture(t)
+	f.write(sample("a"))
+	f.options.BootID = "next boot"
+	for range 2 {
+		check.Equal(t, "boot of the metadata", f.restart().BootID, "boot")
+	}
+	check.Must(t, f.SetBoot())
+	got := f.restart()
+	check.Equal(t, "boot", got.BootID, "next boot")
+	check.Equal(t, "records", len(got.Records), 1)
 }

@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Host reads the IDs of this boot and this machine.
@@ -26,6 +29,16 @@ func (h Host) BootID() (string, error) {
 		return "", fmt.Errorf("boot ID: %s is empty", path)
 	}
 	return id, nil
+}
+
+// Booted returns the time of the boot, by the clock as it is now.
+func (h Host) Booted() (time.Time, error) {
+	stat, err := procfs.NewFS(h.path("proc"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	s, err := stat.Stat()
+	return time.Unix(int64(s.BootTime), 0), err
 }
 
 // MachineID returns the ID of this machine: machine-id(5), otherwise the firmware's product UUID,

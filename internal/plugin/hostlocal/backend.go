@@ -1,0 +1,232 @@
+package hostlocal
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
+)
+
+const (
+	leaseMode = 0o600
+	// lastReserved is the name without the number of the range set, and maxLastReserved the size in bytes that
+	// no such file has.
+	lastReserved    = "last_reserved_ip."
+	maxLastReserved = 64
+)
+
+// locked is the directory of a network under its lock, as host-local's allocator uses it. It differs from host-local's
+// own store in three things: files are synced (end), the index replaces the reading of all files, and what cannot be
+// read or removed is an error. The allocator ignores the errors of Lock, so the lock is taken before.
+type locked struct {
+	dir *os.Root
+	// deadline is when the call ends that waits for an address; zero for never.
+	deadline time.Time
+	// index is that of the network, nil in a directory that cannot be watched.
+	*index
+	// made are new leases to sync, and changed reports that names changed.
+	made    []*os.File
+	changed bool
+}
+
+var _ backend.Store = (*locked)(nil)
+
+func (l *locked) Lock() error   { return nil }
+func (l *locked) Unlock() error { return nil }
+func (l *locked) Close() error  { return nil }
+
+// Reserve creates the file of an address, unless there is one. An empty one counts as none: under the lock nobody is
+// about to write it. It is of a killed program, which has returned no result, or of one before a power loss; what a
+// record has is refused by the engine.
+func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, error) {
+	if !l.deadline.IsZero() && time.Now().After(l.deadline) {
+		return false, errors.New("no free address was found within the time limit of the call") // the range is large and full
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return false, errors.New("not an address: " + ip.String())
+	}
+	name := addr.Unmap().String()
+	if l.index != nil {
+		if of, taken := l.leases[addr.Unmap()]; taken && of.id != incomplete {
+			return false, nil
+		}
+	}
+	failpoint.Reach(failpoint.LeaseMaking)
+	f, err := l.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, leaseMode)
+	if errors.Is(err, fs.ErrExist) {
+		if _, err := Read(l.dir, addr.Unmap()); !errors.Is(err, ErrEmpty) {
+			return false, nil
+		}
+		f, err = l.dir.OpenFile(name, os.O_WRONLY, leaseMode)
+	}
+	if err != nil {
+		return false, files.AtPath(l.dir, name, err)
+	}
+	l.changed = true
+	failpoint.Reach(failpoint.LeaseMade)
+	_, err = f.WriteString(strings.TrimSpace(id) + lineBreak + ifname)
+	failpoint.Reach(failpoint.LeaseWritten)
+	if err == nil {
+		l.made = append(l.made, f)
+		err = l.setLastReserved(rangeID, addr.Unmap())
+		failpoint.Reach(failpoint.LeaseReserved)
+	} else {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		err = errors.Join(err, l.remove(addr.Unmap()))
+	}
+	l.update(name)
+	return err == nil, files.AtPath(l.dir, name, err)
+}
+
+func (l *locked) setLastReserved(rangeID string, ip netip.Addr) error {
+	f, err := l.dir.OpenFile(lastReserved+rangeID, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, leaseMode)
+	if err == nil {
+		_, err = f.WriteString(ip.String())
+		err = errors.Join(err, f.Close())
+	}
+	return files.AtPath(l.dir, lastReserved+rangeID, err)
+}
+
+// LastReservedIP returns the address that the last ADD has got from a range set. One that cannot be read is none: the
+// allocator would write that to the log of the process, and begins with the first address then.
+func (l *locked) LastReservedIP(rangeID string) (net.IP, error) {
+	data, err := files.ReadIn(l.dir, lastReserved+rangeID, maxLastReserved)
+	if err != nil {
+		return nil, fs.ErrNotExist
+	}
+	return net.ParseIP(string(data)), nil
+}
+
+// ReleaseByID removes the leases of a container interface or, if there are none, those of its container without an
+// interface, as host-local before v0.8.0 wrote them.
+func (l *locked) ReleaseByID(id, ifname string) error {
+	for _, of := range []string{ifname, ""} {
+		held, err := l.held(id, of)
+		for _, ip := range held {
+			err = errors.Join(err, l.remove(ip))
+			l.update(ip.String())
+		}
+		if len(held) > 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetByID returns the addresses of a container interface, and those of its container without an interface.
+func (l *locked) GetByID(id, ifname string) (all []net.IP) {
+	for _, of := range []string{ifname, ""} {
+		held, _ := l.held(id, of)
+		for _, ip := range held {
+			all = append(all, ip.AsSlice())
+		}
+	}
+	return all
+}
+
+// held returns the addresses whose files have exactly this content. A file that cannot be read may be one of them.
+func (l *locked) held(id, ifname string) (held []netip.Addr, err error) {
+	entries, err := l.entries(id)
+	for _, e := range entries {
+		switch {
+		case e.Err == nil && e.Lease.ContainerID == strings.TrimSpace(id) && e.Lease.Interface == ifname:
+			held = append(held, e.IP)
+		case e.Err != nil && !errors.Is(e.Err, ErrEmpty) && !errors.Is(e.Err, ErrUnexpected):
+			err = e.Err
+		}
+	}
+	return held, err
+}
+
+// entries returns the files that may be of a container ID.
+func (l *locked) entries(id string) ([]Entry, error) {
+	if l.index != nil {
+		return l.index.entries(strings.TrimSpace(id)), nil
+	}
+	return List(l.dir)
+}
+
+// keep removes the leases that are not valid: those of another interface, too, but not one without an interface of a
+// container that is valid (GC of the CNI specification).
+func (l *locked) keep(valid []Lease) (err error) {
+	var others []Entry
+	if l.index != nil {
+		others = l.others(valid)
+	} else if others, err = List(l.dir); err != nil {
+		return err
+	}
+	for _, e := range others {
+		isValid := func(v Lease) bool {
+			return v.ContainerID == e.Lease.ContainerID && (v.Interface == e.Lease.Interface || e.Lease.Interface == "")
+		}
+		if e.Err == nil && !slices.ContainsFunc(valid, isValid) {
+			err = errors.Join(err, l.remove(e.IP))
+			l.update(e.IP.String())
+		}
+	}
+	return err
+}
+
+// release removes the leases that have ended.
+func (l *locked) release(ended func(of Lease, written time.Time) bool) (released []Lease, err error) {
+	entries, err := List(l.dir)
+	for _, e := range entries {
+		info, statErr := l.dir.Lstat(e.IP.String())
+		if err != nil || statErr != nil || e.Err != nil || !ended(e.Lease, info.ModTime()) {
+			err = errors.Join(err, statErr)
+			continue
+		}
+		if err = l.remove(e.IP); err == nil {
+			released = append(released, e.Lease)
+		}
+		l.update(e.IP.String())
+	}
+	return released, err
+}
+
+func (l *locked) remove(ip netip.Addr) error {
+	failpoint.Reach(failpoint.LeaseRemoving)
+	err := l.dir.Remove(ip.String())
+	failpoint.Reach(failpoint.LeaseRemoved)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	l.changed = true
+	return files.AtPath(l.dir, ip.String(), err)
+}
+
+// update reads a file that this process has changed.
+func (l *locked) update(name string) {
+	if l.index != nil {
+		l.read(name)
+	}
+}
+
+// end makes the changes durable, all at the same time: on a journaling file system one commit has them all. The lock is
+// not needed for it, so that concurrent calls share the flushes, too.
+func (l *locked) end() error {
+	failpoint.Reach(failpoint.LeaseSyncing)
+	var all errgroup.Group
+	for _, f := range l.made {
+		all.Go(func() error { return errors.Join(f.Sync(), f.Close()) })
+	}
+	if l.changed {
+		all.Go(func() error { return Sync(l.dir) })
+	}
+	err := all.Wait()
+	failpoint.Reach(failpoint.LeaseSynced)
+	return errors.Join(err, l.dir.Close())
+}

@@ -1,0 +1,297 @@
+package hostlocal
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
+)
+
+// Args are what host-local reads: CNI_CONTAINERID, CNI_IFNAME and CNI_ARGS, and the network configuration.
+type Args struct {
+	ContainerID, IfName, CNIArgs string
+	Config                       []byte
+}
+
+// NotStartedError is a call that has changed nothing and will not: the store could not be opened or locked.
+type NotStartedError struct{ error }
+
+func (e NotStartedError) Unwrap() error { return e.error }
+
+// UnknownError is a call of which it is not known what a power loss leaves.
+type UnknownError struct{ error }
+
+func (e UnknownError) Unwrap() error { return e.error }
+
+// verb is what a call does under the lock of the store.
+type verb func(*locked, *allocator.IPAMConfig, Args) (*current.Result, error)
+
+// verbs are those of CNI_COMMAND that use the store.
+var verbs = map[string]verb{"ADD": allocate, "DEL": release, "CHECK": find, "GC": collect}
+
+// Call is host-local of containernetworking/plugins v1.10.0 in this process: its configuration, allocator, files, lock
+// and texts of errors. It returns the result of ADD, and nil for the other verbs (DEL, CHECK, GC). The store is durable
+// when it returns. It waits for the lock until ctx ends. The error is a NotStartedError, an UnknownError, or that with
+// which the plugin refuses the call.
+func (all *Stores) Call(ctx context.Context, command string, a Args) (result *current.Result, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			result, err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
+		}
+	}()
+	c, _, err := allocator.LoadIPAMConfig(a.Config, a.CNIArgs)
+	if err != nil {
+		return nil, err
+	}
+	var dns types.DNS
+	if command == "ADD" && c.ResolvConf != "" {
+		if dns, err = resolvConf(c.ResolvConf); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := directoryOf(c)
+	if err != nil {
+		return nil, err
+	}
+	result, err = all.change(ctx, dir, func(l *locked) (*current.Result, error) { return verbs[command](l, c, a) })
+	if result != nil {
+		result.DNS = dns
+	}
+	return result, err
+}
+
+// CheckConfig returns why host-local refuses a network configuration, in every call; nil if it accepts it.
+func CheckConfig(config []byte) error {
+	_, _, err := allocator.LoadIPAMConfig(config, "")
+	return err
+}
+
+// Release removes the leases of a network configuration that ended says to have ended, and returns them. written is when
+// the file of a lease was written. It waits for the lock, and errors are as of Call.
+func (all *Stores) Release(ctx context.Context, config []byte, ended func(l Lease, written time.Time) bool) (released []Lease, err error) {
+	c, _, err := allocator.LoadIPAMConfig(config, "")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := directoryOf(c)
+	if err != nil {
+		return nil, err
+	}
+	_, err = all.change(ctx, dir, func(l *locked) (*current.Result, error) {
+		released, err = l.release(ended)
+		return nil, err
+	})
+	return released, err
+}
+
+// defaultDataDir is host-local's.
+const defaultDataDir = "/var/lib/cni/networks"
+
+// directoryOf returns the directory of the network.
+func directoryOf(c *allocator.IPAMConfig) (string, error) {
+	dir := cmp.Or(c.DataDir, defaultDataDir)
+	switch {
+	case !filepath.IsAbs(dir):
+		return "", fmt.Errorf("ipam.dataDir is %q; expected an absolute path", dir)
+	case !filepath.IsLocal(c.Name) || filepath.Base(c.Name) != c.Name:
+		return "", fmt.Errorf("network name %q; expected the name of a directory", c.Name)
+	}
+	return filepath.Join(dir, c.Name), nil
+}
+
+// change makes a change in a directory under its lock, and then makes it durable.
+func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, error) {
+	n := all.network(path)
+	select {
+	case n.using <- struct{}{}:
+	case <-ctx.Done():
+		return nil, NotStartedError{fmt.Errorf("%s is in use by other calls of this process: %w", path, ctx.Err())}
+	}
+	result, l, err := func() (*current.Result, *locked, error) {
+		defer func() { <-n.using }() // do may panic
+		return n.change(ctx, path, do)
+	}()
+	if l == nil {
+		return nil, NotStartedError{err}
+	}
+	if notDurable := l.end(); notDurable != nil {
+		return nil, UnknownError{errors.Join(err, fmt.Errorf("the leases may not be durable: %w", notDurable))}
+	}
+	return result, err
+}
+
+// change makes a change, which is not durable yet. Without one it returns no locked.
+func (n *network) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, *locked, error) {
+	if err := makeDir(path); err != nil {
+		return nil, nil, err
+	}
+	dir, err := Open(path, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	unlock, err := Lock(ctx, dir, true)
+	if err != nil {
+		return nil, nil, errors.Join(err, dir.Close())
+	}
+	defer unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &locked{dir: dir}
+	l.deadline, _ = ctx.Deadline()
+	if err := n.current(path); err == nil {
+		l.index = n.index
+	}
+	opened, err := dir.Stat(".")
+	if err == nil && l.index != nil && !os.SameFile(opened, n.info) {
+		err = fmt.Errorf("%s: replaced while it was opened", path)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, dir.Close())
+	}
+	result, err := do(l)
+	return result, l, err
+}
+
+// dirMode is that of host-local's directories.
+const dirMode = 0o755
+
+// makeDir makes a directory and those above it with durable names.
+func makeDir(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(path)
+	if err := makeDir(above); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.LeasesMaking)
+	err := os.Mkdir(path, dirMode)
+	failpoint.Reach(failpoint.LeasesMade)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	dir, err := OpenDir(above)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = Sync(dir)
+	failpoint.Reach(failpoint.LeasesDurable)
+	return err
+}
+
+// allocate allocates an address from each range set: a requested one that it has, or the next. It fails as a whole.
+func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, err error) {
+	result := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: c.Routes}
+	var used []*allocator.IPAllocator
+	defer func() {
+		if err != nil {
+			for _, u := range used {
+				err = errors.Join(err, u.Release(a.ContainerID, a.IfName))
+			}
+		}
+	}()
+	requested := slices.Clone(c.IPArgs)
+	for i, set := range c.Ranges {
+		var ip net.IP
+		if at := slices.IndexFunc(requested, set.Contains); at >= 0 {
+			ip = requested[at]
+			requested = slices.DeleteFunc(requested, ip.Equal)
+		}
+		from := allocator.NewIPAllocator(&set, l, i)
+		found, err := from.Get(a.ContainerID, a.IfName, ip)
+		if err != nil {
+			return nil, fmt.Errorf("failed to allocate for range %d: %w", i, err)
+		}
+		used, result.IPs = append(used, from), append(result.IPs, found)
+	}
+	if len(requested) > 0 {
+		text := "failed to allocate all requested IPs:"
+		for _, ip := range requested {
+			text += " " + ip.String()
+		}
+		return nil, errors.New(text)
+	}
+	return result, nil
+}
+
+// release releases the addresses of all range sets.
+func release(l *locked, c *allocator.IPAMConfig, a Args) (*current.Result, error) {
+	var texts []string
+	for i, set := range c.Ranges {
+		if err := allocator.NewIPAllocator(&set, l, i).Release(a.ContainerID, a.IfName); err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	if texts != nil {
+		return nil, errors.New(strings.Join(texts, ";"))
+	}
+	return nil, nil
+}
+
+// find finds an address of the container interface, of any range.
+func find(l *locked, _ *allocator.IPAMConfig, a Args) (*current.Result, error) {
+	for _, ifname := range []string{a.IfName, ""} {
+		held, err := l.held(a.ContainerID, ifname)
+		if len(held) > 0 || err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("host-local: Failed to find address added by container %s", a.ContainerID)
+}
+
+// collect releases what is not among the valid attachments of the configuration.
+func collect(l *locked, _ *allocator.IPAMConfig, a Args) (*current.Result, error) {
+	var n types.NetConf
+	if err := json.Unmarshal(a.Config, &n); err != nil {
+		return nil, fmt.Errorf("failed to parse network config: %w", err)
+	}
+	var valid []Lease
+	for _, v := range n.ValidAttachments {
+		valid = append(valid, Lease{ContainerID: strings.TrimSpace(v.ContainerID), Interface: v.IfName})
+	}
+	return nil, l.keep(valid)
+}
+
+// maxResolvConf bounds the file of ipam.resolvConf, in bytes.
+const maxResolvConf = 64 << 10
+
+// resolvConf returns the DNS settings of a file as host-local does (plugins/ipam/host-local/dns.go).
+func resolvConf(path string) (dns types.DNS, err error) {
+	data, err := files.Read(path, maxResolvConf)
+	if err != nil {
+		return dns, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || strings.ContainsAny(words[0][:1], "#;") {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			dns.Nameservers = append(dns.Nameservers, words[1])
+		case "domain":
+			dns.Domain = words[1]
+		case "search":
+			dns.Search = append(dns.Search, words[1:]...)
+		case "options":
+			dns.Options = append(dns.Options, words[1:]...)
+		}
+	}
+	return dns, nil
+}
