@@ -36,7 +36,7 @@ func newRealOf(t *testing.T, version, ipam string, change ...func(*Options)) *fi
 		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", variable)
 	}
 	f := &fixture{t: t, bin: bin, dir: t.TempDir(), profiles: embeddedProfiles(t)}
-	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(f.dir, "calls.lock"), IfName: "eth0", Timeout: 30 * time.Second}
+	f.opts = Options{BinDirs: []string{bin}, LockFile: filepath.Join(f.dir, "calls.lock"), IfName: "eth0", HostLocal: HostLocalProgram, Timeout: 30 * time.Second}
 	f.configure(ipam, `{}`)
 	f.start(change...)
 	return f

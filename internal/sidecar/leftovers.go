@@ -51,8 +51,9 @@ func (a *app) releaseLeftoversOf(n call.Network) error {
 		}
 	}
 	released, err := a.runner.ReleaseEnded(ctx, inv, func(containerID string, written time.Time) bool {
-		ours := containerid.Match(containerID) || n.ServesContainers
-		return ours && !recorded[containerID] && written.Before(booted)
+		// A program may have added a container in this boot, before the network was configured for the sidecar.
+		ended := n.ServesContainers && written.Before(booted)
+		return !recorded[containerID] && (ended || containerid.Match(containerID))
 	})
 	for _, r := range released {
 		a.log.WithField("containerID", r.ContainerID).WithField("network", n.Name).Info("Released a lease of the previous boot that has no record")

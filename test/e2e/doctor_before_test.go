@@ -148,6 +148,9 @@ func TestUnusablePlugin(t *testing.T) {
 	}
 }
 
+// hostLocalProgram runs the program, as of every other plugin.
+const hostLocalProgram = "--host-local=program"
+
 func removePlugin(t *testing.T, n *harness.Node) {
 	t.Helper()
 	check.Must(t, os.Remove(filepath.Join(n.BinDir, "host-local")))

@@ -14,7 +14,7 @@ import (
 
 func TestDoctorRepair(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
+		s := n.Start(t, hostLocalProgram)
 		held := s.Allocate(t, harness.Request{Owner: "router"}).Addresses()
 		doctorWithoutOptions(t, n).wantProblems(t, nil)
 		blocked := []string{"10.15.0.77", "10.15.0.78"}

@@ -129,7 +129,7 @@ func TestHostLocalRefusesConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, nw)
-			n.Flags = []string{"--verify-interval=0s"}
+			n.Flags = []string{"--verify-interval=0s", hostLocalProgram}
 			status, remedy := http.StatusCreated, func() { n.WriteNetwork(t, "05-cilium", harness.DualStack()) }
 			if byCheck { // whether the plugin accepts the configuration is not known then
 				n.Flags = append(n.Flags, verifyByCheck(t, n))

@@ -96,7 +96,7 @@ func TestSpooledDel(t *testing.T) {
 //
 //evidence:design/reliability the sidecar is killed while it carries out a DEL of the spool
 func TestSpooledDelKilled(t *testing.T) {
-	for _, point := range []failpoint.Point{failpoint.PluginStarting, failpoint.PluginEnded, failpoint.CommitDurable, failpoint.SpoolDone, failpoint.SpoolRemoved} {
+	for _, point := range []failpoint.Point{failpoint.LeaseRemoving, failpoint.LeaseRemoved, failpoint.LeaseSynced, failpoint.CommitDurable, failpoint.SpoolDone, failpoint.SpoolRemoved} {
 		t.Run(string(point), func(t *testing.T) {
 			t.Parallel()
 			n, _ := leftPod(t)

@@ -72,6 +72,7 @@ func symptoms() map[string]symptom {
 			return s, func() *sidecar { n.WriteNetwork(t, "05-cilium", harness.IPv4Only()); return s }
 		}},
 		"failed to find plugin": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
+			n.Flags = []string{hostLocalProgram}
 			removePlugin(t, n)
 			s := n.Launch(t)
 			return s, func() *sidecar { n.InstallPlugin(t, "host-local"); return s }
@@ -88,7 +89,7 @@ func symptoms() map[string]symptom {
 			}
 		}},
 		"attachments cannot be verified or released": {arise: func(t *testing.T, n *node) (*sidecar, remedy) {
-			s := n.Start(t)
+			s := n.Start(t, hostLocalProgram)
 			s.AllocateFor(t, "router")
 			removePlugin(t, n)
 			return s, func() *sidecar { n.InstallPlugin(t, "host-local"); return s }
@@ -154,7 +155,7 @@ func symptoms() map[string]symptom {
 			return s, func() *sidecar { return s } // the owner requests again
 		}},
 		"releasing": {shown: printed("list"), arise: func(t *testing.T, n *node) (*sidecar, remedy) {
-			s := n.Start(t)
+			s := n.Start(t, hostLocalProgram)
 			held := s.AllocateFor(t, "health")
 			removePlugin(t, n)
 			n.Command(t, "release", held[0])

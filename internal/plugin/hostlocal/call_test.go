@@ -26,7 +26,11 @@ type callFixture struct {
 	dir string
 }
 
-func newCallFixture(t *testing.T) *callFixture { return &callFixture{T: t, dir: t.TempDir()} }
+func newCallFixture(t *testing.T) *callFixture {
+	f := &callFixture{T: t, dir: t.TempDir()}
+	t.Cleanup(func() { closeStores(&f.Stores) })
+	return f
+}
 
 func (f *callFixture) path(names ...string) string {
 	return filepath.Join(append([]string{f.dir, testNetwork}, names...)...)
@@ -130,6 +134,14 @@ func TestCallFacts(t *testing.T) {
 			{"ADD b eth0", oneRange, "10.1.0.3"},
 			{"ADD a eth0", oneRange, duplicate},
 		}, []string{`10.1.0.2=a\r\neth0`, `10.1.0.3=b\r\neth0`}},
+		"repeated ADD with several leases": {[]string{"10.1.0.9=a\r\neth0", "10.1.0.10=a", "10.1.0.11=a\r\neth0"}, []step{
+			// The program reads the files in the order of their names.
+			{"ADD a eth0", of("10.1.0.0/24"), strings.Replace(duplicate, "10.1.0.2", "10.1.0.10", 1)},
+		}, []string{`10.1.0.10=a`, `10.1.0.11=a\r\neth0`, `10.1.0.9=a\r\neth0`}},
+		"a requested address twice": {nil, []step{
+			{"ADD a eth0", ips(`"subnet":"10.1.0.0/29"`, `"10.1.0.5","10.1.0.5"`), "10.1.0.5"},
+			{"ADD b eth0", ips(`"subnet":"10.1.0.0/29"`, `"192.0.2.9","192.0.2.9"`), notRequested + "192.0.2.9"},
+		}, []string{`10.1.0.5=a\r\neth0`}},
 		"unknown container": {nil, []step{{"DEL a eth0", oneRange, ""}}, nil},
 		"lease without an interface": {[]string{"10.1.0.2=a"}, []step{
 			{"CHECK a eth0", oneRange, ""},
@@ -402,6 +414,7 @@ func TestCallResolvConf(t *testing.T) {
 func TestCallConcurrency(t *testing.T) {
 	f := newCallFixture(t)
 	stores := make([]Stores, 3)
+	defer closeStores(&stores[0], &stores[1], &stores[2])
 	c := config(`"ranges":[[{"subnet":"10.1.0.0/26"}],[{"subnet":"fd00::/122"}]]`, "")
 	const callers = 32
 	held := claims{owner: map[netip.Addr]string{}}
@@ -409,27 +422,21 @@ func TestCallConcurrency(t *testing.T) {
 	for i := range callers {
 		all.Go(func() {
 			r := request{id: fmt.Sprint("pod-", i), ifname: "eth0", config: c}
+			var ips []netip.Addr
 			for _, r.command = range []string{"ADD", "CHECK", "DEL", "ADD", "CHECK"} {
+				if r.command == "DEL" {
+					held.unclaim(ips)
+				}
 				got, err := embedded(t.Context(), &stores[i%3], f.dir, r)
 				check.NoError(t, err)
-				if r.command == "CHECK" {
-					_, err := stores[(i+1)%3].Find(Store{Dir: f.path()}, r.id, r.ifname)
-					check.NoError(t, err)
-				}
-				switch ips := resultIPs(got); {
-				case len(ips) == 2:
+				switch r.command {
+				case "ADD":
+					ips = resultIPs(got)
 					held.claim(t, r.id, ips)
-				case r.command == "ADD":
-					t.Errorf("ADD returned %+v", got)
-				}
-				if r.command == "CHECK" {
-					held.mu.Lock()
-					for ip, id := range held.owner {
-						if id == r.id {
-							delete(held.owner, ip)
-						}
-					}
-					held.mu.Unlock()
+				case "CHECK":
+					found, err := stores[(i+1)%3].Find(Store{Dir: f.path()}, r.id, r.ifname)
+					check.NoError(t, err)
+					check.Equal(t, "lookup", found, ips)
 				}
 			}
 		})

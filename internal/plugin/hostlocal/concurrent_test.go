@@ -69,7 +69,8 @@ func TestCallAmongPrograms(t *testing.T) {
 	dir := t.TempDir()
 	held := claims{owner: map[netip.Addr]string{}}
 	stores := make([]Stores, 2)
-	steps := 150
+	defer closeStores(&stores[0], &stores[1])
+	steps := 60
 	if testing.Short() {
 		steps /= 5
 	}

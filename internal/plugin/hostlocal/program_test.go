@@ -48,7 +48,6 @@ func errorReply(dir, text string) reply {
 	if list, ok := strings.CutPrefix(text, notRequested); ok { // the program prints them in random order
 		ips := strings.Fields(list)
 		slices.Sort(ips)
-		ips = slices.Compact(ips) // TODO
 		text = notRequested + strings.Join(ips, " ")
 	}
 	return reply{Err: text}
@@ -167,9 +166,13 @@ func contents(t testing.TB, dir string, modes bool) map[string]string {
 	}
 	check.Must(t, err)
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		check.Must(t, err)
 		info, err := e.Info()
+		check.Must(t, err)
+		if !info.Mode().IsRegular() {
+			all[e.Name()] = info.Mode().String()
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		check.Must(t, err)
 		all[e.Name()] = fmt.Sprintf("%q", data)
 		if modes {
@@ -177,4 +180,17 @@ func contents(t testing.TB, dir string, modes bool) map[string]string {
 		}
 	}
 	return all
+}
+
+// closeStores closes the indexes of Stores: a user has a limited number of inotify instances, without which tests would
+// have no index.
+func closeStores(all ...*Stores) {
+	for _, s := range all {
+		for _, n := range s.networks {
+			if n.index != nil {
+				n.close()
+			}
+		}
+		s.networks = nil
+	}
 }
