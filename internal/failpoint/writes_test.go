@@ -38,11 +38,8 @@ func writers() map[string]exceptions {
 			"newest": {"Write"},   // a checksum
 			"grow":   {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
-		"sidecar/statedir": {},
-		"plugin/internal/process": {memory: map[string][]string{
-			"memoryFile":  {"WriteAt"}, // memfd_create(2)
-			"writeConfig": {"Write"},   // a pipe
-		}},
+		"sidecar/statedir":        {},
+		"plugin/internal/process": {memory: map[string][]string{"memoryFile": {"WriteAt"}}}, // memfd_create(2)
 	}
 }
 
