@@ -60,12 +60,9 @@ const (
 	PluginLockOpening Point = "plugin-lock.opening"
 	PluginLockOpened  Point = "plugin-lock.opened"
 
-	// A plugin process is about to be started; runs; is about to get its configuration if it was
-	// prestarted; has it, in either case; has ended.
+	// A plugin process is about to be started; runs and has its configuration; has ended.
 	PluginStarting Point = "plugin.starting"
 	PluginStarted  Point = "plugin.started"
-	PluginTelling  Point = "plugin.telling"
-	PluginTold     Point = "plugin.told"
 	PluginEnded    Point = "plugin.ended"
 
 	// host-local in this process: a directory is about to be made; exists; its name is durable. The file of a lease is
@@ -105,7 +102,7 @@ func All() []Point {
 		JournalMaking, JournalMade, JournalFilled, JournalSynced, JournalNaming, JournalRenamed, JournalDurable,
 		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable,
 		PluginLockOpening, PluginLockOpened,
-		PluginStarting, PluginStarted, PluginTelling, PluginTold, PluginEnded,
+		PluginStarting, PluginStarted, PluginEnded,
 		LeasesMaking, LeasesMade, LeasesDurable, LeaseMaking, LeaseMade, LeaseWritten, LeaseReserved,
 		LeaseRemoving, LeaseRemoved, LeaseSyncing, LeaseSynced,
 		UninstallRemoving, UninstallRemoved,

@@ -48,10 +48,7 @@ func writers() map[string]exceptions {
 			"Sync":     {"Sync"},                                       // between the points of its callers
 			"watch":    {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}, // changes no file
 		}},
-		"plugin/internal/process": {memory: map[string][]string{
-			"memoryFile":  {"WriteAt"}, // memfd_create(2)
-			"writeConfig": {"Write"},   // a pipe
-		}},
+		"plugin/internal/process": {memory: map[string][]string{"memoryFile": {"WriteAt"}}}, // memfd_create(2)
 	}
 }
 

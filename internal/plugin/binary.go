@@ -1,10 +1,8 @@
 package plugin
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,17 +65,4 @@ func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 		inv.Binary, inv.Path = binary, r.cniPath
 	}
 	return inv, nil
-}
-
-// isELF reports whether a plugin is an ELF binary. Any other executable is run by an interpreter,
-// and what a script does before the plugin reads its configuration is unknown.
-func isELF(path string) bool {
-	file, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	magic := make([]byte, len(elf.ELFMAG))
-	_, err = io.ReadFull(file, magic)
-	return err == nil && string(magic) == elf.ELFMAG
 }

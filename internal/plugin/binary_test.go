@@ -12,7 +12,7 @@ import (
 
 // The plugin directory is renamed, which a restarted runner has as --cni-bin-dir, and later has no plugin.
 func TestMovedPlugin(t *testing.T) {
-	f := newPrestartable(t)
+	f := newFake(t)
 	c := f.call("id")
 	f.add(c)
 	recorded := c.Invocation.Binary
@@ -20,11 +20,7 @@ func TestMovedPlugin(t *testing.T) {
 	check.Must(t, os.Rename(f.bin, elsewhere))
 	f.bin, f.dir = elsewhere, filepath.Join(elsewhere, fakeType+".d")
 	f.start(func(o *Options) { o.BinDirs, o.LockFile = []string{elsewhere}, filepath.Join(elsewhere, "calls.lock") })
-	for _, verb := range []string{call.VerbCheck, call.VerbDel} {
-		_, discard := f.prestart(c, verb)
-		f.must(c, verb)
-		discard()
-	}
+	f.must(c, call.VerbCheck, call.VerbDel)
 	moved := filepath.Join(f.bin, fakeType)
 	if got, err := f.runner.Executable(fakeType, recorded); err != nil || got != moved {
 		t.Errorf("got %s, %v; want %s", got, err, moved)
@@ -91,17 +87,4 @@ func TestForeignExecutable(t *testing.T) {
 	}
 	f.wantDelIn(f.bin)
 	f.wantHeld()
-}
-
-func TestIsELF(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "plugin")
-	if isELF(path) {
-		t.Error("a missing file is an ELF binary")
-	}
-	for text, want := range map[string]bool{"\x7fELF and so on": true, "#!/bin/sh\n": false, "\x7fEL": false, "\x7fELF": true} {
-		check.Must(t, os.WriteFile(path, []byte(text), 0o700))
-		if got := isELF(path); got != want {
-			t.Errorf("%q: got %v, want %v", text, got, want)
-		}
-	}
 }

@@ -64,19 +64,3 @@ func TestDescendantKeepsLock(t *testing.T) {
 		})
 	}
 }
-
-// A prestarted process of the same operation must not act while the descendant runs, either.
-func TestDescendantOfPrestarted(t *testing.T) {
-	f := newPrestartable(t)
-	target := f.call("id")
-	pid := f.leaveDescendant(call.VerbDel, "kill -KILL $$")
-	waiting, discard := f.prestart(target, call.VerbDel, call.VerbAdd)
-	defer discard()
-	wantError(t, f.run(call.VerbDel, target), call.Unknown, "was killed")
-	f.runner.locks.Timeout = time.Millisecond
-	f.must(target, call.VerbAdd)
-	if runs(pid()) {
-		t.Error("the ADD has run while the descendant still ran")
-	}
-	wantReaped(t, waiting...)
-}

@@ -86,11 +86,11 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 		return nil, x.notStarted(err)
 	}
 	if x.call.ContainerID != "" {
-		_, unlock, err := x.runner.lockID(ctx, x.call.Invocation)
+		lock, err := x.runner.locks.Lock(ctx, x.call.ContainerID)
 		if err != nil {
 			return nil, x.notStarted(err)
 		}
-		defer unlock()
+		defer lock.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.runner.opts.Timeout)
 	defer cancel()

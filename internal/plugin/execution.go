@@ -58,52 +58,24 @@ func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 	if err := checkNetNS(x.call.NetNS); err != nil {
 		return nil, x.notStarted(err)
 	}
-	cmd := x.runner.command(in)
+	r := x.runner
+	cmd := process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
 	if x.call.ContainerID != "" {
-		lock, unlock, err := x.runner.lockID(ctx, x.call.Invocation)
+		lock, err := r.locks.Lock(ctx, x.call.ContainerID)
 		if err != nil {
 			return nil, x.notStarted(err)
 		}
-		defer unlock()
+		defer lock.Unlock()
 		cmd.Lock = lock
-		if started := x.runner.takePrestarted(interfaceOf(x.call.Invocation), cmd, in.stdin); started != nil {
-			return x.wait(ctx, time.Now(), started)
-		}
 	}
 	begin := time.Now()
-	x.runner.opts.Observer.Running(1)
+	r.opts.Observer.Running(1)
+	defer r.opts.Observer.Running(-1)
 	started, err := cmd.Start(in.stdin)
 	if err != nil {
-		x.runner.opts.Observer.Running(-1)
 		return nil, x.notStarted(err)
 	}
-	return x.wait(ctx, begin, started)
-}
-
-func (r *Runner) command(in input) process.Command {
-	return process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
-}
-
-// lockID returns the lock of the container ID of an invocation, and a function that ends its use. Prestarted
-// processes of the interface have it already. A process of an earlier call that may still act is waited for.
-func (r *Runner) lockID(ctx context.Context, inv call.Invocation) (lock *process.IDLock, unlock func(), err error) {
-	if p := r.prestartedOf(interfaceOf(inv)); p != nil {
-		if !p.lock.Left() {
-			return p.lock, func() {}, nil
-		}
-		r.endPrestarted(interfaceOf(inv), p)
-	}
-	if lock, err = r.locks.Lock(ctx, inv.ContainerID); err != nil {
-		return nil, nil, err
-	}
-	return lock, lock.Unlock, nil
-}
-
-// wait waits for the end of the process and returns its standard output, or the error that its
-// result means for the call. begin is when the process was started, or was sent its configuration.
-func (x *execution) wait(ctx context.Context, begin time.Time, started *process.Process) ([]byte, error) {
 	result := started.Wait()
-	x.runner.opts.Observer.Running(-1)
 	x.stderr = logging.OneLine(string(result.Stderr))
 	stdout, err := x.interpret(result)
 	if e, ok := errors.AsType[*call.Error](err); ok && e.Outcome == call.Unknown {

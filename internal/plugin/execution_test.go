@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -110,23 +111,30 @@ func TestChildWithStdoutDoesNotBlock(t *testing.T) {
 	f.wantUnlocked("id")
 }
 
+// tryLock locks a container ID, unlocks it, and returns an error if it was locked before.
+func (f *fixture) tryLock(id string) error {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	cancel() // a wait for the lock ends immediately
+	lock, err := f.runner.locks.Lock(ctx, id)
+	if err == nil {
+		lock.Unlock()
+	}
+	return err
+}
+
 // wantUnlocked fails the test if a container ID is locked.
 func (f *fixture) wantUnlocked(id string) {
 	f.t.Helper()
-	lock, err := f.runner.locks.TryLock(id)
-	if err != nil || lock == nil {
-		f.t.Errorf("container ID %s is locked (%v)", id, err)
-		return
+	if err := f.tryLock(id); err != nil {
+		f.t.Errorf("container ID %s is locked: %v", id, err)
 	}
-	lock.Unlock()
 }
 
 // wantLocked fails the test if a container ID is not locked.
 func (f *fixture) wantLocked(id string) {
 	f.t.Helper()
-	lock, err := f.runner.locks.TryLock(id)
-	if err != nil || lock != nil {
-		f.t.Fatalf("container ID %s is not locked (%v)", id, err)
+	if err := f.tryLock(id); !errors.Is(err, context.Canceled) {
+		f.t.Fatalf("container ID %s is not locked: %v", id, err)
 	}
 }
 

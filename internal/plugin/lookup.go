@@ -49,12 +49,12 @@ func (r *Runner) Lookup(ctx context.Context, inv call.Invocation) (result call.R
 		return call.Result{}, err
 	}
 	// No process of an earlier call may change the store meanwhile.
-	_, unlock, err := r.lockID(ctx, inv)
+	lock, err := r.locks.Lock(ctx, inv.ContainerID)
 	if err != nil {
 		return call.Result{}, err
 	}
 	held, err := r.stores.Find(s, inv.ContainerID, inv.IfName)
-	unlock()
+	lock.Unlock()
 	if err != nil {
 		return call.Result{}, err
 	}

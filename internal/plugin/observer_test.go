@@ -57,16 +57,3 @@ func TestObserver(t *testing.T) {
 		t.Errorf("got %d starts and ends of processes; want %d", n, 2*len(want))
 	}
 }
-
-func TestObserverPrestart(t *testing.T) {
-	r := &recorder{}
-	f := newPrestartable(t, func(o *Options) { o.Observer = r })
-	target := f.call("id")
-	_, discard := f.prestart(target, call.VerbDel, call.VerbAdd)
-	f.must(target, call.VerbDel)
-	discard()
-	want := "[1 -1 1 1 -1 -1]" // VERSION; two prestarted; one used, and one discarded
-	if got := fmt.Sprint(r.running); got != want {
-		t.Errorf("got %s; want %s", got, want)
-	}
-}

@@ -34,17 +34,14 @@ type Runner struct {
 	versionCalls singleflight.Group
 	// hostLocals has the version of each program in the state of its file (hostLocalVersion).
 	hostLocals sync.Map
-	// prestarted has the *prestarted of each containerInterface that has some.
-	prestarted sync.Map
 	// stores are the stores of plugins with a lookup.
 	stores hostlocal.Stores
 	// ranges has the last parsedRanges of each network.
 	ranges sync.Map
 	// acceptedConfigs has the last acceptedConfig of each network.
 	acceptedConfigs sync.Map
-	// linkMAC and isELF look at this machine; tests replace them.
+	// linkMAC looks at this machine; tests replace it.
 	linkMAC func(name string) (string, error)
-	isELF   func(path string) bool
 }
 
 // New returns a runner. The error names the invalid option. A NetNS that is the own network
@@ -64,7 +61,6 @@ func New(o Options) (*Runner, error) {
 		cniPath: strings.Join(o.BinDirs, ":"),
 		locks:   &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
 		linkMAC: linkMAC,
-		isELF:   isELF,
 	}, nil
 }
 

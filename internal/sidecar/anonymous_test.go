@@ -129,6 +129,7 @@ func TestAnonymous(t *testing.T) {
 	c := withSmallPlugin(t)
 	c.MaxAttachments = 2 * each * len(anonymousClients)
 	c.MaxQueuedRequests = 2 * each * len(anonymousClients) // more than a quarter is reserved
+	c.MaxAttachments = each * len(anonymousClients)        // on a busy machine all exist at the same time
 	c.ReleaseDelay = time.Hour                             // does not apply to anonymous attachments
 	stop := serving(t, c)
 

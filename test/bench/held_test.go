@@ -117,8 +117,6 @@ func (o *fakeBackend) Add(context.Context, call.Call) (call.Result, error) {
 
 func (o *fakeBackend) Del(context.Context, call.Call) error { return o.err() }
 
-func (o *fakeBackend) Prestart(...call.Upcoming) func() { return func() {} }
-
 func (o *fakeBackend) Range(string, []netip.Addr) call.Range { return "" }
 
 func (o *fakeBackend) Configured(string) error { return nil }

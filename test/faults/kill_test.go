@@ -101,9 +101,8 @@ func killPlugin(t *testing.T, recorded []recordedScenario) {
 		}
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			// The process of the last call was started with its configuration, or has received it.
 			ended := worstCrash(t, r.visits)
-			running := lastVisit(r.visits, failpoint.PluginStarted, failpoint.PluginTold)
+			running := lastVisit(r.visits, failpoint.PluginStarted)
 			kills := pluginKills(t, r.scenario, verbs[r.name])
 			for _, k := range selectCases(t, kills, func(k pluginKill) string { return k.syscall }) {
 				killCase{scenario: r.scenario, plugin: k}.runParallel(t, alone)
@@ -218,7 +217,7 @@ func (c killCase) run(t *testing.T, st *stats) (first, second, plugin bool) {
 	f := newFixture(t, c.scenario)
 	f.pluginKillable = c.plugin.syscall != ""
 	if f.pluginKillable {
-		f.node.WrapPluginELF(t, "host-local", killWrapperScript)
+		f.node.WrapPlugin(t, "host-local", killWrapperScript)
 	}
 	c.prepare(f)
 	if f.pluginKillable {

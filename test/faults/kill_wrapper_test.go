@@ -84,7 +84,7 @@ func pluginKills(t *testing.T, sc scenario, verb string) []pluginKill {
 		return kills
 	}
 	f := newFixture(t, sc)
-	f.node.WrapPluginELF(t, "host-local", killWrapperScript)
+	f.node.WrapPlugin(t, "host-local", killWrapperScript)
 	sc.prepare(f)
 	f.setPluginKill(pluginKill{verb: verb})
 	sc.act(f)

@@ -12,19 +12,14 @@ import (
 )
 
 // pausableHostLocal is the real host-local whose ADD for an owner, unlike one for a pod, waits for the
-// file "$0.go". It logs the start of the process, and the beginning and end of the call, for ADD, DEL
-// and CHECK. A call begins when its configuration arrives: a prestarted process that gets none was not
-// called.
+// file "$0.go". It logs the beginning and end of each ADD, DEL and CHECK.
 const pausableHostLocal = `#!/bin/sh
 case "$CNI_COMMAND $CNI_CONTAINERID" in *" delegated-ipam-config-"*) exec "$0.real" ;; ADD*|DEL*|CHECK*) ;; *) exec "$0.real" ;; esac
-echo "start $CNI_COMMAND" >>"$0.log"
-config=$(cat)
-[ -n "$config" ] || exec "$0.real" </dev/null
 echo "begin $CNI_COMMAND" >>"$0.log"
 case "$CNI_COMMAND $CNI_CONTAINERID" in "ADD cilium-agent-"*)
 	until [ -e "$0.go" ]; do sleep 0.02; done ;;
 esac
-printf '%s' "$config" | "$0.real"
+"$0.real"
 code=$?
 echo "end $CNI_COMMAND" >>"$0.log"
 exit $code
@@ -36,7 +31,7 @@ type pausablePlugin struct{ path string }
 // installPausable wraps the node's host-local, which is not paused.
 func installPausable(t *testing.T, n *harness.Node) pausablePlugin {
 	t.Helper()
-	p := pausablePlugin{n.WrapPluginELF(t, "host-local", pausableHostLocal)}
+	p := pausablePlugin{n.WrapPlugin(t, "host-local", pausableHostLocal)}
 	p.resume(t)
 	return p
 }
@@ -76,17 +71,17 @@ func (p pausablePlugin) interruptADD(t *testing.T, s *harness.Sidecar, kill func
 	}
 }
 
-// most returns the largest number of events that had begun and not ended.
-func (p pausablePlugin) most(t *testing.T, first, last string) int {
+// most returns the largest number of calls that had begun and not ended.
+func (p pausablePlugin) most(t *testing.T) int {
 	t.Helper()
 	log, err := os.ReadFile(p.path + ".log")
 	check.Must(t, err)
 	running, most := 0, 0
 	for line := range strings.Lines(string(log)) {
 		switch event, _, _ := strings.Cut(line, " "); event {
-		case first:
+		case "begin":
 			running++
-		case last:
+		case "end":
 			running--
 		}
 		most = max(most, running)

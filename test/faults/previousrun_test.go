@@ -42,7 +42,7 @@ func TestPluginOutlivesSidecar(t *testing.T) {
 		if got := len(n.Leases(t)); got != want {
 			t.Errorf("the plugin has %v; want %d leases", n.Leases(t), want)
 		}
-		if got := plugin.most(t, "begin", "end"); got != 1 {
+		if got := plugin.most(t); got != 1 {
 			t.Errorf("%d calls for one container ID ran concurrently; want 1", got)
 		}
 	})

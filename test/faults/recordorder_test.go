@@ -36,15 +36,12 @@ func TestRecordDurableBeforeCall(t *testing.T) {
 		}
 	})
 	want := []traceEvent{
-		{"DEL starts", none}, // prestarted, as ADD
-		{"ADD starts", none},
-		{configSent, "adding"},
+		{"DEL starts", "adding"},
 		{"DEL ended", "adding"},
-		{configSent, "adding"},
+		{"ADD starts", "adding"},
 		{"ADD ended", "adding"},
 		{"response 201", "held"},
-		{"DEL starts", "held"},
-		{configSent, "releasing"},
+		{"DEL starts", "releasing"},
 		{"DEL ended", "releasing"},
 		{"response 200", none},
 	}
@@ -173,18 +170,12 @@ func wantStrace(t *testing.T) string {
 type traceEvent struct{ event, durable string }
 
 var (
-	verbArg = regexp.MustCompile(`"CNI_COMMAND=(ADD|DEL)"`)
-	// Plugins write their output to descriptor 1.
-	configWrite   = regexp.MustCompile(`^([3-9]|\d\d+)<pipe:\[\d+\]>, "\{`)
+	verbArg       = regexp.MustCompile(`"CNI_COMMAND=(ADD|DEL)"`)
 	responseWrite = regexp.MustCompile(`^\d+<[^>]*>, "HTTP/1\.1 (\d+) `)
 )
 
-// configSent is the event at which a prestarted plugin may read its configuration.
-const configSent = "configuration sent"
-
 // replayTrace calls each after every step of a trace with the disk at that time and an event, or none: the start and
-// end of an ADD or DEL, the write of a configuration to a prestarted plugin, and a response. A call counts from its
-// start, because it may have taken effect.
+// end of an ADD or DEL, and a response. A call counts from its start, because it may have taken effect.
 func replayTrace(trace string, each func(d *diskModel, event string)) *diskModel {
 	d := newDiskModel()
 	verbs := map[int]string{}
@@ -198,8 +189,6 @@ func replayTrace(trace string, each func(d *diskModel, event string)) *diskModel
 		case s.Call == "execve" && verbArg.MatchString(s.Args):
 			verbs[s.PID] = verbArg.FindStringSubmatch(s.Args)[1]
 			event = verbs[s.PID] + " starts"
-		case s.Call == "write" && configWrite.MatchString(s.Args):
-			event = configSent
 		case s.Call == "write" && responseWrite.MatchString(s.Args):
 			event = "response " + responseWrite.FindStringSubmatch(s.Args)[1]
 		}

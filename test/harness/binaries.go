@@ -3,7 +3,6 @@
 package harness
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,7 +39,6 @@ const (
 
 // Main runs a test package whose tests need the binaries: call it from TestMain. It does not return.
 func Main(m *testing.M) {
-	becomeScript()
 	dir, err := os.MkdirTemp("", "dip-bin-")
 	if err == nil {
 		err = buildMissing(dir)
@@ -182,32 +180,6 @@ func (n *Node) WrapPlugin(t testing.TB, name, script string) string {
 	check.Must(t, os.Rename(path, path+".real"))
 	n.InstallScript(t, name, script)
 	return path
-}
-
-// WrapPluginELF is WrapPlugin with an ELF binary that executes the script, because the sidecar
-// prestarts ELF binaries only.
-func (n *Node) WrapPluginELF(t testing.TB, name, script string) string {
-	t.Helper()
-	path := filepath.Join(n.BinDir, name)
-	self, err := os.Executable()
-	check.Must(t, err)
-	check.Must(t, errors.Join(os.Rename(path, path+".real"), os.WriteFile(path+scriptSuffix, []byte(script), 0o600), os.Symlink(self, path)))
-	return path
-}
-
-// scriptSuffix is appended to the name of a plugin's binary for the script that it executes.
-const scriptSuffix = ".becomes"
-
-// becomeScript executes the script of a test binary that WrapPluginELF has installed as a plugin. It
-// returns without a script.
-func becomeScript() {
-	script, err := os.ReadFile(os.Args[0] + scriptSuffix)
-	if err != nil {
-		return
-	}
-	err = syscall.Exec("/bin/sh", []string{"sh", "-c", string(script), os.Args[0]}, os.Environ())
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
 }
 
 // install copies a plugin instead of linking it: /opt/cni/bin has regular files.

@@ -36,7 +36,6 @@ var readers = map[string]string{
 	"DelFromAnyNode":     "profile.CheckReclaim",
 	"PerNodeKey":         "profile.CheckReclaim",
 	"Lookup":             "profile.LikeHostLocal",
-	"WaitsForConfig":     "call.CanPrestart",
 	"Requests":           "call.Convention",
 	"RequestForm":        "plugin.formatIP",
 	"PodIdentity":        "profile.Pod",

@@ -110,16 +110,6 @@ type Call struct {
 	Owner, Pool string
 }
 
-// Upcoming is a call on a container ID that is likely to come next.
-type Upcoming struct {
-	Verb string
-	Call Call
-}
-
-// CanPrestart reports whether the process may be started ahead of the call: the plugin does nothing
-// before it has its configuration.
-func (u Upcoming) CanPrestart() bool { return u.Call.Profile.WaitsForConfig }
-
 // Address is one address of a result.
 type Address struct {
 	// Prefix is the address with the length of its subnet.

@@ -386,7 +386,9 @@ func TestCallDeadline(t *testing.T) {
 
 func TestCallResolvConf(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) { check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), leaseMode)) }
+	write := func(name, text string) {
+		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), leaseMode))
+	}
 	write("good", "nameserver 192.0.2.3")
 	write("huge", strings.Repeat("search a\n", maxResolvConf/9+1))
 	check.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))

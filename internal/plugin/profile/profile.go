@@ -180,9 +180,6 @@ type Profile struct {
 	// DelFromAnyNode does not hold; empty for none.
 	PerNodeKey string `json:"perNodeKey,omitempty"`
 	Lookup     Lookup `json:"lookup"`
-	// WaitsForConfig reports that the plugin does nothing before it has read all of its
-	// configuration. Its process can then be started ahead of its call.
-	WaitsForConfig bool `json:"waitsForConfig"`
 	// Requests are the honoured conventions for a requested address, best first; empty for none.
 	Requests []Request `json:"requests,omitempty"`
 	// RequestForm is how requested addresses are written; empty if there are no Requests.

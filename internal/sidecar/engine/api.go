@@ -50,10 +50,6 @@ type Plugin interface {
 	// of an invocation. Without an error, no address proves that it has nothing. With an error
 	// nothing is proven; addresses returned with it can be requested.
 	Lookup(ctx context.Context, inv call.Invocation) (call.Result, error)
-	// Prestart announces the next calls, in order, until forget is called. The plugin may start
-	// their processes, which do nothing before their call. Announced calls may be omitted, and
-	// others may come between them.
-	Prestart(calls ...call.Upcoming) (forget func())
 }
 
 // AllocateRequest requests the addresses of an owner.

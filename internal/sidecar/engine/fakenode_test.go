@@ -36,9 +36,6 @@ type fakeNode struct {
 	steps []string
 	// snapshots are the records that a journal would share with the engine.
 	snapshots []snapshot
-	// prestarts are the announcements of the engine, activePrestarts those not yet forgotten.
-	prestarts       []prestart
-	activePrestarts int
 
 	profile    profile.Profile
 	cniVersion string
@@ -80,12 +77,6 @@ type fakeNode struct {
 	callTime time.Duration
 	// addGate, if not nil, is received from before each ADD.
 	addGate chan struct{}
-}
-
-// prestart is one announcement: its calls, and the number of steps before it.
-type prestart struct {
-	stepsBefore int
-	calls       []string
 }
 
 func newFakeNode() *fakeNode {

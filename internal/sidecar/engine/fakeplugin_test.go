@@ -200,23 +200,6 @@ func (n *fakeNode) Lookup(_ context.Context, inv call.Invocation) (call.Result, 
 
 func (n *fakeNode) CommandLine(verb string, c call.Call) string { return verb + " " + c.ContainerID }
 
-// Prestart only records the announcement.
-func (n *fakeNode) Prestart(calls ...call.Upcoming) func() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := prestart{stepsBefore: len(n.steps)}
-	for _, c := range calls {
-		p.calls = append(p.calls, c.Verb+" "+c.Call.ContainerID)
-	}
-	n.prestarts = append(n.prestarts, p)
-	n.activePrestarts++
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.activePrestarts--
-	}
-}
-
 // call is one call: do has its effect, with the fault that is injected.
 func (n *fakeNode) call(ctx context.Context, verb string, c call.Call, do func(injected fault, effect bool) error) error {
 	if ctx.Err() != nil {

@@ -173,9 +173,6 @@ func (s *simulation) checkAtRest(rt *rapid.T) {
 		rt.Errorf("an operation still holds a plugin process")
 	}
 	s.node.with(func(n *fakeNode) {
-		if n.activePrestarts != 0 {
-			rt.Errorf("%d announcements were not forgotten", n.activePrestarts)
-		}
 		recorded := s.checkRecords(rt)
 		for id, stored := range n.store {
 			if !recorded[id] && !isPod(id) {

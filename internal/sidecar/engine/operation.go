@@ -46,8 +46,8 @@ type operation struct {
 	user    User
 	caller  *caller
 	hasSlot bool
-	// hasProcess and hasSecondProcess report that the operation holds plugin processes.
-	hasProcess, hasSecondProcess bool
+	// hasProcess reports that the operation holds a plugin process.
+	hasProcess bool
 	// container has the parameters of a container runtime's request; nil for none.
 	container *call.Container
 	// requestID is the ID of the client's request; empty for background work.
@@ -99,8 +99,4 @@ func (op *operation) describe() Attachment {
 		return Attachment{Record: record.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse()}}
 	}
 	return op.entry.view()
-}
-
-func (op *operation) call(inv call.Invocation) call.Call {
-	return call.Call{Invocation: inv, Owner: op.entry.Owner, Pool: op.entry.Pool}
 }

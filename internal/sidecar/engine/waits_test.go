@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -53,43 +52,33 @@ func (f *fixture) freeProcesses() int {
 	return n
 }
 
-// The second process is released after the first call.
+// An operation has one process from its first call to its end.
 func TestProcesses(t *testing.T) {
-	allocate := func(f *fixture) { f.allocate("router") }
 	for name, c := range map[string]struct {
-		setup      setup
 		before, do func(*fixture)
-		want       []int // free processes at each call
+		calls      int
 	}{
-		"allocate": {nil, nil, allocate, []int{1, 2}},
+		"allocate": {func(*fixture) {}, func(f *fixture) { f.allocate("router") }, 2},
 		"release": {
-			nil, func(f *fixture) {
+			func(f *fixture) {
 				f.allocate("router")
 				f.addInvocation("router", func(c *call.Invocation) { c.NetNS = "/another" })
 			},
-			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") },
-			[]int{1, 2},
+			func(f *fixture) { f.releaseNow("10.0.0.1", "fd00::1") }, 2,
 		},
 		"failed write": {
-			nil, nil, func(f *fixture) {
-				f.inject(always(writeFailed, "write adding"))
-				f.wantError(f.tryAllocate("router"), protocol.Failed)
-			}, nil,
-		},
-		"no second one for a plugin that does not wait for its configuration": {
-			changedProfile(func(p *profile.Profile) { p.WaitsForConfig = false }), nil, allocate, []int{2, 2},
+			func(f *fixture) { f.inject(always(writeFailed, "write adding")) },
+			func(f *fixture) { f.wantError(f.tryAllocate("router"), protocol.Failed) }, 0,
 		},
 	} {
-		run(t, name, with(maxProcesses(3), c.setup), func(f *fixture) {
-			if c.before != nil {
-				c.before(f)
-			}
+		run(t, name, with(maxProcesses(3)), func(f *fixture) {
+			c.before(f)
 			var free []int
 			f.onCall(func(string, call.Call) { free = append(free, f.freeProcesses()) })
 			c.do(f)
 			synctest.Wait() // an operation may hold its process a moment longer than its client waits
-			if n := f.freeProcesses(); !slices.Equal(free, c.want) || n != 3 {
-				f.t.Errorf("free processes at each call: %v; want %v; at the end %d; want 3", free, c.want, n)
+			if n := f.freeProcesses(); !slices.Equal(free, slices.Repeat([]int{2}, c.calls)) || n != 3 {
+				f.t.Errorf("free processes at each call: %v; want 2 at each of %d; at the end %d; want 3", free, c.calls, n)
 			}
 		})
 	}
@@ -108,43 +97,4 @@ func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 		f.t.Fatal(err)
 	}
 	op.publish(func(s *protocol.State) { s.Rec = &r })
-}
-
-// Calls are announced before any step, and forgotten at the end.
-func TestPrestart(t *testing.T) {
-	const del, add = "DEL " + routerID, "ADD " + routerID
-	allocate := func(f *fixture) { f.allocate("router") }
-	for name, c := range map[string]struct {
-		setup      setup
-		before, do func(*fixture)
-		want       []string
-	}{
-		"new owner":                {nil, nil, allocate, []string{del, add}},
-		"held":                     {nil, allocate, allocate, nil},
-		"release of one claim":     {nil, allocate, func(f *fixture) { f.release("10.0.0.1") }, nil},
-		"release":                  {ipv4Only, allocate, func(f *fixture) { f.release("10.0.0.1") }, []string{del}},
-		"ADD that can be repeated": {withProfile(sameAnswer()), nil, allocate, []string{add}},
-		"one process":              {maxProcesses(1), nil, allocate, []string{del}},
-		"in the background": { // one call at a time
-			storeReadable, allocate, func(f *fixture) { f.clearStore(); f.restart() }, []string{del},
-		},
-	} {
-		run(t, name, with(c.setup), func(f *fixture) {
-			if c.before != nil {
-				c.before(f)
-			}
-			f.node.with(func(n *fakeNode) { n.prestarts, n.steps = nil, nil })
-			c.do(f)
-			var got []string
-			for _, p := range f.node.prestarts {
-				got = append(got, p.calls...)
-				if len(p.calls) > 0 && p.stepsBefore != 0 {
-					f.t.Errorf("%v were announced after %d steps", p.calls, p.stepsBefore)
-				}
-			}
-			if !slices.Equal(got, c.want) || f.node.activePrestarts != 0 {
-				f.t.Errorf("announced %q, %d not forgotten; want %q", got, f.node.activePrestarts, c.want)
-			}
-		})
-	}
 }

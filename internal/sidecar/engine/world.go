@@ -104,12 +104,11 @@ func (op *operation) WithContainer(inv call.Invocation) (call.Invocation, error)
 }
 
 func (op *operation) Call(verb string, inv call.Invocation) (call.Result, error) {
-	c := op.call(inv)
+	c := call.Call{Invocation: inv, Owner: op.entry.Owner, Pool: op.entry.Pool}
 	switch verb {
 	case call.VerbAdd:
 		return op.engine.plugin.Add(op.callCtx(), c)
 	case call.VerbDel:
-		defer op.releaseSecondProcess()
 		return call.Result{}, op.engine.plugin.Del(op.callCtx(), c)
 	default:
 		return call.Result{}, op.engine.plugin.Check(op.callCtx(), c)
@@ -196,10 +195,6 @@ func (op *operation) Doubt(o protocol.Other) {
 func (op *operation) Process() error { return op.acquireProcess() }
 
 func (op *operation) TryProcess() (bool, error) { return op.tryProcess() }
-
-func (op *operation) Announce(dels []call.Invocation, adds ...call.Invocation) (forget func()) {
-	return op.prestart(dels, adds...)
-}
 
 // Acquire begins an acquisition.
 func (op *operation) Acquire() protocol.Acquisition {

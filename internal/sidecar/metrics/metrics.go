@@ -67,7 +67,7 @@ func New(o Options) *Metrics {
 		queueWait:       f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those whose wait was canceled.", processBuckets(), "queue"),
 		pluginCalls:     f.counters("plugin_calls_total", "Completed calls of the delegated IPAM plugin.", "plugin", "verb", "outcome"),
 		pluginDuration:  f.seconds("plugin_call_duration_seconds", "Duration of calls of the delegated IPAM plugin in seconds.", processBuckets(), "plugin", "verb"),
-		pluginProcesses: f.gauges("plugin_processes", "Number of plugin processes, including prestarted ones.").WithLabelValues(),
+		pluginProcesses: f.gauges("plugin_processes", "Number of plugin processes.").WithLabelValues(),
 		journalDuration: f.seconds("journal_write_duration_seconds", "Duration of durable journal changes in seconds, including failed ones.", diskBuckets(), "operation"),
 		journalFailures: f.counters("journal_failures_total", "Failed journal changes.", "operation"),
 		requests:        f.counters("api_requests_total", "Completed API requests, by operation and status code.", "operation", "code"),

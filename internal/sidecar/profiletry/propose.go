@@ -18,7 +18,6 @@ var untriable = map[string]string{
 	"del":                "the effect of a DEL is in the plugin's store, whose format is unknown",
 	"store":              "the place of its allocations is not in the plugin's results",
 	"lookup":             "the format of the plugin's store is unknown",
-	"waitsForConfig":     "the actions of the plugin before it reads its configuration are not in its results",
 	"podIdentity":        "whether it is harmful to name a pod, or none, depends on the other users of the plugin",
 	"namespace":          "every call has the same CNI_NETNS",
 	"stateDirKey":        "the plugin's own files are not in its results",

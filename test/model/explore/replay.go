@@ -236,8 +236,6 @@ func (p *replay) TryProcess() (bool, error) {
 	return o.ok, o.err
 }
 
-func (p *replay) Announce([]call.Invocation, ...call.Invocation) (forget func()) { return func() {} }
-
 func (p *replay) Acquire() protocol.Acquisition {
 	p.read(func() outcome { p.acquires(); return outcome{} })
 	return acquisition{p}

@@ -37,7 +37,7 @@ func run(t *testing.T, c Command) (pid int, r Result) {
 	t.Helper()
 	p, err := c.Start(nil)
 	check.Must(t, err)
-	return p.PID(), p.Wait()
+	return p.pid(), p.Wait()
 }
 
 // newFifo returns the path of a FIFO, and a function that waits until a script writes to it.

@@ -38,8 +38,7 @@ func TestGroupIsReapedAsInit(t *testing.T) {
 			group, _ := run(t, script(t, withChild))
 			return group
 		},
-		"child ended by SIGKILL":   endChildIgnoringSIGTERM,
-		"child of a discarded one": discardWithChild,
+		"child ended by SIGKILL": endChildIgnoringSIGTERM,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Getpid() != 1 {
@@ -63,15 +62,5 @@ func endChildIgnoringSIGTERM(t *testing.T) (group int) {
 		t.Fatalf("its child has ended with it: %v", err)
 	}
 	p.terminateGroup(time.Millisecond)
-	return p.PID()
-}
-
-// discardWithChild discards a script around another plugin.
-func discardWithChild(t *testing.T) (group int) {
-	ready, awaitReady := newFifo(t)
-	p, err := script(t, "exec 5<&0\nsh -c 'sleep 3600; :' <&5 &\necho >"+ready+"\nwait").Prestart()
-	check.Must(t, err)
-	awaitReady()
-	p.Discard()
-	return p.PID()
+	return p.pid()
 }

@@ -69,20 +69,6 @@ func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error)
 	return lock, nil
 }
 
-// TryLock locks a container ID. It returns nil without an error if the ID is locked already.
-func (l *IDLocks) TryLock(containerID string) (*IDLock, error) {
-	lock, err := l.open(containerID)
-	if err != nil {
-		return nil, err
-	}
-	locked, err := lock.try()
-	if err != nil || !locked {
-		lock.file.Close()
-		return nil, err
-	}
-	return lock, nil
-}
-
 // open returns the lock of a container ID, not locked. The lock belongs to its open file description:
 // two operations that shared one would both have the lock.
 func (l *IDLocks) open(containerID string) (*IDLock, error) {
@@ -169,10 +155,6 @@ func (l *IDLock) abandon(pid int) {
 	l.left = true
 	l.locks.unended.Store(l.offset, pid)
 }
-
-// Left reports whether processes of a call with an unknown outcome may have the lock, too. Another call
-// must then wait for them, by Lock.
-func (l *IDLock) Left() bool { return l.left }
 
 // retry tries again, with growing pauses, until timeout has elapsed.
 func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error) {

@@ -22,27 +22,20 @@ func mustLock(t *testing.T, l *IDLocks) *IDLock {
 	return lock
 }
 
-func TestTryLock(t *testing.T) {
+func TestLock(t *testing.T) {
 	l := newLocks(t)
 	lock := mustLock(t, l)
-	if again, err := l.TryLock("id"); again != nil || err != nil {
-		t.Errorf("got %v, %v for a locked ID; want nil", again, err)
-	}
 	for _, id := range []string{"", "a", "b", "cilium-agent-health-0123456789abcdef", "cilium-agent-health-0123456789abcdee"} {
-		other, err := l.TryLock(id)
-		if other == nil || err != nil {
-			t.Fatalf("got %v, %v for %q; want the lock of another ID", other, err, id)
+		other, err := l.Lock(t.Context(), id)
+		if err != nil {
+			t.Fatalf("got %v for %q; want the lock of another ID", err, id)
 		}
 		defer other.Unlock()
 	}
 	lock.Unlock()
-	again, err := l.TryLock("id")
-	if again == nil || err != nil {
-		t.Fatalf("got %v, %v after Unlock; want the lock", again, err)
-	}
-	again.Unlock()
+	mustLock(t, l).Unlock()
 	l.Path = filepath.Join(t.TempDir(), "no", "directory")
-	if again, err := l.TryLock("id"); again != nil || err == nil {
+	if again, err := l.Lock(t.Context(), "id"); again != nil || err == nil {
 		t.Errorf("got %v, %v without a directory; want an error", again, err)
 	}
 }

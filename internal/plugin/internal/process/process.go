@@ -1,15 +1,13 @@
-// Package process runs the processes of CNI plugins: it starts them, also ahead of their call,
-// bounds their time and output, ends their process group, and holds the lock of the container ID
-// that each works on (docs/design/how-it-works.md, Running a plugin). It knows nothing of CNI itself.
+// Package process runs the processes of CNI plugins: it starts them, bounds their time
+// and output, ends their process group, and holds the lock of the container ID that each works on
+// (docs/design/how-it-works.md, Running a plugin). It knows nothing of CNI itself.
 package process
 
 import (
 	"cmp"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +20,6 @@ const (
 	MaxStdout = 1 << 20
 	// MaxStderr is how many of the last bytes of the standard error are kept.
 	MaxStderr = 4 << 10
-	// MaxConfig is the longest configuration for a prestarted process, in bytes: as much as a pipe
-	// always takes in one write (pipe(7), PIPE_BUF).
-	MaxConfig = 4 << 10
 
 	// readDelay is how long a process runs before its output is read during the call and not after it,
 	// which costs two goroutines. A process that prints more than a pipe holds waits as long.
@@ -47,7 +42,7 @@ func MaxWait(timeout, grace time.Duration) time.Duration {
 	return timeout + 2*grace + killTimeout + reapTimeout
 }
 
-// Process is a plugin process that was started. Either Wait or Discard must be called, once.
+// Process is a plugin process that was started. Wait must be called, once.
 type Process struct {
 	command Command
 	cmd     exec.Cmd
@@ -55,8 +50,6 @@ type Process struct {
 	ended          chan struct{}
 	waitErr        error
 	stdout, stderr *output
-	// config is where a prestarted process reads its configuration.
-	config io.WriteCloser
 }
 
 // Result is how a process ended and what it printed.
@@ -103,32 +96,8 @@ func (p *Process) reap() {
 	p.stderr.end()
 }
 
-// PID returns the process ID, which is also the ID of the process group.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// RunsLike reports whether the process was started with the executable and environment of c.
-func (p *Process) RunsLike(c Command) bool {
-	return p.command.Path == c.Path && slices.Equal(p.command.Env, c.Env)
-}
-
-// SendConfig gives a prestarted process its standard input. It reports whether the process was
-// alive and got the whole of it; after false only Discard may be called.
-func (p *Process) SendConfig(config []byte) bool {
-	if len(config) > MaxConfig || isClosed(p.ended) {
-		return false
-	}
-	p.command.reach(failpoint.PluginTelling)
-	sent := writeConfig(p.config, config)
-	p.command.reach(failpoint.PluginTold)
-	return sent
-}
-
-// writeConfig writes to a pipe, and reports whether all of config was written. Otherwise the pipe stays
-// open: its end would make the part pass for the whole.
-func writeConfig(pipe io.WriteCloser, config []byte) bool {
-	_, err := pipe.Write(config)
-	return err == nil && pipe.Close() == nil
-}
+// pid returns the process ID, which is also the ID of the process group.
+func (p *Process) pid() int { return p.cmd.Process.Pid }
 
 // Wait waits until the process has ended, and terminates it and its process group when it exceeds
 // a limit. It returns at the latest after Command.Timeout, twice Command.Grace and killTimeout.
@@ -197,7 +166,7 @@ func isClosed(c <-chan struct{}) bool {
 // abandon leaves the lock to a process that could not be ended. It is reaped when it ends.
 func (p *Process) abandon() {
 	if p.command.Lock != nil {
-		p.command.Lock.abandon(p.PID())
+		p.command.Lock.abandon(p.pid())
 	}
 }
 
@@ -209,17 +178,7 @@ func (p *Process) LeaveLock() {
 	}
 }
 
-// Discard kills a prestarted process that got no configuration, and so has done nothing.
-func (p *Process) Discard() {
-	if p.signalAndWait(unix.SIGKILL, killTimeout) {
-		p.waitGroupEmpty(reapTimeout) // a script may have children
-	} else {
-		p.abandon()
-	}
-	_ = p.config.Close()
-}
-
-func (p *Process) signalGroup(sig unix.Signal) error { return unix.Kill(-p.PID(), sig) }
+func (p *Process) signalGroup(sig unix.Signal) error { return unix.Kill(-p.pid(), sig) }
 
 // terminateGroup gives the rest of the group, which got SIGTERM with the process, grace before
 // SIGKILL. The process must have been reaped: then a member of the group that is a child of ours was
@@ -239,7 +198,7 @@ func (p *Process) terminateGroup(grace time.Duration) {
 func (p *Process) waitGroupEmpty(timeout time.Duration) bool {
 	for end := time.Now().Add(timeout); ; time.Sleep(pollInterval) {
 		for {
-			pid, err := unix.Wait4(-p.PID(), nil, unix.WNOHANG, nil)
+			pid, err := unix.Wait4(-p.pid(), nil, unix.WNOHANG, nil)
 			if pid <= 0 && !errors.Is(err, unix.EINTR) {
 				break
 			}

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 func TestClosedStdoutIsNotTheEnd(t *testing.T) {
@@ -38,61 +35,6 @@ func TestUnreadStdinDoesNotBlock(t *testing.T) {
 	check.Must(t, err)
 	if r := p.Wait(); r.Exit.String() != "exit status 4" {
 		t.Errorf("got %s", r.Exit)
-	}
-}
-
-// If the sidecar is killed, the plugin reads the end of its input, which is not a configuration.
-func TestPrestartedFailsWithoutConfig(t *testing.T) {
-	bin := os.Getenv(harness.EnvPlugins)
-	if bin == "" {
-		t.Skipf("%s is not set; it names a directory of real plugins (make plugins)", harness.EnvPlugins)
-	}
-	c := Command{
-		Path:    filepath.Join(bin, "host-local"),
-		Env:     []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=id", "CNI_NETNS=/var/run/netns/none", "CNI_IFNAME=eth0", "CNI_PATH=" + bin},
-		Timeout: time.Minute,
-	}
-	p, err := c.Prestart()
-	check.Must(t, err)
-	check.Must(t, p.config.Close()) // as the kernel does when we are killed
-	if r := p.Wait(); r.Exit.Success() || !strings.Contains(string(r.Stdout), `"code"`) {
-		t.Errorf("it ended with %v and %s, want a CNI error", r.Exit, r.Stdout)
-	}
-}
-
-func TestSendConfigFails(t *testing.T) {
-	for name, c := range map[string]struct {
-		script, config string
-		ended          bool
-	}{
-		"too long":                       {"exec cat", strings.Repeat("x", MaxConfig+1), false},
-		"ended":                          {"exit 0", "{}", true},
-		"ended, its child has the input": {"exec 5<&0\nsleep 3600 <&5 >/dev/null 2>&1 &\nkill -9 $$", "{}", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, err := script(t, c.script).Prestart()
-			check.Must(t, err)
-			if c.ended {
-				<-p.ended
-			}
-			if p.SendConfig([]byte(c.config)) {
-				t.Error("the configuration was sent, want false")
-			}
-			p.Discard()
-		})
-	}
-}
-
-func TestRunsLike(t *testing.T) {
-	c := script(t, "exec cat")
-	p, err := c.Prestart()
-	check.Must(t, err)
-	defer p.Discard()
-	otherEnv, otherPath := c, c
-	otherEnv.Env = append([]string{"A=b"}, c.Env...)
-	otherPath.Path += "2"
-	if !p.RunsLike(c) || p.RunsLike(otherEnv) || p.RunsLike(otherPath) {
-		t.Error("want that it runs like its own command only, not with another environment or executable")
 	}
 }
 

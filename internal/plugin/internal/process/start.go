@@ -44,11 +44,9 @@ func (c Command) Start(stdin []byte) (*Process, error) {
 	}
 	defer file.Close()
 	for pause := 5 * time.Millisecond; ; pause *= 2 {
-		p := c.newProcess()
-		p.cmd.Stdin = file
+		p := c.newProcess(file)
 		err := p.start()
 		if err == nil {
-			c.reach(failpoint.PluginTold)
 			return p, nil
 		}
 		if !errors.Is(err, syscall.ETXTBSY) || pause > maxBusyRetry {
@@ -58,25 +56,13 @@ func (c Command) Start(stdin []byte) (*Process, error) {
 	}
 }
 
-// Prestart starts the process ahead of its call: it waits for its standard input, which
-// SendConfig gives it. Process.Discard ends it otherwise. An executable that is being written is
-// not tried again. An error means that the process did not start.
-func (c Command) Prestart() (*Process, error) {
-	p := c.newProcess()
-	var err error
-	if p.config, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	return p, p.start()
-}
-
-func (c Command) newProcess() *Process {
+func (c Command) newProcess(stdin *os.File) *Process {
 	p := &Process{
 		command: c, ended: make(chan struct{}),
 		stdout: &output{limit: MaxStdout, exceeded: make(chan struct{})}, stderr: &output{limit: MaxStderr},
 	}
 	p.cmd = exec.Cmd{
-		Path: c.Path, Args: []string{c.Path}, Env: c.Env, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		Path: c.Path, Args: []string{c.Path}, Env: c.Env, Stdin: stdin, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if c.Lock != nil {
 		p.cmd.ExtraFiles = []*os.File{c.Lock.file}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -40,13 +39,8 @@ func TestStartError(t *testing.T) {
 			case c.mode != 0:
 				check.Must(t, os.WriteFile(path, []byte(c.data), c.mode))
 			}
-			for mode, start := range map[string]func() (*Process, error){
-				"Start":    func() (*Process, error) { return Command{Path: path}.Start(nil) },
-				"Prestart": Command{Path: path}.Prestart,
-			} {
-				if _, err := start(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
-					t.Errorf("%s: got %v, want an error with the path and %q", mode, err, c.want)
-				}
+			if _, err := (Command{Path: path}).Start(nil); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("got %v, want an error with the path and %q", err, c.want)
 			}
 		})
 	}
@@ -88,13 +82,6 @@ func TestBusyExecutable(t *testing.T) {
 	if _, err := c.Start(nil); err == nil || !strings.Contains(err.Error(), "text file busy") {
 		t.Errorf("got %v, want text file busy", err)
 	}
-	// The call needs it and waits for it; not also Prestart, before the journal is written.
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		if _, err := c.Prestart(); err == nil || time.Since(began) > 0 {
-			t.Errorf("Prestart waited for %s: %v", time.Since(began), err)
-		}
-	})
 	f.Close()
 	if _, r := run(t, c); !r.Exit.Success() {
 		t.Errorf("got %s once the file was written, want success", r.Exit)

@@ -69,7 +69,6 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 	}
 	requests := t.requests(inv)
 	inv.Requested = t.prefixes(requests[0])
-	defer op.World.Announce(old, inv)()
 	if err := op.writeAdding(inv); err != nil { // step 3
 		return false, errors.Join(err, t.failed)
 	}

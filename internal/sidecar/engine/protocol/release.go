@@ -62,11 +62,7 @@ func (op *Operation) release() error {
 			return op.removeRecord()
 		}
 	}
-	all := op.withConfigured()
-	newest := slices.Clone(all)
-	slices.Reverse(newest)
-	defer op.World.Announce(newest)()
-	if err := op.writeReleasing(all); err != nil {
+	if err := op.writeReleasing(op.withConfigured()); err != nil {
 		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
 	}
 	addsEnded := op.addsEnded()

@@ -52,8 +52,6 @@ type World interface {
 	// is free; an error is why the plugin cannot be called.
 	Process() error
 	TryProcess() (bool, error)
-	// Announce tells the next calls, DELs and then ADDs, until forget is called.
-	Announce(dels []call.Invocation, adds ...call.Invocation) (forget func())
 	// Acquire begins an acquisition of the pool. othersRan reports whether another one has run since the
 	// last call of it; pause waits without a plugin process; end ends the acquisition.
 	Acquire() Acquisition
