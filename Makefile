@@ -118,8 +118,8 @@ release: ## write what the release page of VERSION needs to bin/release/VERSION:
 	  -parts $(CURDIR)/$(RELEASE_PARTS) -out $(CURDIR)/$(BIN)/release/$(VERSION)
 
 .PHONY: run
-run: $(BIN)/delegated-ipam plugins ## serve in the foreground from ./run with the real host-local, and print curl lines to try
-	@tools/run.sh $(BIN)/delegated-ipam $(PLUGINS)
+run: $(BIN)/delegated-ipam ## serve in the foreground from ./run with host-local, and print curl lines to try
+	@tools/run.sh $(BIN)/delegated-ipam
 
 .PHONY: plugins
 plugins: # build the CNI plugins of tools/plugins, and old ones, tools/plugins-v1.9, -v1.4 and -v1.0

@@ -1,10 +1,9 @@
 #!/bin/sh
-# run.sh BINARY PLUGINS: serves in the foreground from ./run, which git ignores. The next run finds
+# run.sh BINARY: serves in the foreground from ./run, which git ignores. The next run finds
 # the same attachments. Called by "make run".
 set -eu
 
 binary=$1
-plugins=$(cd "$2" && pwd)
 here=$(pwd)
 mkdir -p run/net.d
 
@@ -61,7 +60,7 @@ exec "$binary" serve \
   --socket-path="$socket" \
   --state-dir="$here/run/state" \
   --cni-conf-dir="$here/run/net.d" \
-  --cni-bin-dir="$plugins" \
+  --host-local=embedded \
   --node-name="$node" \
   --local-router-ipv4=10.15.0.1 \
   --local-router-ipv6=fd00:15::1 \

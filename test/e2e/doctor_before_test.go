@@ -60,6 +60,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 		},
 		"noexec plugins": {
 			mount: `mount --bind $BIN $BIN; mount -o remount,bind,noexec $BIN`,
+			make:  func(_ *testing.T, n *harness.Node) { n.Flags = append(n.Flags, hostLocalProgram) },
 			want:  []string{"error plugin"}, contains: []string{"permission denied", "without noexec"},
 		},
 		"plugin directory from another path": {
@@ -127,6 +128,7 @@ func TestUnusablePlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := nodeWith(t, harness.IPv4Only())
+			n.Flags = append(n.Flags, hostLocalProgram)
 			tt.spoil(t, n)
 			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error sidecar", "error " + tt.check}, tt.texts...)
 			s := n.Launch(t)

@@ -11,7 +11,7 @@ import (
 func TestPluginOfHeldMissing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.IPv4Only())
-	n.Flags = append(n.Flags, "--enable-ipv6=false")
+	n.Flags = append(n.Flags, "--enable-ipv6=false", hostLocalProgram)
 	s := n.Start(t)
 	held := s.AllocateFor(t, "router")
 	s.Stop(t)

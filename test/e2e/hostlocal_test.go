@@ -111,7 +111,7 @@ func TestIPv6Only(t *testing.T) {
 func TestHostLocalOfPlugins14(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		n.InstallOldPlugin(t, harness.PluginsV14, "host-local")
-		s := checkLifecycle(t, n, "--verify-interval=0s")
+		s := checkLifecycle(t, n, "--verify-interval=0s", hostLocalProgram)
 		if got := s.Health(t).DelegatedIPAM.Pools[0].CNIVersion; got != "1.0.0" {
 			t.Errorf("the CNI version is %s; want 1.0.0, its highest", got)
 		}

@@ -38,6 +38,7 @@ const tourNetwork = `{
 func TestTour(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
+	n.Flags = []string{hostLocalProgram}
 	n.WriteConf(t, "05-cilium.conflist", []byte(strings.ReplaceAll(tourNetwork, "/var/lib/cni/networks", n.StoreDir)))
 	check.Must(t, os.Mkdir(filepath.Join(n.Dir, "path"), 0o755))
 	check.Must(t, os.Symlink(harness.Binary(t), filepath.Join(n.Dir, "path", "delegated-ipam")))

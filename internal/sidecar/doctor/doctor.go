@@ -97,7 +97,7 @@ var checks = []Check{
 		eachPool(pool.known, checkStore),
 	},
 	{
-		"stale-lease-files", "No lease file lacks its container ID. If host-local is killed before it writes one, no CNI call frees the address.",
+		"stale-lease-files", "No lease file lacks its container ID. If the program of host-local is killed before it writes one, none of its calls frees the address.",
 		"`doctor --repair`",
 		eachPool(pool.hasStore, checkStaleLeaseFiles),
 	},

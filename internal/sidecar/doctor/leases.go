@@ -40,7 +40,7 @@ func checkStaleLeaseFiles(_ *Observations, p pool, r *report) {
 	}
 	for _, ip := range s.stale {
 		r.warn("`delegated-ipam doctor --repair` removes it",
-			"%s contains no container ID: a killed host-local left it, and no CNI call frees address %s", p.file(ip), ip).Address = ip.String()
+			"%s contains no container ID: a killed host-local left it, and no call of that program frees address %s", p.file(ip), ip).Address = ip.String()
 	}
 	if r.clean() && s.err == nil {
 		r.ok("%s has no stale lease file", p.stateDir.path)
