@@ -158,17 +158,25 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 // holders returns the owners that certainly have every lease of their record: no request of
 // theirs was interrupted. It must be called while no sidecar runs.
 func (b *batch) holders() []*batchOwner {
+	answered := b.answered()
 	stored := b.node.Leases(b.t)
 	kept, err := oracle.Journal(b.node.StateDir)
 	check.Must(b.t, err)
-	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
+	return slices.DeleteFunc(answered, func(o *batchOwner) bool {
 		i := slices.IndexFunc(kept, func(k oracle.Attachment) bool { return k.Owner == o.name && k.State == "held" })
-		if i < 0 || o.interrupted || len(b.history.Addresses(o.name)) == 0 {
+		if i < 0 {
 			return true
 		}
 		return slices.ContainsFunc(kept[i].IPs, func(ip netip.Addr) bool {
 			return !slices.ContainsFunc(stored, func(l oracle.Lease) bool { return l.IP == ip && l.ContainerID == kept[i].ContainerID })
 		})
+	})
+}
+
+// answered returns the owners whose last requests were answered with addresses.
+func (b *batch) answered() []*batchOwner {
+	return slices.DeleteFunc(slices.Clone(b.owners), func(o *batchOwner) bool {
+		return o.interrupted || len(b.history.Addresses(o.name)) == 0
 	})
 }
 

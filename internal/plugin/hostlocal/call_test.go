@@ -47,15 +47,8 @@ var oneRange = config(`"subnet":"10.1.0.0/29"`, "")
 // do makes a call "VERB container-ID interface", and returns the addresses or the error.
 func (f *callFixture) do(call, config string) string {
 	words := strings.Fields(call)
-	got, err := embedded(f.Context(), &f.Stores, f.dir, request{command: words[0], id: words[1], ifname: words[2], config: config})
-	if err != nil {
-		return got.Err
-	}
-	var text []string
-	for _, ip := range resultIPs(got) {
-		text = append(text, ip.String())
-	}
-	return strings.Join(text, " ")
+	got, _ := embedded(f.Context(), &f.Stores, f.dir, request{command: words[0], id: words[1], ifname: words[2], config: config})
+	return got.text()
 }
 
 // want makes a call, and wants its addresses or error.
@@ -191,8 +184,11 @@ func TestCallFacts(t *testing.T) {
 			nil,
 		},
 		"all but the broadcast address": {nil, []step{
-			{"ADD a eth0", oneRange, "10.1.0.2"}, {"ADD b eth0", oneRange, "10.1.0.3"}, {"ADD c eth0", oneRange, "10.1.0.4"},
-			{"ADD d eth0", oneRange, "10.1.0.5"}, {"ADD e eth0", oneRange, "10.1.0.6"},
+			{"ADD a eth0", oneRange, "10.1.0.2"},
+			{"ADD b eth0", oneRange, "10.1.0.3"},
+			{"ADD c eth0", oneRange, "10.1.0.4"},
+			{"ADD d eth0", oneRange, "10.1.0.5"},
+			{"ADD e eth0", oneRange, "10.1.0.6"},
 			{"ADD f eth0", oneRange, "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.6"},
 		}, []string{`10.1.0.2=a\r\neth0`, `10.1.0.3=b\r\neth0`, `10.1.0.4=c\r\neth0`, `10.1.0.5=d\r\neth0`, `10.1.0.6=e\r\neth0`}},
 		"a full second range set takes the address of the first": {[]string{"10.1.3.2=x"}, []step{

@@ -54,7 +54,7 @@ func TestCallIsHostLocal(t *testing.T) {
 			}
 		}()
 		h.drawNetwork()
-		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		for range rapid.IntRange(1, 16).Draw(rt, "steps") {
 			h.step(t)
 		}
 	})

@@ -41,6 +41,18 @@ type reply struct {
 	Err    string
 }
 
+// text returns the error, or the addresses.
+func (r reply) text() string {
+	if r.Err != "" {
+		return r.Err
+	}
+	var ips []string
+	for _, ip := range resultIPs(r) {
+		ips = append(ips, ip.String())
+	}
+	return strings.Join(ips, " ")
+}
+
 const notRequested = "failed to allocate all requested IPs: "
 
 func errorReply(dir, text string) reply {

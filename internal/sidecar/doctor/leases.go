@@ -38,9 +38,13 @@ func checkStaleLeaseFiles(_ *Observations, p pool, r *report) {
 	for _, ip := range s.removed {
 		r.ok("%s contained no container ID and was removed; address %s is free", p.file(ip), ip).Address = ip.String()
 	}
+	calls := "CNI call"
+	if p.plugin.Embedded != "" {
+		calls = "call of the program"
+	}
 	for _, ip := range s.stale {
 		r.warn("`delegated-ipam doctor --repair` removes it",
-			"%s contains no container ID: a killed host-local left it, and no call of that program frees address %s", p.file(ip), ip).Address = ip.String()
+			"%s contains no container ID: a killed host-local left it, and no %s frees address %s", p.file(ip), calls, ip).Address = ip.String()
 	}
 	if r.clean() && s.err == nil {
 		r.ok("%s has no stale lease file", p.stateDir.path)
