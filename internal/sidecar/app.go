@@ -216,6 +216,9 @@ func (a *app) lockNetworks() error {
 		if err := a.locks.Acquire(n.Name, nodelock.QueryTimeout); err != nil {
 			return err
 		}
+		if why := a.runner.Embedded(n.IPAMType); why != "" {
+			a.log.WithFields(logrus.Fields{"poolName": pool, "plugin": n.IPAMType, "reason": why}).Info("The plugin runs in this process")
+		}
 	}
 	return nil
 }

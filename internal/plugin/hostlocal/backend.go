@@ -12,6 +12,7 @@ import (
 
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
@@ -77,22 +78,24 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	failpoint.Reach(failpoint.LeaseMade)
 	_, err = f.WriteString(strings.TrimSpace(id) + lineBreak + ifname)
 	failpoint.Reach(failpoint.LeaseWritten)
+	l.made = append(l.made, f)
 	if err == nil {
-		l.made = append(l.made, f)
 		err = l.setLastReserved(rangeID, addr.Unmap())
 		failpoint.Reach(failpoint.LeaseReserved)
-	} else {
-		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		err = errors.Join(err, l.remove(addr.Unmap()))
+		err = errors.Join(files.In(l.dir, err), l.remove(addr.Unmap()))
 	}
 	l.update(name)
-	return err == nil, files.AtPath(l.dir, name, err)
+	return err == nil, err
 }
 
 func (l *locked) setLastReserved(rangeID string, ip netip.Addr) error {
-	f, err := l.dir.OpenFile(lastReserved+rangeID, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, leaseMode)
+	info, err := l.dir.Lstat(lastReserved + rangeID)
+	if err == nil && !info.Mode().IsRegular() {
+		return files.AtPath(l.dir, lastReserved+rangeID, ErrUnexpected)
+	}
+	f, err := l.dir.OpenFile(lastReserved+rangeID, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, leaseMode)
 	if err == nil {
 		_, err = f.WriteString(ip.String())
 		err = errors.Join(err, f.Close())
@@ -127,6 +130,7 @@ func (l *locked) ReleaseByID(id, ifname string) error {
 }
 
 // GetByID returns the addresses of a container interface, and those of its container without an interface.
+// They are in the order of their names, as host-local reads them.
 func (l *locked) GetByID(id, ifname string) (all []net.IP) {
 	for _, of := range []string{ifname, ""} {
 		held, _ := l.held(id, of)
@@ -134,6 +138,7 @@ func (l *locked) GetByID(id, ifname string) (all []net.IP) {
 			all = append(all, ip.AsSlice())
 		}
 	}
+	slices.SortFunc(all, func(a, b net.IP) int { return strings.Compare(a.String(), b.String()) })
 	return all
 }
 

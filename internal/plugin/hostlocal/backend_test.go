@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,9 +198,35 @@ func TestCallUnwatched(t *testing.T) {
 		t.Skipf("a file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { check.Must(t, unix.Unmount(f.dir, unix.MNT_DETACH)) })
+	f.checkUnwatched(errUnwatched)
+}
+
+// Calls that get no inotify instance read the directory.
+func TestCallWithoutInotify(t *testing.T) {
+	const inside = "DELEGATED_IPAM_TEST_WITHOUT_INOTIFY"
+	if os.Getenv(inside) != "" {
+		check.Must(t, os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("0"), 0))
+		newCallFixture(t).checkUnwatched(unix.EMFILE)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestCallWithoutInotify$")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}}
+	out, err := cmd.CombinedOutput()
+	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
+		t.Skipf("a user namespace cannot be made here: %v", err)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// checkUnwatched wants that calls work in a directory for which newIndex returns an error.
+func (f *callFixture) checkUnwatched(want error) {
 	f.put("10.1.0.3=", "10.1.0.4=legacy")
-	if _, err := newIndex(f.path()); !errors.Is(err, errUnwatched) {
-		t.Fatalf("ramfs is watched: %v", err)
+	if _, err := newIndex(f.path()); !errors.Is(err, want) {
+		f.Fatalf("newIndex returned %v; want %v", err, want)
 	}
 	f.want("ADD a eth0", oneRange, "10.1.0.2")
 	f.want("ADD b eth0", oneRange, "10.1.0.3")
@@ -208,8 +236,8 @@ func TestCallUnwatched(t *testing.T) {
 	f.put("10.1.0.6=other\r\neth0")
 	f.want("DEL other eth0", oneRange, "")
 	found, err := f.Find(Store{Dir: f.path()}, "a", "eth0")
-	check.NoError(t, err)
-	check.Equal(t, "lookup", found, []netip.Addr{netip.MustParseAddr("10.1.0.2")})
+	check.NoError(f, err)
+	check.Equal(f, "lookup", found, []netip.Addr{netip.MustParseAddr("10.1.0.2")})
 	f.want("GC - -", strings.Replace(oneRange, "{", `{"cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0"}],`, 1), "")
 	f.wantLeases(`10.1.0.3=b\r\neth0`)
 }
@@ -260,6 +288,7 @@ func opens(t *testing.T, dir string, f func()) (n int) {
 
 // Calls in a large store open no leases of other containers.
 func TestCallLargeStore(t *testing.T) {
+	t.Parallel()
 	f := newCallFixture(t)
 	leases := 65_000
 	if testing.Short() {

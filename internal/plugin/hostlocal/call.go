@@ -54,7 +54,7 @@ func (all *Stores) Call(ctx context.Context, command string, a Args) (result *cu
 			result, err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
 		}
 	}()
-	c, _, err := allocator.LoadIPAMConfig(a.Config, a.CNIArgs)
+	c, err := loadConfig(a.Config, a.CNIArgs)
 	if err != nil {
 		return nil, err
 	}
@@ -75,16 +75,41 @@ func (all *Stores) Call(ctx context.Context, command string, a Args) (result *cu
 	return result, err
 }
 
+// maxRanges bounds the ranges of a configuration: the library compares each with each. smallConfig is a size in bytes
+// in which there is no space for so many.
+const maxRanges, smallConfig = 1000, 16 << 10
+
+// loadConfig parses a network configuration. The library panics on some that are not valid.
+func loadConfig(config []byte, cniArgs string) (c *allocator.IPAMConfig, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			c, err = nil, fmt.Errorf("the network configuration cannot be parsed: %v", cause)
+		}
+	}()
+	if len(config) > smallConfig {
+		var n struct {
+			IPAM          struct{ Ranges [][]json.RawMessage }
+			RuntimeConfig struct{ IPRanges [][]json.RawMessage }
+		}
+		_ = json.Unmarshal(config, &n) // its errors are those of the library
+		if count := len(slices.Concat(slices.Concat(n.IPAM.Ranges, n.RuntimeConfig.IPRanges)...)); count > maxRanges {
+			return nil, fmt.Errorf("%d ranges; expected at most %d", count, maxRanges)
+		}
+	}
+	c, _, err = allocator.LoadIPAMConfig(config, cniArgs)
+	return c, err
+}
+
 // CheckConfig returns why host-local refuses a network configuration, in every call; nil if it accepts it.
 func CheckConfig(config []byte) error {
-	_, _, err := allocator.LoadIPAMConfig(config, "")
+	_, err := loadConfig(config, "")
 	return err
 }
 
 // Release removes the leases of a network configuration that ended says to have ended, and returns them. written is when
 // the file of a lease was written. It waits for the lock, and errors are as of Call.
 func (all *Stores) Release(ctx context.Context, config []byte, ended func(l Lease, written time.Time) bool) (released []Lease, err error) {
-	c, _, err := allocator.LoadIPAMConfig(config, "")
+	c, err := loadConfig(config, "")
 	if err != nil {
 		return nil, err
 	}
@@ -206,12 +231,17 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 			}
 		}
 	}()
-	requested := slices.Clone(c.IPArgs)
+	var requested []net.IP
+	for _, ip := range c.IPArgs {
+		if !slices.ContainsFunc(requested, ip.Equal) {
+			requested = append(requested, ip)
+		}
+	}
 	for i, set := range c.Ranges {
 		var ip net.IP
 		if at := slices.IndexFunc(requested, set.Contains); at >= 0 {
 			ip = requested[at]
-			requested = slices.DeleteFunc(requested, ip.Equal)
+			requested = slices.Delete(requested, at, at+1)
 		}
 		from := allocator.NewIPAllocator(&set, l, i)
 		found, err := from.Get(a.ContainerID, a.IfName, ip)

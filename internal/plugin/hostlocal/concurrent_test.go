@@ -65,6 +65,7 @@ func resultIPs(r reply) (ips []netip.Addr) {
 // Programs, some of which are killed, and two Stores change one directory concurrently: no address has two owners, and
 // none is lost.
 func TestCallAmongPrograms(t *testing.T) {
+	t.Parallel()
 	versions := programs(t)
 	dir := t.TempDir()
 	held := claims{owner: map[netip.Addr]string{}}

@@ -32,6 +32,7 @@ func acceptedByOlder(config []byte) bool {
 // Call equals the programs: in replies and in what the directory has after each step of a history. It equals them
 // alone, in turns with the program, and in a directory that cannot be watched.
 func TestCallIsHostLocal(t *testing.T) {
+	t.Parallel()
 	all := programs(t)
 	unwatched := t.TempDir()
 	if err := unix.Mount("ramfs", unwatched, "ramfs", 0, ""); err == nil {
