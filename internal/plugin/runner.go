@@ -55,13 +55,17 @@ func New(o Options) (*Runner, error) {
 	if err := CheckNetNS(o.NetNS); err != nil {
 		return nil, err
 	}
-	return &Runner{
+	r := &Runner{
 		opts:    o,
 		env:     commonEnv(o.Env, os.LookupEnv),
 		cniPath: strings.Join(o.BinDirs, ":"),
 		locks:   &process.IDLocks{Dir: o.LockDir, Path: o.LockFile, Timeout: o.Timeout, Grace: o.Grace, Log: o.Log},
 		linkMAC: linkMAC,
-	}, nil
+	}
+	r.stores.Unwatched = func(dir string, err error) {
+		r.opts.Log.WithError(err).WithField("directory", dir).Warn("The leases cannot be watched, so each call reads all of them; raise fs.inotify.max_user_instances if too many files are open")
+	}
+	return r, nil
 }
 
 // Add runs ADD. Requested addresses are requested by the first convention of the invocation's

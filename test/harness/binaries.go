@@ -29,10 +29,11 @@ const (
 	// EnvFailpoints names the delegated-ipam binary with failpoints (internal/failpoint).
 	EnvFailpoints = "DELEGATED_IPAM_TEST_FAILPOINTS"
 
-	// PluginsV19 and PluginsV14 are the older versions of the plugins, for OldPlugins: host-local and dhcp of
-	// v1.9.1, and host-local of v1.4.0, which has CNI versions up to 1.0.0.
+	// PluginsV19, PluginsV14 and PluginsV10 are the older versions of the plugins, for OldPlugins: host-local and dhcp of
+	// v1.9.1, host-local of v1.4.0, which has CNI versions up to 1.0.0, and of v1.0.1.
 	PluginsV19 = "v1.9"
 	PluginsV14 = "v1.4"
+	PluginsV10 = "v1.0"
 
 	module = "github.com/delegated-ipam/delegated-ipam"
 )
@@ -113,7 +114,7 @@ func buildOldPlugins(dir, root string) error {
 	if os.Getenv(EnvOldPlugins) != "" {
 		return nil
 	}
-	for _, version := range []string{PluginsV19, PluginsV14} {
+	for _, version := range []string{PluginsV19, PluginsV14, PluginsV10} {
 		a := artifact{"", version + "/", "tools/plugins-" + version, "tool", ""}
 		if err := a.build(dir, root); err != nil {
 			return err

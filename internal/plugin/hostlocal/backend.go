@@ -79,6 +79,9 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	_, err = f.WriteString(strings.TrimSpace(id) + lineBreak + ifname)
 	failpoint.Reach(failpoint.LeaseWritten)
 	l.made = append(l.made, f)
+	if l.index != nil { // for a roll-back in this call; later ones read the file, because it has changed
+		l.put(addr.Unmap(), l.hashes(Lease{ContainerID: strings.TrimSpace(id), Interface: ifname}))
+	}
 	if err == nil {
 		err = l.setLastReserved(rangeID, addr.Unmap())
 		failpoint.Reach(failpoint.LeaseReserved)
@@ -86,7 +89,6 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	if err != nil {
 		err = errors.Join(files.In(l.dir, err), l.remove(addr.Unmap()))
 	}
-	l.update(name)
 	return err == nil, err
 }
 
@@ -120,7 +122,6 @@ func (l *locked) ReleaseByID(id, ifname string) error {
 		held, err := l.held(id, of)
 		for _, ip := range held {
 			err = errors.Join(err, l.remove(ip))
-			l.update(ip.String())
 		}
 		if len(held) > 0 || err != nil {
 			return err
@@ -149,11 +150,16 @@ func (l *locked) held(id, ifname string) (held []netip.Addr, err error) {
 		switch {
 		case e.Err == nil && e.Lease.ContainerID == strings.TrimSpace(id) && e.Lease.Interface == ifname:
 			held = append(held, e.IP)
-		case e.Err != nil && !errors.Is(e.Err, ErrEmpty) && !errors.Is(e.Err, ErrUnexpected):
+		case unreadable(e.Err):
 			err = e.Err
 		}
 	}
 	return held, err
+}
+
+// unreadable reports whether an error hides a lease.
+func unreadable(err error) bool {
+	return err != nil && !errors.Is(err, ErrEmpty) && !errors.Is(err, ErrUnexpected)
 }
 
 // entries returns the files that may be of a container ID.
@@ -177,9 +183,11 @@ func (l *locked) keep(valid []Lease) (err error) {
 		isValid := func(v Lease) bool {
 			return v.ContainerID == e.Lease.ContainerID && (v.Interface == e.Lease.Interface || e.Lease.Interface == "")
 		}
-		if e.Err == nil && !slices.ContainsFunc(valid, isValid) {
+		switch {
+		case unreadable(e.Err):
+			err = errors.Join(err, e.Err)
+		case e.Err == nil && !slices.ContainsFunc(valid, isValid):
 			err = errors.Join(err, l.remove(e.IP))
-			l.update(e.IP.String())
 		}
 	}
 	return err
@@ -197,7 +205,6 @@ func (l *locked) release(ended func(of Lease, written time.Time) bool) (released
 		if err = l.remove(e.IP); err == nil {
 			released = append(released, e.Lease)
 		}
-		l.update(e.IP.String())
 	}
 	return released, err
 }
@@ -211,13 +218,6 @@ func (l *locked) remove(ip netip.Addr) error {
 	}
 	l.changed = true
 	return files.AtPath(l.dir, ip.String(), err)
-}
-
-// update reads a file that this process has changed.
-func (l *locked) update(name string) {
-	if l.index != nil {
-		l.read(name)
-	}
 }
 
 // end makes the changes durable, all at the same time: on a journaling file system one commit has them all. The lock is

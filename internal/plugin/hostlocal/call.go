@@ -49,11 +49,6 @@ var verbs = map[string]verb{"ADD": allocate, "DEL": release, "CHECK": find, "GC"
 // when it returns. It waits for the lock until ctx ends. The error is a NotStartedError, an UnknownError, or that with
 // which the plugin refuses the call.
 func (all *Stores) Call(ctx context.Context, command string, a Args) (result *current.Result, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			result, err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
-		}
-	}()
 	c, err := loadConfig(a.Config, a.CNIArgs)
 	if err != nil {
 		return nil, err
@@ -147,10 +142,8 @@ func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*c
 	case <-ctx.Done():
 		return nil, NotStartedError{fmt.Errorf("%s is in use by other calls of this process: %w", path, ctx.Err())}
 	}
-	result, l, err := func() (*current.Result, *locked, error) {
-		defer func() { <-n.using }() // do may panic
-		return n.change(ctx, path, do)
-	}()
+	result, l, err := n.change(ctx, path, do)
+	<-n.using
 	if l == nil {
 		return nil, NotStartedError{err}
 	}
@@ -161,7 +154,7 @@ func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*c
 }
 
 // change makes a change, which is not durable yet. Without one it returns no locked.
-func (n *network) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, *locked, error) {
+func (n *network) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (result *current.Result, l *locked, err error) {
 	if err := makeDir(path); err != nil {
 		return nil, nil, err
 	}
@@ -176,7 +169,7 @@ func (n *network) change(ctx context.Context, path string, do func(*locked) (*cu
 	defer unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &locked{dir: dir}
+	l = &locked{dir: dir}
 	l.deadline, _ = ctx.Deadline()
 	if err := n.current(path); err == nil {
 		l.index = n.index
@@ -188,7 +181,12 @@ func (n *network) change(ctx context.Context, path string, do func(*locked) (*cu
 	if err != nil {
 		return nil, nil, errors.Join(err, dir.Close())
 	}
-	result, err := do(l)
+	defer func() {
+		if cause := recover(); cause != nil {
+			result, err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
+		}
+	}()
+	result, err = do(l)
 	return result, l, err
 }
 

@@ -113,24 +113,32 @@ func (x *index) read(name string) {
 	if err == nil && lease.Interface != "" {
 		of = x.hashes(lease)
 	}
-	before, known := x.leases[ip]
-	if known && before == of && err == nil {
-		return
-	}
-	if known {
-		x.forget(ip, before.id)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		x.leases[ip] = of
-		x.byID[of.id] = append(x.byID[of.id], ip)
+	if errors.Is(err, fs.ErrNotExist) {
+		x.forget(ip)
+	} else {
+		x.put(ip, of)
 	}
 }
 
-func (x *index) forget(ip netip.Addr, id uint64) {
+// put sets the hashes of the file of an address.
+func (x *index) put(ip netip.Addr, of hashes) {
+	if before, known := x.leases[ip]; known && before == of {
+		return
+	}
+	x.forget(ip)
+	x.leases[ip] = of
+	x.byID[of.id] = append(x.byID[of.id], ip)
+}
+
+func (x *index) forget(ip netip.Addr) {
+	of, known := x.leases[ip]
+	if !known {
+		return
+	}
 	delete(x.leases, ip)
-	others := slices.DeleteFunc(x.byID[id], func(other netip.Addr) bool { return other == ip })
-	if x.byID[id] = others; len(others) == 0 {
-		delete(x.byID, id)
+	others := slices.DeleteFunc(x.byID[of.id], func(other netip.Addr) bool { return other == ip })
+	if x.byID[of.id] = others; len(others) == 0 {
+		delete(x.byID, of.id)
 	}
 }
 

@@ -123,6 +123,9 @@ type Stores struct {
 	known map[Store]StoreStatus
 	// networks has what is kept of each directory.
 	networks map[string]*network
+	// Unwatched is called when a directory cannot be watched, so that each call reads all files, and why; not for one
+	// that is missing or on another file system than those which can be. Nil for nothing.
+	Unwatched func(dir string, err error)
 }
 
 // network is what is kept of a network's directory.
@@ -132,6 +135,9 @@ type network struct {
 	// mu is held during each use of the index, which is nil before its first use.
 	mu sync.Mutex
 	*index
+	unwatched func(dir string, err error)
+	// reported is the text of its last call.
+	reported string
 }
 
 func (all *Stores) network(dir string) *network {
@@ -142,7 +148,7 @@ func (all *Stores) network(dir string) *network {
 	}
 	n := all.networks[dir]
 	if n == nil {
-		n = &network{using: make(chan struct{}, 1)}
+		n = &network{using: make(chan struct{}, 1), unwatched: all.Unwatched}
 		all.networks[dir] = n
 	}
 	return n
@@ -157,7 +163,12 @@ func (n *network) current(dir string) (err error) {
 	if n.index != nil {
 		n.close()
 	}
-	n.index, err = newIndex(dir)
+	if n.index, err = newIndex(dir); err == nil || errors.Is(err, errUnwatched) || errors.Is(err, fs.ErrNotExist) {
+		n.reported = ""
+	} else if text := err.Error(); text != n.reported && n.unwatched != nil {
+		n.reported = text
+		n.unwatched(dir, err)
+	}
 	return err
 }
 
