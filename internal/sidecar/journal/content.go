@@ -12,10 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unique"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -75,18 +78,23 @@ func totalsOf(records []boltfile.Entry) (t totals) {
 // key returns the key of a record: its pool and its owner.
 func key(pool, owner string) []byte { return []byte(pool + "\x00" + owner) }
 
-// seal returns the value for a key: the CRC-32C of key and text, a space, and the text.
-func seal(key, text []byte) []byte {
+// seal returns the value for a key: its head and the text.
+func seal(key, text []byte) []byte { return append(head(key, text), text...) }
+
+// head returns what precedes a text: the CRC-32C of key and text, and a space.
+func head(key, text []byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
-	return fmt.Appendf(nil, "%08x %s", crc32.Update(crc32.Checksum(key, table), table, text), text)
+	return fmt.Appendf(nil, "%08x ", crc32.Update(crc32.Checksum(key, table), table, text))
 }
 
 // unseal returns the text in the value of an entry.
 func unseal(e boltfile.Entry) ([]byte, error) {
-	if len(e.Value) <= sumSize || !bytes.Equal(e.Value, seal(e.Key, e.Value[sumSize+1:])) {
-		return nil, damaged("the checksum does not match")
+	if len(e.Value) > sumSize {
+		if text := e.Value[sumSize+1:]; bytes.HasPrefix(e.Value, head(e.Key, text)) {
+			return text, nil
+		}
 	}
-	return e.Value[sumSize+1:], nil
+	return nil, damaged("the checksum does not match")
 }
 
 // sumOf returns the checksum in a value; 0 if it has none.
@@ -105,7 +113,7 @@ func encode(r record.Record) ([]byte, error) {
 	if len(raw) > maxRecord {
 		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(raw), maxRecord)
 	}
-	back, err := decode(raw)
+	back, err := newDecoder().decode(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -115,18 +123,63 @@ func encode(r record.Record) ([]byte, error) {
 	return raw, nil
 }
 
-func decode(raw []byte) (r record.Record, err error) {
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
+// decoder decodes records. Most have the configurations, profiles and texts of others, which memory then has once.
+type decoder struct {
+	configs  map[string]json.RawMessage
+	profiles map[string]profile.Profile // by their JSON
+}
+
+func newDecoder() decoder {
+	return decoder{map[string]json.RawMessage{}, map[string]profile.Profile{}}
+}
+
+func (d decoder) decode(raw []byte) (record.Record, error) {
+	var parsed struct {
+		record.Record
+		Invocations []struct {
+			call.Invocation
+			Config  json.RawMessage `json:"config"`
+			Profile json.RawMessage `json:"profile"`
+		} `json:"invocations"`
+	}
+	if err := json.Unmarshal(raw, &parsed); err != nil {
+		return record.Record{}, unreadable(err)
+	}
+	r := parsed.Record
+	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
+	if parsed.Invocations != nil {
+		r.Invocations = make([]call.Invocation, len(parsed.Invocations))
+	}
+	for i, p := range parsed.Invocations {
+		config, ok := d.configs[string(p.Config)]
+		if !ok {
+			config = p.Config
+			d.configs[string(config)] = config
+		}
+		known, ok := d.profiles[string(p.Profile)]
+		if !ok && p.Profile != nil {
+			if err := json.Unmarshal(p.Profile, &known); err != nil {
+				return record.Record{}, unreadable(err)
+			}
+			d.profiles[string(p.Profile)] = known
+		}
+		inv := &r.Invocations[i]
+		*inv, inv.Config, inv.Profile = p.Invocation, config, known
+		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
+	}
+	for _, text := range texts {
+		*text = unique.Make(*text).Value()
 	}
 	return r, r.Validate()
 }
 
-// recordOf returns the record of an entry, if it is what Write has written.
-func recordOf(e boltfile.Entry) (r record.Record, err error) {
+func unreadable(err error) error { return fmt.Errorf("the record cannot be read: %w", err) }
+
+// record returns the record of an entry, if it is what Write has written.
+func (d decoder) record(e boltfile.Entry) (r record.Record, err error) {
 	raw, err := unseal(e)
 	if err == nil {
-		r, err = decode(raw)
+		r, err = d.decode(raw)
 	}
 	if err == nil && !bytes.Equal(e.Key, key(r.Pool, r.Owner)) {
 		err = damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
@@ -162,8 +215,9 @@ func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfil
 	workers := runtime.GOMAXPROCS(0)
 	for first := range workers {
 		all.Go(func() {
+			d := newDecoder()
 			for i := first; i < len(records); i += workers {
-				records[i], errs[i] = recordOf(c.records[i])
+				records[i], errs[i] = d.record(c.records[i])
 			}
 		})
 	}

@@ -198,7 +198,7 @@ func TestRotIsNeverSilent(t *testing.T) {
 			}
 			intact := 0
 			for _, e := range c.records {
-				r, err := recordOf(e)
+				r, err := newDecoder().record(e)
 				if err != nil {
 					found++
 					continue
