@@ -8,10 +8,8 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"unique"
 
 	"go.etcd.io/bbolt"
@@ -89,12 +87,10 @@ func head(key, text []byte) []byte {
 
 // unseal returns the text in the value of an entry.
 func unseal(e boltfile.Entry) ([]byte, error) {
-	if len(e.Value) > sumSize {
-		if text := e.Value[sumSize+1:]; bytes.HasPrefix(e.Value, head(e.Key, text)) {
-			return text, nil
-		}
+	if len(e.Value) <= sumSize || !bytes.HasPrefix(e.Value, head(e.Key, e.Value[sumSize+1:])) {
+		return nil, damaged("the checksum does not match")
 	}
-	return nil, damaged("the checksum does not match")
+	return e.Value[sumSize+1:], nil
 }
 
 // sumOf returns the checksum in a value; 0 if it has none.
@@ -113,7 +109,7 @@ func encode(r record.Record) ([]byte, error) {
 	if len(raw) > maxRecord {
 		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(raw), maxRecord)
 	}
-	back, err := newDecoder().decode(raw)
+	back, err := decoder{}.decode(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +119,13 @@ func encode(r record.Record) ([]byte, error) {
 	return raw, nil
 }
 
-// decoder decodes records. Most have the configurations, profiles and texts of others, which memory then has once.
-type decoder struct {
-	configs  map[string]json.RawMessage
-	profiles map[string]profile.Profile // by their JSON
-}
+// decoder decodes records. Most have the texts, configuration and profile of others, which memory then has once: it has
+// those of an invocation by their JSON.
+type decoder map[string]common
 
-func newDecoder() decoder {
-	return decoder{map[string]json.RawMessage{}, map[string]profile.Profile{}}
+type common struct {
+	config  json.RawMessage
+	profile profile.Profile
 }
 
 func (d decoder) decode(raw []byte) (record.Record, error) {
@@ -142,38 +137,35 @@ func (d decoder) decode(raw []byte) (record.Record, error) {
 			Profile json.RawMessage `json:"profile"`
 		} `json:"invocations"`
 	}
-	if err := json.Unmarshal(raw, &parsed); err != nil {
-		return record.Record{}, unreadable(err)
-	}
+	err := json.Unmarshal(raw, &parsed)
 	r := parsed.Record
 	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
 	if parsed.Invocations != nil {
 		r.Invocations = make([]call.Invocation, len(parsed.Invocations))
 	}
 	for i, p := range parsed.Invocations {
-		config, ok := d.configs[string(p.Config)]
-		if !ok {
-			config = p.Config
-			d.configs[string(config)] = config
-		}
-		known, ok := d.profiles[string(p.Profile)]
-		if !ok && p.Profile != nil {
-			if err := json.Unmarshal(p.Profile, &known); err != nil {
-				return record.Record{}, unreadable(err)
+		text := string(p.Config) + string(p.Profile)
+		c, ok := d[text]
+		if !ok && err == nil {
+			if c.config = p.Config; p.Profile != nil {
+				err = json.Unmarshal(p.Profile, &c.profile)
 			}
-			d.profiles[string(p.Profile)] = known
+			if err == nil {
+				d[text] = c
+			}
 		}
 		inv := &r.Invocations[i]
-		*inv, inv.Config, inv.Profile = p.Invocation, config, known
+		*inv, inv.Config, inv.Profile = p.Invocation, c.config, c.profile
 		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
+	}
+	if err != nil {
+		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
 	for _, text := range texts {
 		*text = unique.Make(*text).Value()
 	}
 	return r, r.Validate()
 }
-
-func unreadable(err error) error { return fmt.Errorf("the record cannot be read: %w", err) }
 
 // record returns the record of an entry, if it is what Write has written.
 func (d decoder) record(e boltfile.Entry) (r record.Record, err error) {
@@ -210,28 +202,18 @@ func (c content) intact() bool {
 // decode returns the records with their entries, and the entries that are none in the order of their problems.
 // defaultPool is the name of that pool.
 func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfile.Entry) {
-	records, errs := make([]record.Record, len(c.records)), make([]error, len(c.records))
-	var all sync.WaitGroup
-	workers := runtime.GOMAXPROCS(0)
-	for first := range workers {
-		all.Go(func() {
-			d := newDecoder()
-			for i := first; i < len(records); i += workers {
-				records[i], errs[i] = d.record(c.records[i])
-			}
-		})
-	}
-	all.Wait()
-	for i, e := range c.records {
-		if r := records[i]; errs[i] == nil {
-			if r.Pool == storedDefaultPool {
-				r.Pool = defaultPool
-			}
-			l.Records, intact = append(l.Records, r), append(intact, e)
+	d := decoder{}
+	for _, e := range c.records {
+		r, err := d.record(e)
+		if err != nil {
+			pool, owner, _ := strings.Cut(string(e.Key), "\x00")
+			l.Problems, damaged = append(l.Problems, Problem{pool, owner, err}), append(damaged, e)
 			continue
 		}
-		pool, owner, _ := strings.Cut(string(e.Key), "\x00")
-		l.Problems, damaged = append(l.Problems, Problem{pool, owner, errs[i]}), append(damaged, e)
+		if r.Pool == storedDefaultPool {
+			r.Pool = defaultPool
+		}
+		l.Records, intact = append(l.Records, r), append(intact, e)
 	}
 	return l, intact, damaged
 }

@@ -64,7 +64,7 @@ type Journal struct {
 	naming sync.RWMutex
 	named  fs.FileInfo
 
-	// reasons are why files in quarantine/ are unusable, by name.
+	// reasons are why files in quarantine/ are unusable, by name; they are found once, because the files are read.
 	reasons sync.Map
 }
 
@@ -249,7 +249,7 @@ func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
 
 // recover writes the file anew. Every record must be intact, because the caller knows all of them.
 func (j *Journal) recover() error {
-	c, err := readFile(j.state.Root, fileName)
+	c, err := j.read(fileName)
 	if err == nil && !c.intact() {
 		err = damaged("the checksum of a record does not match")
 	}

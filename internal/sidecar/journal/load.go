@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -55,10 +56,7 @@ func (j *Journal) Load() (Loaded, error) {
 
 // load reads the records and quarantines what is damaged.
 func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
-	c, err := readFile(j.state.Root, fileName)
-	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
-		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
-	}
+	c, err := j.read(fileName)
 	whole, ok := errors.AsType[boltfile.DamageError](err)
 	switch {
 	case ok:
@@ -66,7 +64,7 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 		j.naming.Lock()
 		defer j.naming.Unlock()
 		j.named = nil
-		return l, nil, j.quarantine(fileName, whole, func(to string) error { return j.state.Rename(fileName, to) })
+		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
 	case err != nil:
 		return l, nil, err
 	}
@@ -74,14 +72,24 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	l, intact, damaged := c.decode(j.options.DefaultPool)
 	for i, e := range damaged {
 		p := l.Problems[i]
-		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {
-			return errors.Join(j.state.WriteFile(to, e.Value, 0o600), j.state.Sync(to))
+		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), func(to string) error {
+			text := fmt.Appendf(nil, reasonMark+"%v\n%s\n", p.Reason, e.Value)
+			return errors.Join(j.state.WriteFile(to, text, 0o600), j.state.Sync(to))
 		})
 		if err != nil {
 			return l, nil, err
 		}
 	}
 	return l, intact, nil
+}
+
+// read returns the content of a file, if it is of this machine.
+func (j *Journal) read(name string) (content, error) {
+	c, err := readFile(j.state.Root, name)
+	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
+		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
+	}
+	return c, err
 }
 
 const (
@@ -91,7 +99,7 @@ const (
 )
 
 // quarantine moves something to a name in quarantine/ that begins with the given one.
-func (j *Journal) quarantine(name string, reason error, move func(to string) error) error {
+func (j *Journal) quarantine(name string, move func(to string) error) error {
 	name = name[:min(len(name), maxName)] + time.Now().UTC().Format(nameTime)
 	failpoint.Reach(failpoint.QuarantineMaking)
 	err := j.state.Mkdir(QuarantineName, 0o700)
@@ -107,7 +115,6 @@ func (j *Journal) quarantine(name string, reason error, move func(to string) err
 		}
 		failpoint.Reach(failpoint.QuarantineSynced)
 	}
-	j.reasons.Store(name, reason.Error())
 	return files.In(j.state.Root, err)
 }
 
@@ -129,10 +136,12 @@ func (j *Journal) Quarantined() (all []Quarantined, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		q := Quarantined{Name: e.Name(), Reason: "quarantined by a previous run, whose log has the reason"}
-		if reason, ok := j.reasons.Load(e.Name()); ok {
-			q.Reason = reason.(string)
+		reason, ok := j.reasons.Load(e.Name())
+		if !ok {
+			reason = j.reason(e.Name())
+			j.reasons.Store(e.Name(), reason)
 		}
+		q := Quarantined{Name: e.Name(), Reason: reason.(string)}
 		if info, err := e.Info(); err == nil {
 			// A rename changes the inode.
 			q.Since = time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
@@ -140,4 +149,21 @@ func (j *Journal) Quarantined() (all []Quarantined, err error) {
 		all = append(all, q)
 	}
 	return all, files.In(j.state.Root, err)
+}
+
+// reasonMark begins the first line of a record in quarantine/, which is its reason.
+const reasonMark = "# "
+
+// reason returns why a file in quarantine/ is unusable.
+func (j *Journal) reason(name string) string {
+	path := filepath.Join(QuarantineName, name)
+	text, err := files.ReadIn(j.state.Root, path, 2*maxRecord)
+	line, _, _ := strings.Cut(string(text), "\n")
+	if reason, ok := strings.CutPrefix(line, reasonMark); ok {
+		return reason
+	}
+	if _, damage := j.read(path); damage != nil {
+		err = damage
+	}
+	return fmt.Sprint(err)
 }
