@@ -129,6 +129,7 @@ func TestAnonymous(t *testing.T) {
 	c := withSmallPlugin(t)
 	c.MaxQueuedRequests = 2 * each * len(anonymousClients) // more than a quarter is reserved
 	c.ReleaseDelay = time.Hour                             // does not apply to anonymous attachments
+	c.MaxAttachments = c.MaxQueuedRequests                 // no client is refused while the unread ones are released
 	stop := serving(t, c)
 
 	var all sync.WaitGroup
