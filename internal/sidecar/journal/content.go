@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unique"
@@ -16,7 +18,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -54,21 +55,15 @@ type totals struct {
 	Sum     uint64 `json:"sum"`
 }
 
-// change replaces the value of a record by another one; nil is none.
-func (t *totals) change(before, after []byte) {
-	if before != nil {
-		t.Records--
-		t.Sum -= sumOf(before)
-	}
-	if after != nil {
-		t.Records++
-		t.Sum += sumOf(after)
-	}
+// add counts n more records of a value; -1 for one less.
+func (t *totals) add(value []byte, n int) {
+	t.Records += n
+	t.Sum += uint64(n) * sumOf(value)
 }
 
 func totalsOf(records []boltfile.Entry) (t totals) {
 	for _, e := range records {
-		t.change(nil, e.Value)
+		t.add(e.Value, 1)
 	}
 	return t
 }
@@ -88,7 +83,7 @@ func head(key, text []byte) []byte {
 // unseal returns the text in the value of an entry.
 func unseal(e boltfile.Entry) ([]byte, error) {
 	if len(e.Value) <= sumSize || !bytes.HasPrefix(e.Value, head(e.Key, e.Value[sumSize+1:])) {
-		return nil, damaged("the checksum does not match")
+		return nil, boltfile.Damaged("the checksum does not match")
 	}
 	return e.Value[sumSize+1:], nil
 }
@@ -109,7 +104,7 @@ func encode(r record.Record) ([]byte, error) {
 	if len(raw) > maxRecord {
 		return nil, fmt.Errorf("record of %d bytes; expected at most %d", len(raw), maxRecord)
 	}
-	back, err := decoder{}.decode(raw)
+	back, err := decode(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -119,68 +114,43 @@ func encode(r record.Record) ([]byte, error) {
 	return raw, nil
 }
 
-// decoder decodes records. Most have the texts, configuration and profile of others, which memory then has once: it has
-// those of an invocation by their JSON.
-type decoder map[string]common
-
-type common struct {
-	config  json.RawMessage
-	profile profile.Profile
-}
-
-func (d decoder) decode(raw []byte) (record.Record, error) {
-	var parsed struct {
-		record.Record
-		Invocations []struct {
-			call.Invocation
-			Config  json.RawMessage `json:"config"`
-			Profile json.RawMessage `json:"profile"`
-		} `json:"invocations"`
-	}
-	err := json.Unmarshal(raw, &parsed)
-	r := parsed.Record
-	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
-	if parsed.Invocations != nil {
-		r.Invocations = make([]call.Invocation, len(parsed.Invocations))
-	}
-	for i, p := range parsed.Invocations {
-		text := string(p.Config) + string(p.Profile)
-		c, ok := d[text]
-		if !ok && err == nil {
-			if c.config = p.Config; p.Profile != nil {
-				err = json.Unmarshal(p.Profile, &c.profile)
-			}
-			if err == nil {
-				d[text] = c
-			}
-		}
-		inv := &r.Invocations[i]
-		*inv, inv.Config, inv.Profile = p.Invocation, c.config, c.profile
-		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
-	}
-	if err != nil {
+func decode(raw []byte) (r record.Record, err error) {
+	if err := json.Unmarshal(raw, &r); err != nil {
 		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
-	}
-	for _, text := range texts {
-		*text = unique.Make(*text).Value()
 	}
 	return r, r.Validate()
 }
 
-// record returns the record of an entry, if it is what Write has written.
-func (d decoder) record(e boltfile.Entry) (r record.Record, err error) {
-	raw, err := unseal(e)
-	if err == nil {
-		r, err = d.decode(raw)
+// share replaces parts of a record by equal ones of others, so that memory has each once. Most records have the
+// configuration and the profile of the one before, last.
+func share(r *record.Record, last *call.Invocation) {
+	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
+	for i := range r.Invocations {
+		inv := &r.Invocations[i]
+		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
+		if bytes.Equal(inv.Config, last.Config) {
+			inv.Config = last.Config
+		}
+		if reflect.DeepEqual(inv.Profile, last.Profile) {
+			inv.Profile = last.Profile
+		}
+		*last = *inv
 	}
-	if err == nil && !bytes.Equal(e.Key, key(r.Pool, r.Owner)) {
-		err = damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
+	for _, text := range texts {
+		*text = unique.Make(*text).Value()
 	}
-	return r, err
 }
 
-func damaged(format string, args ...any) error {
-	return boltfile.DamageError(fmt.Sprintf(format, args...))
+// recordOf returns the record of an entry, if it is what Write has written.
+func recordOf(e boltfile.Entry) (r record.Record, err error) {
+	raw, err := unseal(e)
+	if err == nil {
+		r, err = decode(raw)
+	}
+	if err == nil && !bytes.Equal(e.Key, key(r.Pool, r.Owner)) {
+		err = boltfile.Damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
+	}
+	return r, err
 }
 
 // content is what a file has.
@@ -191,31 +161,28 @@ type content struct {
 
 // intact reports whether the checksum of every record matches.
 func (c content) intact() bool {
-	for _, e := range c.records {
-		if _, err := unseal(e); err != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.records, func(e boltfile.Entry) bool { _, err := unseal(e); return err != nil })
 }
 
-// decode returns the records with their entries, and the entries that are none in the order of their problems.
-// defaultPool is the name of that pool.
-func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfile.Entry) {
-	d := decoder{}
-	for _, e := range c.records {
-		r, err := d.record(e)
+// decode returns the records, and removes the entries of problems. defaultPool is the name of that pool.
+func (c *content) decode(defaultPool string) (l Loaded) {
+	var last call.Invocation
+	l.Records = slices.Grow(l.Records, len(c.records))
+	c.records = slices.DeleteFunc(c.records, func(e boltfile.Entry) bool {
+		r, err := recordOf(e)
 		if err != nil {
 			pool, owner, _ := strings.Cut(string(e.Key), "\x00")
-			l.Problems, damaged = append(l.Problems, Problem{pool, owner, err}), append(damaged, e)
-			continue
+			l.Problems = append(l.Problems, Problem{pool, owner, err, e.Value})
+			return true
 		}
 		if r.Pool == storedDefaultPool {
 			r.Pool = defaultPool
 		}
-		l.Records, intact = append(l.Records, r), append(intact, e)
-	}
-	return l, intact, damaged
+		share(&r, &last)
+		l.Records = append(l.Records, r)
+		return false
+	})
+	return l
 }
 
 // readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the
@@ -244,7 +211,7 @@ func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 			err = json.Unmarshal(text, &t)
 		}
 		if err != nil {
-			return c, damaged("%q of the metadata: %v", e.Key, err)
+			return c, boltfile.Damaged("%q of the metadata: %v", e.Key, err)
 		}
 	}
 	if c.Format > format {
@@ -253,7 +220,7 @@ func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 	// A checksum that is damaged itself makes the sum wrong.
 	got := totalsOf(c.records)
 	if c.Format < format || got.Records != t.Records || got != t && c.intact() {
-		return c, damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
+		return c, boltfile.Damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
 	}
 	return c, nil
 }

@@ -381,7 +381,7 @@ func checkRoundTrip(t *rapid.T) {
 	if err != nil {
 		return
 	}
-	back, err := decoder{}.decode(data)
+	back, err := decode(data)
 	if err != nil {
 		t.Fatalf("%q was encoded, but not decoded: %v", data, err)
 	}

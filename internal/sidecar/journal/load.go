@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +31,7 @@ type Loaded struct {
 type Problem struct {
 	Pool, Owner string
 	Reason      error
+	value       []byte // of the record
 }
 
 // Load returns every record, after it has written the journal anew: what the previous process has written may be in the
@@ -57,37 +60,28 @@ func (j *Journal) Load() (Loaded, error) {
 // load reads the records and quarantines what is damaged.
 func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	c, err := j.read(fileName)
-	whole, ok := errors.AsType[boltfile.DamageError](err)
-	switch {
-	case ok:
+	if whole, ok := errors.AsType[boltfile.DamageError](err); ok {
 		l.Problems = append(l.Problems, Problem{Reason: whole})
-		j.naming.Lock()
-		defer j.naming.Unlock()
-		j.named = nil
 		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
-	case err != nil:
-		return l, nil, err
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
-	l, intact, damaged := c.decode(j.options.DefaultPool)
-	for i, e := range damaged {
-		p := l.Problems[i]
-		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), func(to string) error {
-			text := fmt.Appendf(nil, reasonMark+"%v\n%s\n", p.Reason, e.Value)
-			return errors.Join(j.state.WriteFile(to, text, 0o600), j.state.Sync(to))
-		})
-		if err != nil {
-			return l, nil, err
+	l = c.decode(j.options.DefaultPool)
+	for _, p := range l.Problems {
+		if err == nil {
+			err = j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), func(to string) error {
+				text := fmt.Appendf(nil, reasonMark+"%v\n%s\n", p.Reason, p.value)
+				return errors.Join(j.state.WriteFile(to, text, 0o600), j.state.Sync(to))
+			})
 		}
 	}
-	return l, intact, nil
+	return l, c.records, err
 }
 
 // read returns the content of a file, if it is of this machine.
 func (j *Journal) read(name string) (content, error) {
 	c, err := readFile(j.state.Root, name)
 	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
-		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
+		err = boltfile.Damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
 	}
 	return c, err
 }
@@ -136,12 +130,8 @@ func (j *Journal) Quarantined() (all []Quarantined, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		reason, ok := j.reasons.Load(e.Name())
-		if !ok {
-			reason = j.reason(e.Name())
-			j.reasons.Store(e.Name(), reason)
-		}
-		q := Quarantined{Name: e.Name(), Reason: reason.(string)}
+		reason, _ := j.reasons.LoadOrStore(e.Name(), sync.OnceValue(func() string { return j.reason(e.Name()) }))
+		q := Quarantined{Name: e.Name(), Reason: reason.(func() string)()}
 		if info, err := e.Info(); err == nil {
 			// A rename changes the inode.
 			q.Since = time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
@@ -166,4 +156,54 @@ func (j *Journal) reason(name string) string {
 		err = damage
 	}
 	return fmt.Sprint(err)
+}
+
+// Read returns the contents of the journal in a state directory, of a running sidecar, too; they are empty if there is
+// none. The default pool has its name on disk. Nothing is changed. It fails if Load would fail or quarantine the file
+// as a whole.
+func Read(stateDir string) (Metadata, Loaded, error) {
+	c, err := readRunning(stateDir)
+	return c.Metadata, c.decode(storedDefaultPool), err
+}
+
+// Backup copies the journal in a state directory, of a running sidecar, too, to a new file, which is durable when it
+// returns nil. It fails as Read does, and if the file exists.
+func Backup(stateDir, to string) (records int, err error) {
+	c, err := readRunning(stateDir)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	f, err := boltfile.Create(dir, filepath.Base(to), c.fill)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
+	}
+	f.Close(nil)
+	names, err := dir.Open(".")
+	if err == nil {
+		err = errors.Join(names.Sync(), names.Close())
+	}
+	return len(c.records), err
+}
+
+func readRunning(stateDir string) (c content, err error) {
+	dir, err := os.OpenRoot(stateDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	defer dir.Close()
+	for range 20 { // a running sidecar may change the file meanwhile
+		c, err = readFile(dir, fileName)
+		if _, changed := errors.AsType[boltfile.DamageError](err); !changed {
+			break
+		}
+	}
+	return c, files.AtPath(dir, fileName, err)
 }

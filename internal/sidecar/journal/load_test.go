@@ -198,7 +198,7 @@ func TestRotIsNeverSilent(t *testing.T) {
 			}
 			intact := 0
 			for _, e := range c.records {
-				r, err := decoder{}.record(e)
+				r, err := recordOf(e)
 				if err != nil {
 					found++
 					continue

@@ -60,12 +60,10 @@ func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerO
 // RuntimeID returns the container ID that the runtime chose for a container interface; empty for another
 // owner.
 func RuntimeID(owner string) string {
-	rest, ok := strings.CutPrefix(owner, ContainerOwnerPrefix)
-	if !ok {
+	if !OfContainer(owner) {
 		return ""
 	}
-	id, _, _ := strings.Cut(rest, "/")
-	return id
+	return strings.Split(owner, "/")[1]
 }
 
 // Expiration is the deadline by which an allocation must be confirmed.
@@ -137,13 +135,16 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
-func (r Record) LastResult() json.RawMessage {
+// last returns the invocation of the last ADD; empty if there is none.
+func (r Record) last() call.Invocation {
 	if n := len(r.Invocations); n > 0 {
-		return r.Invocations[n-1].PrevResult
+		return r.Invocations[n-1]
 	}
-	return nil
+	return call.Invocation{}
 }
+
+// LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
+func (r Record) LastResult() json.RawMessage { return r.last().PrevResult }
 
 // Claimed reports whether the family is allocated to the owner.
 func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
@@ -185,11 +186,7 @@ func (r *Record) Reserved() []netip.Addr {
 // IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
 // the first ADD it is the ID of generation 0, of a container interface its runtime's.
 func (r Record) IDInUse() string {
-	id := cmp.Or(RuntimeID(r.Owner), r.ContainerID)
-	if n := len(r.Invocations); n > 0 {
-		return cmp.Or(r.Invocations[n-1].ContainerID, id)
-	}
-	return id
+	return cmp.Or(r.last().ContainerID, RuntimeID(r.Owner), r.ContainerID)
 }
 
 // Holds reports whether the record has the address.
