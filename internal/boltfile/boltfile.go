@@ -36,7 +36,8 @@ type DamageError string
 
 func (e DamageError) Error() string { return "damaged: " + string(e) }
 
-func damaged(format string, args ...any) error { return DamageError(fmt.Sprintf(format, args...)) }
+// Damaged returns a DamageError.
+func Damaged(format string, args ...any) error { return DamageError(fmt.Sprintf(format, args...)) }
 
 // meta is the head of a tree. A file has two, which transactions write in turn.
 type meta struct {
@@ -69,11 +70,11 @@ func (r *reader) read(id uint64, overflow uint32) (header, []byte, error) {
 	page := make([]byte, (uint64(overflow)+1)*PageSize)
 	_, err := r.file.ReadAt(page, int64(id)*PageSize)
 	if errors.Is(err, io.EOF) {
-		err = damaged("page %d is beyond the end of the file", id)
+		err = Damaged("page %d is beyond the end of the file", id)
 	}
 	h := parse[header](page)
 	if err == nil && h.ID != id {
-		err = damaged("page %d has the number %d", id, h.ID)
+		err = Damaged("page %d has the number %d", id, h.ID)
 	}
 	return h, page, err
 }
@@ -90,7 +91,7 @@ func (r *reader) newest() (newer meta, err error) {
 		m, sum := parse[meta](page), fnv.New64a()
 		_, _ = sum.Write(page[:binary.Size(m)-8])
 		if h.Flags != metaPage || m.Magic != magic || m.Version != version || m.PageSize != PageSize || m.Checksum != sum.Sum64() {
-			return newer, damaged("meta page %d is not valid", i)
+			return newer, Damaged("meta page %d is not valid", i)
 		}
 		metas[i] = m
 	}
@@ -99,7 +100,7 @@ func (r *reader) newest() (newer meta, err error) {
 		older, newer = newer, older
 	}
 	if newer.TxID != older.TxID+1 || newer.Pages > MaxSize/PageSize {
-		err = damaged("transactions %d and %d, %d pages", older.TxID, newer.TxID, newer.Pages)
+		err = Damaged("transactions %d and %d, %d pages", older.TxID, newer.TxID, newer.Pages)
 	}
 	return newer, err
 }
@@ -116,7 +117,7 @@ func ReadIn(in *os.Root, name string) (map[string][]Entry, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && info.Size() > MaxSize {
-		err = damaged("%d bytes; expected at most %d", info.Size(), MaxSize)
+		err = Damaged("%d bytes; expected at most %d", info.Size(), MaxSize)
 	}
 	if err != nil {
 		return nil, err
@@ -136,11 +137,11 @@ func Read(file io.ReaderAt) (map[string][]Entry, error) {
 	buckets := map[string][]Entry{}
 	err = r.walk(m.Root, func(bucket bool, e Entry) error {
 		if !bucket || len(e.Value) < headerSize {
-			return damaged("%q is not a bucket", e.Key)
+			return Damaged("%q is not a bucket", e.Key)
 		}
 		collect := func(bucket bool, inner Entry) error {
 			if bucket {
-				return damaged("%q is a bucket", inner.Key)
+				return Damaged("%q is a bucket", inner.Key)
 			}
 			buckets[string(e.Key)] = append(buckets[string(e.Key)], inner)
 			return nil
@@ -157,13 +158,13 @@ func Read(file io.ReaderAt) (map[string][]Entry, error) {
 // walk calls each for the entries below a page, in order. A page that is reached twice is damage.
 func (r *reader) walk(id uint64, each func(bucket bool, e Entry) error) error {
 	if id >= r.pages || r.seen[id] {
-		return damaged("page %d is out of place", id)
+		return Damaged("page %d is out of place", id)
 	}
 	r.seen[id] = true
 	h, page, err := r.read(id, 0)
 	if err == nil && h.Overflow > 0 {
 		if id+uint64(h.Overflow) >= r.pages {
-			return damaged("page %d is too long", id)
+			return Damaged("page %d is too long", id)
 		}
 		h, page, err = r.read(id, h.Overflow)
 	}
@@ -176,7 +177,7 @@ func (r *reader) walk(id uint64, each func(bucket bool, e Entry) error) error {
 // elements is walk for a page that was read.
 func (r *reader) elements(h header, page []byte, each func(bucket bool, e Entry) error) (err error) {
 	if h.Flags != branchPage && h.Flags != leafPage || headerSize*(int(h.Count)+1) > len(page) {
-		return damaged("page %d has type %#x and %d elements", h.ID, h.Flags, h.Count)
+		return Damaged("page %d has type %#x and %d elements", h.ID, h.Flags, h.Count)
 	}
 	for i := 1; i <= int(h.Count) && err == nil; i++ {
 		element := page[headerSize*i:] // positions are relative to it
@@ -188,7 +189,7 @@ func (r *reader) elements(h header, page []byte, each func(bucket bool, e Entry)
 		middle := uint64(leaf.Pos) + uint64(leaf.KeySize)
 		end := middle + uint64(leaf.ValueSize)
 		if end > uint64(len(element)) {
-			return damaged("element %d of page %d is cut off", i, h.ID)
+			return Damaged("element %d of page %d is cut off", i, h.ID)
 		}
 		err = each(leaf.Flags&1 != 0, Entry{element[leaf.Pos:middle], element[middle:end]})
 	}

@@ -131,6 +131,7 @@ func TestAnonymous(t *testing.T) {
 	c.MaxQueuedRequests = 2 * each * len(anonymousClients) // more than a quarter is reserved
 	c.MaxAttachments = each * len(anonymousClients)        // on a busy machine all exist at the same time
 	c.ReleaseDelay = time.Hour                             // does not apply to anonymous attachments
+	c.MaxAttachments = c.MaxQueuedRequests                 // no client is refused while the unread ones are released
 	stop := serving(t, c)
 
 	var all sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -103,18 +104,37 @@ func assemble(c Config, dir *statedir.Dir, self statedir.Holder, log logrus.Fiel
 	return a, nil
 }
 
-// connect creates the parts that depend on the journal.
-func (a *app) connect(state *statedir.Dir, boot string) (err error) {
-	c := a.config
-	if a.loaded, err = a.journal.Load(); err != nil {
-		return err
+// connect loads the journal, creates every part, and acquires the node locks.
+func (a *app) connect(state *statedir.Dir, boot string) error {
+	// The parts take longer than the journal of a large node, and need none of its records.
+	var loading sync.WaitGroup
+	var loadErr error
+	loading.Go(func() { a.loaded, loadErr = a.journal.Load() })
+	err := a.createParts(state, boot)
+	loading.Wait()
+	if loadErr != nil {
+		return loadErr
 	}
 	a.reportProblems()
-	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
-	if err := a.connectPlugins(state); err != nil {
+	if err != nil {
+		return err
+	}
+	if err := a.lockNetworks(); err != nil {
 		return err
 	}
 	a.releaseLeftovers(boot)
+	a.connectSpool()
+	a.registerMetrics()
+	return nil
+}
+
+// createParts creates the parts that need no record.
+func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
+	c := a.config
+	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
+	if err := a.createPlugins(state); err != nil {
+		return err
+	}
 	owners, err := ownermatch.Parse(c.Owners)
 	if err != nil {
 		return fmt.Errorf("--owners: %w", err)
@@ -132,14 +152,6 @@ func (a *app) connect(state *statedir.Dir, boot string) (err error) {
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
 
-	dir, spoolErr := spool.Create(c.StateDir)
-	if errors.Is(spoolErr, spool.ErrNotRoot) {
-		spoolErr = nil // no container runtime calls it
-	}
-	if spoolErr != nil {
-		a.log.WithError(spoolErr).Warn("DELs of container runtimes cannot be left for this sidecar while it is away")
-	}
-	a.drainer = drain.New(dir, spoolErr, drainedEngine{a.engine}, a.log)
 	a.api, err = httpapi.New(httpapi.Options{
 		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
@@ -150,11 +162,19 @@ func (a *app) connect(state *statedir.Dir, boot string) (err error) {
 			RangeIPv4: c.IPv4Range, RangeIPv6: c.IPv6Range,
 		},
 	})
-	if err != nil {
-		return err
+	return err
+}
+
+// connectSpool opens the spool.
+func (a *app) connectSpool() {
+	dir, err := spool.Create(a.config.StateDir)
+	if errors.Is(err, spool.ErrNotRoot) {
+		err = nil // no container runtime calls it
 	}
-	a.registerMetrics()
-	return nil
+	if err != nil {
+		a.log.WithError(err).Warn("DELs of container runtimes cannot be left for this sidecar while it is away")
+	}
+	a.drainer = drain.New(dir, err, drainedEngine{a.engine}, a.log)
 }
 
 // beforeAdd prepares the ADD of a container interface. An error refuses it.
@@ -179,9 +199,8 @@ func (a *app) registerMetrics() {
 	}
 }
 
-// connectPlugins creates the plugin runner and the watcher of the CNI configuration, and
-// acquires the node locks.
-func (a *app) connectPlugins(state *statedir.Dir) (err error) {
+// createPlugins creates the plugin runner and the watcher of the CNI configuration.
+func (a *app) createPlugins(state *statedir.Dir) (err error) {
 	c := a.config
 	o := c.PluginOptions()
 	o.Log, o.Observer, o.LockDir = a.log, a.metrics, state.File
@@ -193,10 +212,8 @@ func (a *app) connectPlugins(state *statedir.Dir) (err error) {
 	}
 	networks := c.NetworkOptions()
 	networks.Log = a.log
-	if a.conf, err = cniconf.New(networks); err != nil {
-		return err
-	}
-	return a.lockNetworks()
+	a.conf, err = cniconf.New(networks)
+	return err
 }
 
 // lockNetworks acquires the node lock of each network of the configured pools and of each

@@ -114,7 +114,9 @@ func (a *app) returnMemory(ctx context.Context) {
 // logReadiness makes a report at the start and after each change of the configuration, so
 // that the log has the readiness even if no client requests it, until ctx ends. It repeats
 // a report with a pending result: a plugin or a disk may take longer than a report waits.
+// The engine reconciles from the first report on, so that many records do not delay the readiness.
 func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
+	reconcile := sync.OnceFunc(a.engine.Reconcile)
 	for {
 		select {
 		case <-ctx.Done():
@@ -123,6 +125,7 @@ func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
 		}
 		for pending := true; pending && ctx.Err() == nil; {
 			_, _, pending = a.report(ctx)
+			reconcile()
 		}
 	}
 }

@@ -8,11 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -47,23 +50,58 @@ func TestKilledBeforeSync(t *testing.T) {
 				first.Kill(t)
 			}
 			n.Wrapper = nil
-			n.ResetHistory()
-			s := n.Start(t, "--enable-ipv6=false")
-			held := s.AllocateFor(t, "router")
-
-			d.cutPower(t)
-			s.Kill(t)
-			d.restorePower(t)
-			n.Reboot(t)
-			s = n.Start(t, "--enable-ipv6=false")
-			if a := s.Attachment(t, "router"); a == nil || a.State != "held" {
-				t.Errorf("after the power loss the attachment of the router is %+v; want it held", a)
-			}
-			wantNotGiven(t, s, "health", held)
-			wantHeld(t, s, "router", held)
-			s.WaitConsistent(t)
+			wantDurableAnswer(t, d, n.Start(t, "--enable-ipv6=false"), n)
 		})
 	}
+	t.Run("sync of the page that leads to the change", func(t *testing.T) {
+		n := nodeWith(t)
+		d := newDisk(t, n, "ext4", n.StateDir)
+		first := launchWithSlowCommits(t, n)
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = first.Try(http.MethodPost, "/v1/ipam?owner=router") }()
+		harness.Eventually(t, "the change in the memory of the kernel", func() error {
+			_, all, err := journal.Read(n.StateDir)
+			if err == nil && !slices.ContainsFunc(all.Records, func(r record.Record) bool { return r.State == record.Held }) {
+				err = fmt.Errorf("the records are %s", describe(all))
+			}
+			return err
+		})
+		first.Kill(t)
+		st.kills.Add(1)
+		<-done
+		// The commit of a readiness probe would make durable also what the start has not, so it takes longer than the answer.
+		wantDurableAnswer(t, d, launchWithSlowCommits(t, n), n)
+	})
+}
+
+// launchWithSlowCommits runs a sidecar whose commits take seconds, and waits until it responds. Its start syncs the new file
+// by fsync, which is not delayed.
+func launchWithSlowCommits(t *testing.T, n *harness.Node) *harness.Sidecar {
+	t.Helper()
+	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=1000000"}
+	s := n.Launch(t, "--enable-ipv6=false")
+	harness.Eventually(t, "a response", func() error { _, err := s.TryList(); return err })
+	n.Wrapper = nil
+	return s
+}
+
+// wantDurableAnswer wants what a restarted sidecar answers to survive a power loss right after it.
+func wantDurableAnswer(t *testing.T, d *disk, s *harness.Sidecar, n *harness.Node) {
+	t.Helper()
+	n.ResetHistory()
+	held := s.AllocateFor(t, "router")
+
+	d.cutPower(t)
+	s.Kill(t)
+	d.restorePower(t)
+	n.Reboot(t)
+	s = n.Start(t, "--enable-ipv6=false")
+	if a := s.Attachment(t, "router"); a == nil || a.State != "held" {
+		t.Errorf("after the power loss the attachment of the router is %+v; want it held", a)
+	}
+	wantNotGiven(t, s, "health", held)
+	wantHeld(t, s, "router", held)
+	s.WaitConsistent(t)
 }
 
 // extent matches the first line of filefrag about a file, with the first block on the device.

@@ -101,10 +101,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	}
 }
 
-// Start loads the records of the journal and reconciles each in the background: it completes
-// interrupted acquisitions and releases, verifies held attachments, reacquires lost ones and
-// releases those that RetireOwners names. It returns immediately; requests are served from
-// then on.
+// Start loads the records of the journal. Requests are served from then on.
 func (e *Engine) Start(records []record.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,6 +111,17 @@ func (e *Engine) Start(records []record.Record) {
 	e.logBoot(records)
 	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 	e.wg.Go(e.lookUpRounds)
+}
+
+// Reconcile reconciles each loaded record in the background, and later those of which requests leave work: it
+// completes interrupted acquisitions and releases, verifies held attachments, reacquires lost ones and releases those
+// that RetireOwners names. It is called once, after Start, and returns immediately.
+func (e *Engine) Reconcile() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopping {
+		return
+	}
 	for _, p := range e.pools {
 		// At most half of the plugin processes, so that requests always get one.
 		for range max(1, e.opts.MaxProcesses/2) {

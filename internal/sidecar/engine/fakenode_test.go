@@ -116,6 +116,7 @@ func (n *fakeNode) start(t *testing.T, o Options) *Engine {
 	n.mu.Unlock()
 	e := New(o, n, n)
 	e.Start(records)
+	e.Reconcile()
 	t.Cleanup(func() {
 		stop(t, e)
 		n.wantSnapshotsUnchanged(t)

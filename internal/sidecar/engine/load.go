@@ -19,9 +19,8 @@ func (e *Engine) load(r record.Record) {
 	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
 	a.user = User{ID: r.User, Ordinary: r.User != 0}
 	a.verifyDue.Store(a.Rec.State == record.Held)
-	log := e.logger(a)
 	if first, ok := e.byOwner[a.Key]; ok {
-		log.WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
+		e.logger(a).WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
 	if a.Lost {

@@ -8,14 +8,16 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"runtime"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"unique"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
@@ -53,21 +55,15 @@ type totals struct {
 	Sum     uint64 `json:"sum"`
 }
 
-// change replaces the value of a record by another one; nil is none.
-func (t *totals) change(before, after []byte) {
-	if before != nil {
-		t.Records--
-		t.Sum -= sumOf(before)
-	}
-	if after != nil {
-		t.Records++
-		t.Sum += sumOf(after)
-	}
+// add counts n more records of a value; -1 for one less.
+func (t *totals) add(value []byte, n int) {
+	t.Records += n
+	t.Sum += uint64(n) * sumOf(value)
 }
 
 func totalsOf(records []boltfile.Entry) (t totals) {
 	for _, e := range records {
-		t.change(nil, e.Value)
+		t.add(e.Value, 1)
 	}
 	return t
 }
@@ -75,16 +71,19 @@ func totalsOf(records []boltfile.Entry) (t totals) {
 // key returns the key of a record: its pool and its owner.
 func key(pool, owner string) []byte { return []byte(pool + "\x00" + owner) }
 
-// seal returns the value for a key: the CRC-32C of key and text, a space, and the text.
-func seal(key, text []byte) []byte {
+// seal returns the value for a key: its head and the text.
+func seal(key, text []byte) []byte { return append(head(key, text), text...) }
+
+// head returns what precedes a text: the CRC-32C of key and text, and a space.
+func head(key, text []byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
-	return fmt.Appendf(nil, "%08x %s", crc32.Update(crc32.Checksum(key, table), table, text), text)
+	return fmt.Appendf(nil, "%08x ", crc32.Update(crc32.Checksum(key, table), table, text))
 }
 
 // unseal returns the text in the value of an entry.
 func unseal(e boltfile.Entry) ([]byte, error) {
-	if len(e.Value) <= sumSize || !bytes.Equal(e.Value, seal(e.Key, e.Value[sumSize+1:])) {
-		return nil, damaged("the checksum does not match")
+	if len(e.Value) <= sumSize || !bytes.HasPrefix(e.Value, head(e.Key, e.Value[sumSize+1:])) {
+		return nil, boltfile.Damaged("the checksum does not match")
 	}
 	return e.Value[sumSize+1:], nil
 }
@@ -122,6 +121,26 @@ func decode(raw []byte) (r record.Record, err error) {
 	return r, r.Validate()
 }
 
+// share replaces parts of a record by equal ones of others, so that memory has each once. Most records have the
+// configuration and the profile of the one before, last.
+func share(r *record.Record, last *call.Invocation) {
+	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
+	for i := range r.Invocations {
+		inv := &r.Invocations[i]
+		texts = append(texts, &inv.ContainerID, &inv.Network, &inv.CNIVersion, &inv.Plugin, &inv.Binary, &inv.Path, &inv.IfName, &inv.NetNS)
+		if bytes.Equal(inv.Config, last.Config) {
+			inv.Config = last.Config
+		}
+		if reflect.DeepEqual(inv.Profile, last.Profile) {
+			inv.Profile = last.Profile
+		}
+		*last = *inv
+	}
+	for _, text := range texts {
+		*text = unique.Make(*text).Value()
+	}
+}
+
 // recordOf returns the record of an entry, if it is what Write has written.
 func recordOf(e boltfile.Entry) (r record.Record, err error) {
 	raw, err := unseal(e)
@@ -129,13 +148,9 @@ func recordOf(e boltfile.Entry) (r record.Record, err error) {
 		r, err = decode(raw)
 	}
 	if err == nil && !bytes.Equal(e.Key, key(r.Pool, r.Owner)) {
-		err = damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
+		err = boltfile.Damaged("it is the record of owner %q in pool %q", r.Owner, r.Pool)
 	}
 	return r, err
-}
-
-func damaged(format string, args ...any) error {
-	return boltfile.DamageError(fmt.Sprintf(format, args...))
 }
 
 // content is what a file has.
@@ -146,40 +161,28 @@ type content struct {
 
 // intact reports whether the checksum of every record matches.
 func (c content) intact() bool {
-	for _, e := range c.records {
-		if _, err := unseal(e); err != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.records, func(e boltfile.Entry) bool { _, err := unseal(e); return err != nil })
 }
 
-// decode returns the records with their entries, and the entries that are none in the order of their problems.
-// defaultPool is the name of that pool.
-func (c content) decode(defaultPool string) (l Loaded, intact, damaged []boltfile.Entry) {
-	records, errs := make([]record.Record, len(c.records)), make([]error, len(c.records))
-	var all sync.WaitGroup
-	workers := runtime.GOMAXPROCS(0)
-	for first := range workers {
-		all.Go(func() {
-			for i := first; i < len(records); i += workers {
-				records[i], errs[i] = recordOf(c.records[i])
-			}
-		})
-	}
-	all.Wait()
-	for i, e := range c.records {
-		if r := records[i]; errs[i] == nil {
-			if r.Pool == storedDefaultPool {
-				r.Pool = defaultPool
-			}
-			l.Records, intact = append(l.Records, r), append(intact, e)
-			continue
+// decode returns the records, and removes the entries of problems. defaultPool is the name of that pool.
+func (c *content) decode(defaultPool string) (l Loaded) {
+	var last call.Invocation
+	l.Records = slices.Grow(l.Records, len(c.records))
+	c.records = slices.DeleteFunc(c.records, func(e boltfile.Entry) bool {
+		r, err := recordOf(e)
+		if err != nil {
+			pool, owner, _ := strings.Cut(string(e.Key), "\x00")
+			l.Problems = append(l.Problems, Problem{pool, owner, err, e.Value})
+			return true
 		}
-		pool, owner, _ := strings.Cut(string(e.Key), "\x00")
-		l.Problems, damaged = append(l.Problems, Problem{pool, owner, errs[i]}), append(damaged, e)
-	}
-	return l, intact, damaged
+		if r.Pool == storedDefaultPool {
+			r.Pool = defaultPool
+		}
+		share(&r, &last)
+		l.Records = append(l.Records, r)
+		return false
+	})
+	return l
 }
 
 // readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the
@@ -208,7 +211,7 @@ func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 			err = json.Unmarshal(text, &t)
 		}
 		if err != nil {
-			return c, damaged("%q of the metadata: %v", e.Key, err)
+			return c, boltfile.Damaged("%q of the metadata: %v", e.Key, err)
 		}
 	}
 	if c.Format > format {
@@ -217,7 +220,7 @@ func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 	// A checksum that is damaged itself makes the sum wrong.
 	got := totalsOf(c.records)
 	if c.Format < format || got.Records != t.Records || got != t && c.intact() {
-		return c, damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
+		return c, boltfile.Damaged("format %d with %d of %d records, or older ones; expected format %d", c.Format, got.Records, t.Records, format)
 	}
 	return c, nil
 }

@@ -66,7 +66,7 @@ type Journal struct {
 	naming sync.RWMutex
 	named  fs.FileInfo
 
-	// reasons are why files in quarantine/ are unusable, by name.
+	// reasons are why files in quarantine/ are unusable, by name; they are found once, because the files are read.
 	reasons sync.Map
 }
 
@@ -221,28 +221,28 @@ const probeSize = 8 * boltfile.PageSize
 func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
 	records, t := tx.Bucket(recordsBucket), j.totals
 	size, adds := 0, false
-	for _, c := range changes {
-		before := records.Get(c.key)
-		t.change(before, c.value)
-		size += len(c.value)
-		adds = adds || before == nil && c.value != nil
-	}
 	if len(changes) == 0 {
 		size, adds = probeSize, true
 	}
-	if adds {
-		if err := j.file.Reserve(tx, size); err != nil {
-			return t, err
-		}
-	}
 	for _, c := range changes {
+		before := records.Get(c.key)
+		if before != nil {
+			t.add(before, -1)
+		}
 		var err error
 		if c.value == nil {
 			err = records.Delete(c.key)
 		} else {
+			t.add(c.value, 1)
+			size, adds = size+len(c.value), adds || before == nil
 			err = records.Put(c.key, c.value)
 		}
 		if err != nil {
+			return t, err
+		}
+	}
+	if adds {
+		if err := j.file.Reserve(tx, size); err != nil {
 			return t, err
 		}
 	}
@@ -251,9 +251,9 @@ func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
 
 // recover writes the file anew. Every record must be intact, because the caller knows all of them.
 func (j *Journal) recover() error {
-	c, err := readFile(j.state.Root, fileName)
+	c, err := j.read(fileName)
 	if err == nil && !c.intact() {
-		err = damaged("the checksum of a record does not match")
+		err = boltfile.Damaged("the checksum of a record does not match")
 	}
 	if found, ok := errors.AsType[boltfile.DamageError](err); ok {
 		return fmt.Errorf("%w; restart the sidecar, which moves it to %s/", found, QuarantineName)

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +33,7 @@ type Loaded struct {
 type Problem struct {
 	Pool, Owner string
 	Reason      error
+	value       []byte // of the record
 }
 
 // Load returns every record, after it has written the journal anew: what the previous process has written may be in the
@@ -66,34 +70,32 @@ func (j *Journal) SetBoot() error {
 
 // load reads the records and quarantines what is damaged.
 func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
-	c, err := readFile(j.state.Root, fileName)
-	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
-		err = damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
-	}
-	whole, ok := errors.AsType[boltfile.DamageError](err)
-	switch {
-	case ok:
+	c, err := j.read(fileName)
+	if whole, ok := errors.AsType[boltfile.DamageError](err); ok {
 		l.Problems = append(l.Problems, Problem{Reason: whole})
-		j.naming.Lock()
-		defer j.naming.Unlock()
-		j.named = nil
-		return l, nil, j.quarantine(fileName, whole, func(to string) error { return j.state.Rename(fileName, to) })
-	case err != nil:
-		return l, nil, err
+		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
-	l, intact, damaged := c.decode(j.options.DefaultPool)
+	l = c.decode(j.options.DefaultPool)
 	l.BootID = c.BootID
-	for i, e := range damaged {
-		p := l.Problems[i]
-		err := j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), p.Reason, func(to string) error {
-			return errors.Join(j.state.WriteFile(to, e.Value, 0o600), j.state.Sync(to))
-		})
-		if err != nil {
-			return l, nil, err
+	for _, p := range l.Problems {
+		if err == nil {
+			err = j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), func(to string) error {
+				text := fmt.Appendf(nil, reasonMark+"%v\n%s\n", p.Reason, p.value)
+				return errors.Join(j.state.WriteFile(to, text, 0o600), j.state.Sync(to))
+			})
 		}
 	}
-	return l, intact, nil
+	return l, c.records, err
+}
+
+// read returns the content of a file, if it is of this machine.
+func (j *Journal) read(name string) (content, error) {
+	c, err := readFile(j.state.Root, name)
+	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
+		err = boltfile.Damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
+	}
+	return c, err
 }
 
 const (
@@ -103,7 +105,7 @@ const (
 )
 
 // quarantine moves something to a name in quarantine/ that begins with the given one.
-func (j *Journal) quarantine(name string, reason error, move func(to string) error) error {
+func (j *Journal) quarantine(name string, move func(to string) error) error {
 	name = name[:min(len(name), maxName)] + time.Now().UTC().Format(nameTime)
 	failpoint.Reach(failpoint.QuarantineMaking)
 	err := j.state.Mkdir(QuarantineName, 0o700)
@@ -119,7 +121,6 @@ func (j *Journal) quarantine(name string, reason error, move func(to string) err
 		}
 		failpoint.Reach(failpoint.QuarantineSynced)
 	}
-	j.reasons.Store(name, reason.Error())
 	return files.In(j.state.Root, err)
 }
 
@@ -141,10 +142,8 @@ func (j *Journal) Quarantined() (all []Quarantined, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		q := Quarantined{Name: e.Name(), Reason: "quarantined by a previous run, whose log has the reason"}
-		if reason, ok := j.reasons.Load(e.Name()); ok {
-			q.Reason = reason.(string)
-		}
+		reason, _ := j.reasons.LoadOrStore(e.Name(), sync.OnceValue(func() string { return j.reason(e.Name()) }))
+		q := Quarantined{Name: e.Name(), Reason: reason.(func() string)()}
 		if info, err := e.Info(); err == nil {
 			// A rename changes the inode.
 			q.Since = time.Unix(info.Sys().(*syscall.Stat_t).Ctim.Unix())
@@ -152,4 +151,71 @@ func (j *Journal) Quarantined() (all []Quarantined, err error) {
 		all = append(all, q)
 	}
 	return all, files.In(j.state.Root, err)
+}
+
+// reasonMark begins the first line of a record in quarantine/, which is its reason.
+const reasonMark = "# "
+
+// reason returns why a file in quarantine/ is unusable.
+func (j *Journal) reason(name string) string {
+	path := filepath.Join(QuarantineName, name)
+	text, err := files.ReadIn(j.state.Root, path, 2*maxRecord)
+	line, _, _ := strings.Cut(string(text), "\n")
+	if reason, ok := strings.CutPrefix(line, reasonMark); ok {
+		return reason
+	}
+	if _, damage := j.read(path); damage != nil {
+		err = damage
+	}
+	return fmt.Sprint(err)
+}
+
+// Read returns the contents of the journal in a state directory, of a running sidecar, too; they are empty if there is
+// none. The default pool has its name on disk. Nothing is changed. It fails if Load would fail or quarantine the file
+// as a whole.
+func Read(stateDir string) (Metadata, Loaded, error) {
+	c, err := readRunning(stateDir)
+	return c.Metadata, c.decode(storedDefaultPool), err
+}
+
+// Backup copies the journal in a state directory, of a running sidecar, too, to a new file, which is durable when it
+// returns nil. It fails as Read does, and if the file exists.
+func Backup(stateDir, to string) (records int, err error) {
+	c, err := readRunning(stateDir)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.OpenRoot(filepath.Dir(to))
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	f, err := boltfile.Create(dir, filepath.Base(to), c.fill)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
+	}
+	f.Close(nil)
+	names, err := dir.Open(".")
+	if err == nil {
+		err = errors.Join(names.Sync(), names.Close())
+	}
+	return len(c.records), err
+}
+
+func readRunning(stateDir string) (c content, err error) {
+	dir, err := os.OpenRoot(stateDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	defer dir.Close()
+	for range 20 { // a running sidecar may change the file meanwhile
+		c, err = readFile(dir, fileName)
+		if _, changed := errors.AsType[boltfile.DamageError](err); !changed {
+			break
+		}
+	}
+	return c, files.AtPath(dir, fileName, err)
 }

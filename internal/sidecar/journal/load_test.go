@@ -52,7 +52,7 @@ func (f *fixture) wantProblem(owner, reason string, records ...record.Record) {
 	check.Equal(f.t, "loaded again", f.restart(), Loaded{Records: records, BootID: "boot"})
 	all, err = f.Quarantined()
 	check.Must(f.t, err)
-	check.True(f.t, len(all) == 1 && all[0].Reason != "", "quarantined are %+v; want one", all)
+	check.True(f.t, len(all) == 1 && strings.Contains(all[0].Reason, reason), "after a restart quarantined are %+v; want the reason %q", all, reason)
 }
 
 // A damaged record is quarantined alone.

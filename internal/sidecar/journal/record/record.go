@@ -60,12 +60,10 @@ func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerO
 // RuntimeID returns the container ID that the runtime chose for a container interface; empty for another
 // owner.
 func RuntimeID(owner string) string {
-	rest, ok := strings.CutPrefix(owner, ContainerOwnerPrefix)
-	if !ok {
+	if !OfContainer(owner) {
 		return ""
 	}
-	id, _, _ := strings.Cut(rest, "/")
-	return id
+	return strings.Split(owner, "/")[1]
 }
 
 // Expiration is the deadline by which an allocation must be confirmed.
@@ -137,13 +135,16 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
-func (r Record) LastResult() json.RawMessage {
+// last returns the invocation of the last ADD; empty if there is none.
+func (r Record) last() call.Invocation {
 	if n := len(r.Invocations); n > 0 {
-		return r.Invocations[n-1].PrevResult
+		return r.Invocations[n-1]
 	}
-	return nil
+	return call.Invocation{}
 }
+
+// LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
+func (r Record) LastResult() json.RawMessage { return r.last().PrevResult }
 
 // Claimed reports whether the family is allocated to the owner.
 func (r Record) Claimed(f Family) bool { return slices.Contains(r.Claims, f) }
@@ -185,11 +186,7 @@ func (r *Record) Reserved() []netip.Addr {
 // IDInUse returns the container ID of the last ADD, under which the plugin has the addresses; before
 // the first ADD it is the ID of generation 0, of a container interface its runtime's.
 func (r Record) IDInUse() string {
-	id := cmp.Or(RuntimeID(r.Owner), r.ContainerID)
-	if n := len(r.Invocations); n > 0 {
-		return cmp.Or(r.Invocations[n-1].ContainerID, id)
-	}
-	return id
+	return cmp.Or(r.last().ContainerID, RuntimeID(r.Owner), r.ContainerID)
 }
 
 // Holds reports whether the record has the address.
@@ -198,43 +195,29 @@ func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip
 // containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit.
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
-// ValidContainerID reports whether a text is a container ID of the CNI spec.
-func ValidContainerID(id string) bool { return containerID.MatchString(id) }
-
 // Validate returns an error that names the invalid field if the engine could not act on the
 // record.
 func (r Record) Validate() error {
-	if !ValidContainerID(r.ContainerID) {
-		return fmt.Errorf("containerID %q does not match %s", r.ContainerID, containerID)
-	}
-	if r.Owner == "" || r.Pool == "" {
-		return fmt.Errorf("record of container ID %s: owner %q and pool %q must not be empty", r.IDInUse(), r.Owner, r.Pool)
-	}
-	switch r.State {
-	case Adding, Held, Cooldown, Releasing, Tombstone:
+	var problem string
+	switch {
+	case !containerID.MatchString(r.ContainerID):
+		problem = fmt.Sprintf("containerID %q does not match %s", r.ContainerID, containerID)
+	case r.Owner == "" || r.Pool == "":
+		problem = fmt.Sprintf("owner %q and pool %q must not be empty", r.Owner, r.Pool)
+	case !slices.Contains([]State{Adding, Held, Cooldown, Releasing, Tombstone}, r.State):
+		problem = fmt.Sprintf("unknown state %q", r.State)
+	case len(r.Invocations) == 0 && r.State != Tombstone:
+		problem = "no invocation"
+	case (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0:
+		problem = fmt.Sprintf("%s without an address", r.State)
+	case slices.ContainsFunc(r.Reserved(), func(ip netip.Addr) bool { return !ip.IsValid() || ip.Is4In6() }):
+		problem = fmt.Sprintf("invalid address among %s", r.Reserved())
+	case slices.ContainsFunc(r.Claims, func(f Family) bool { _, ok := r.Address(f); return !ok }):
+		problem = fmt.Sprintf("families %q are claimed, one without an address", r.Claims)
+	case slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return !json.Valid(inv.Config) }):
+		problem = "an invocation has an invalid configuration"
 	default:
-		return fmt.Errorf("record of container ID %s: unknown state %q", r.IDInUse(), r.State)
+		return nil
 	}
-	if len(r.Invocations) == 0 && r.State != Tombstone {
-		return fmt.Errorf("record of container ID %s: no invocation", r.IDInUse())
-	}
-	if (r.State == Held || r.State == Cooldown) && len(r.Result.Addresses) == 0 {
-		return fmt.Errorf("record of container ID %s: %s without an address", r.IDInUse(), r.State)
-	}
-	for _, ip := range r.Reserved() {
-		if !ip.IsValid() || ip.Is4In6() {
-			return fmt.Errorf("record of container ID %s: invalid address %s", r.IDInUse(), ip)
-		}
-	}
-	for _, f := range r.Claims {
-		if _, ok := r.Address(f); !ok {
-			return fmt.Errorf("record of container ID %s: family %q is claimed without an address", r.IDInUse(), f)
-		}
-	}
-	for _, c := range r.Invocations {
-		if !json.Valid(c.Config) {
-			return fmt.Errorf("record of container ID %s: an invocation has an invalid configuration", r.IDInUse())
-		}
-	}
-	return nil
+	return fmt.Errorf("record of container ID %s: %s", r.IDInUse(), problem)
 }
