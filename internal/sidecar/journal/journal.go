@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -50,9 +52,12 @@ type Journal struct {
 	options Options
 	state   *statedir.Dir
 
-	// joining guards next, the transaction that further changes join.
-	joining sync.Mutex
-	next    *transaction
+	// joining guards next, the transaction that further changes join, and removals, which the next commit makes
+	// durable, or the one that flush begins.
+	joining  sync.Mutex
+	next     *transaction
+	removals []Change
+	flush    *time.Timer
 
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
@@ -61,6 +66,7 @@ type Journal struct {
 	// file is nil before the first commit and after a failed one: the next is to a new file.
 	file   *boltfile.File
 	totals totals
+	closed bool
 
 	// naming is held while a file gets its name; named is the one that has it, nil if that is unknown.
 	naming sync.RWMutex
@@ -73,13 +79,18 @@ type Journal struct {
 // Open opens the journal in a locked state directory, which stays open. Nothing is read or written.
 func Open(state *statedir.Dir, opts Options) *Journal {
 	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
-	return &Journal{options: opts, state: state, bootID: opts.BootID}
+	j := &Journal{options: opts, state: state, bootID: opts.BootID}
+	j.flush = time.AfterFunc(removalDelay, j.commitRemovals)
+	return j
 }
 
 // Close closes the file. The journal must not be used afterwards.
 func (j *Journal) Close() {
+	j.commitRemovals()
+	j.flush.Stop()
 	j.committing.Lock()
 	defer j.committing.Unlock()
+	j.closed = true
 	j.file.Close(nil)
 	j.file = nil
 }
@@ -125,8 +136,34 @@ func (j *Journal) stored(pool string) string {
 // Write is Apply for Put.
 func (j *Journal) Write(r record.Record) error { return j.Apply(j.Put(r)) }
 
-// Remove is Apply for Delete.
-func (j *Journal) Remove(pool, owner string) error { return j.Apply(j.Delete(pool, owner)) }
+// removalDelay is how long a removal waits for another change that makes it durable, too, and retryDelay how long after
+// a failure.
+const removalDelay, retryDelay = 10 * time.Millisecond, time.Second
+
+// Remove is Apply for Delete, but the removal becomes durable later: with the next change, after removalDelay, or in
+// Close. It is for a record whose addresses are released: a start that still finds it releases them again.
+func (j *Journal) Remove(pool, owner string) error {
+	if err := j.Available(); err != nil {
+		return err
+	}
+	j.joining.Lock()
+	defer j.joining.Unlock()
+	j.removals = append(j.removals, j.Delete(pool, owner))
+	j.flush.Reset(removalDelay)
+	return nil
+}
+
+// commitRemovals makes the removals durable that wait. Those that fail wait for the next change.
+func (j *Journal) commitRemovals() {
+	j.committing.Lock()
+	defer j.committing.Unlock()
+	j.joining.Lock()
+	waiting := len(j.removals) > 0
+	j.joining.Unlock()
+	if waiting && !j.closed {
+		_ = j.commit(nil)
+	}
+}
 
 // Apply makes changes durable before it returns nil, all in one transaction, which concurrent calls share. After an
 // error the disk has all of them or none. Every change is refused while the state directory is not Available; that
@@ -197,6 +234,11 @@ func (j *Journal) commit(changes []Change) error {
 			return err
 		}
 	}
+	j.joining.Lock()
+	removals := j.removals
+	j.removals = nil
+	j.joining.Unlock()
+	changes = slices.Concat(removals, changes)
 	begins, durable := failpoint.CommitBegins, failpoint.CommitDurable
 	if len(changes) == 0 {
 		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
@@ -207,7 +249,15 @@ func (j *Journal) commit(changes []Change) error {
 	failpoint.Reach(durable)
 	if err == nil {
 		j.totals = t
-	} else if !boltfile.Unchanged(err) {
+		return nil
+	}
+	j.joining.Lock()
+	j.removals = append(removals, j.removals...)
+	if len(j.removals) > 0 { // a full disk may have space for them alone
+		j.flush.Reset(retryDelay)
+	}
+	j.joining.Unlock()
+	if !boltfile.Unchanged(err) {
 		j.file.Close(err)
 		j.file = nil
 	}

@@ -216,12 +216,31 @@ func TestFailedCommit(t *testing.T) {
 	f.breakFile()
 	check.Error(t, f.Write(sample("c")), f.path(), "bad file descriptor")
 	check.Must(t, f.Available())
-	check.Must(t, f.Remove("default", "a"))
+	check.Must(t, f.Apply(f.Delete("default", "a")))
 	after, err := os.Stat(f.path())
 	check.Must(t, err)
 	check.True(t, !os.SameFile(before, after), "the file was not written anew")
 	f.write(sample("d"))
 	f.wantRecords(sample("b"), sample("d"))
+}
+
+// A removal is on disk with the next change, also one that has failed before.
+func TestRemovals(t *testing.T) {
+	f := newFixture(t)
+	f.load()
+	f.write(sample("a"), sample("b"), sample("c"))
+	check.Must(t, f.Remove("default", "a"))
+	f.write(sample("d"))
+	_, all, err := Read(f.dir)
+	check.Must(t, err)
+	check.Equal(t, "records", len(all.Records), 3)
+	f.breakFile()
+	check.Must(t, f.Remove("default", "b"))
+	f.commitRemovals()
+	check.Must(t, f.Writable())
+	check.Must(t, f.Remove("default", "c"))
+	f.write(sample("c")) // a record of a later attachment
+	f.wantRecords(sample("c"), sample("d"))
 }
 
 // breakFile makes every further write to the file fail: its descriptor becomes one that is only read.

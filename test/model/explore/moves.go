@@ -159,8 +159,16 @@ func (x *explorer) next(w *world) int {
 	return best
 }
 
-// lateMoves are what verbs with an unknown outcome do.
+// removed is a removal that is on disk.
+func (o *owner) removed() { o.disk, o.stale, o.removing = nil, false, false }
+
+// lateMoves are what verbs with an unknown outcome, and removals that are not on disk yet, do.
 func (x *explorer) lateMoves(w *world, to adder) {
+	for i, o := range w.owners {
+		if o.removing {
+			to(goesOn, func(c *world) { c.owners[i].removed() }, "the removal of the record of %s is on disk", o.key.Owner)
+		}
+	}
 	for n, l := range w.late {
 		end := func(c *world) { c.late = slices.Delete(c.late, n, n+1) }
 		if l.process {
@@ -454,8 +462,9 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 	case write:
 		x.writes(i, s.rec, then)
 	case remove:
-		gone := func(c *world) { c.owners[i].disk, c.owners[i].stale = nil, false }
+		gone := func(c *world) { c.owners[i].removed() }
 		then(goesOn, outcome{}, gone, "removes its record")
+		then(fault, outcome{}, func(c *world) { c.owners[i].removing = true }, "removes its record, and that is not on disk yet")
 		then(fault, outcome{err: errFault}, nil, "the removal fails")
 		then(fault, outcome{err: errFault}, gone, "the removal fails, but is on disk")
 	case lookup:
@@ -517,7 +526,7 @@ func (x *explorer) writes(i int, r record.Record, then continuation) {
 		if d := c.owners[i].disk; x.cfg.olderJournal && d != nil && d.State == record.Held {
 			c.owners[i].before = d
 		}
-		c.owners[i].disk = &disk
+		c.owners[i].disk, c.owners[i].removing = &disk, false
 		c.owners[i].stale = c.owners[i].stale && (disk.State == record.Held || disk.State == record.Releasing)
 	}
 	what := text{func() string { return fmt.Sprintf("%s %v claims %v", r.State, r.Addrs(), r.Claims) }}

@@ -68,6 +68,8 @@ type owner struct {
 	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container
 	// was received; waits: it waits for the operation in progress.
 	stale, deleted, waits bool
+	// removing: its record is removed, and that is not on disk yet.
+	removing bool
 	// using are the addresses that its client uses.
 	using []netip.Addr
 }

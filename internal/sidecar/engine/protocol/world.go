@@ -14,8 +14,8 @@ type Journal interface {
 	// Write makes a record durable before it returns nil. After an error the disk has either
 	// the old or the new record.
 	Write(record.Record) error
-	// Remove durably deletes the record of an owner; a missing record is not an error. After an error the
-	// record may still exist.
+	// Remove deletes the record of an owner; a missing record is not an error. After an error, and if the process is
+	// killed within a moment after success, the record may still exist.
 	Remove(pool, owner string) error
 }
 
