@@ -97,11 +97,17 @@ func (l *locked) setLastReserved(rangeID string, ip netip.Addr) error {
 	if err == nil && !info.Mode().IsRegular() {
 		return files.AtPath(l.dir, lastReserved+rangeID, ErrUnexpected)
 	}
-	f, err := l.dir.OpenFile(lastReserved+rangeID, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NONBLOCK, leaseMode)
-	if err == nil {
-		_, err = f.WriteString(ip.String())
-		err = errors.Join(err, f.Close())
+	text := ip.String()
+	f, openErr := l.dir.OpenFile(lastReserved+rangeID, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK, leaseMode)
+	if openErr != nil {
+		return files.AtPath(l.dir, lastReserved+rangeID, openErr)
 	}
+	_, writeErr := f.WriteString(text)
+	// One that is emptied first is written to the disk when it is closed (ext4(5), auto_da_alloc).
+	if err == nil && info.Size() > int64(len(text)) {
+		writeErr = errors.Join(writeErr, f.Truncate(int64(len(text))))
+	}
+	err = errors.Join(writeErr, f.Close())
 	return files.AtPath(l.dir, lastReserved+rangeID, err)
 }
 
