@@ -79,7 +79,7 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	_, err = f.WriteString(strings.TrimSpace(id) + lineBreak + ifname)
 	failpoint.Reach(failpoint.LeaseWritten)
 	l.made = append(l.made, f)
-	if l.index != nil { // for a roll-back in this call; later ones read the file, because it has changed
+	if l.index != nil { // for further changes under the lock; later ones read the file, because it has changed
 		l.put(addr.Unmap(), l.hashes(Lease{ContainerID: strings.TrimSpace(id), Interface: ifname}))
 	}
 	if err == nil {
@@ -219,11 +219,14 @@ func (l *locked) remove(ip netip.Addr) error {
 	failpoint.Reach(failpoint.LeaseRemoving)
 	err := l.dir.Remove(ip.String())
 	failpoint.Reach(failpoint.LeaseRemoved)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return files.AtPath(l.dir, ip.String(), err)
 	}
 	l.changed = true
-	return files.AtPath(l.dir, ip.String(), err)
+	if l.index != nil {
+		l.forget(ip) // for further changes under the lock
+	}
+	return nil
 }
 
 // end makes the changes durable, all at the same time: on a journaling file system one commit has them all. The lock is

@@ -134,43 +134,103 @@ func directoryOf(c *allocator.IPAMConfig) (string, error) {
 	return filepath.Join(dir, c.Name), nil
 }
 
-// change makes a change in a directory under its lock, and then makes it durable.
-func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, error) {
-	n := all.network(path)
-	select {
-	case n.using <- struct{}{}:
-	case <-ctx.Done():
-		return nil, NotStartedError{fmt.Errorf("%s is in use by other calls of this process: %w", path, ctx.Err())}
-	}
-	result, l, err := n.change(ctx, path, do)
-	<-n.using
-	if l == nil {
-		return nil, NotStartedError{err}
-	}
-	if notDurable := l.end(); notDurable != nil {
-		return nil, UnknownError{errors.Join(err, fmt.Errorf("the leases may not be durable: %w", notDurable))}
-	}
-	return result, err
+// change is a change that a call makes under the lock of a directory, and its outcome.
+type change struct {
+	ctx    context.Context
+	do     func(*locked) (*current.Result, error)
+	begun  bool
+	result *current.Result
+	err    error
 }
 
-// change makes a change, which is not durable yet. Without one it returns no locked.
-func (n *network) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (result *current.Result, l *locked, err error) {
+// batch are the changes of concurrent calls. They are made one after the other and become durable together: a file
+// system lets no change of a directory begin while it writes the one before.
+type batch struct {
+	changes []*change
+	done    chan struct{}
+}
+
+// change makes a change in a directory durable, with those of concurrent calls.
+func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, error) {
+	n, c := all.network(path), &change{ctx: ctx, do: do}
+	n.joining.Lock()
+	first := n.next == nil
+	if first {
+		n.next = &batch{done: make(chan struct{})}
+	}
+	b := n.next
+	b.changes = append(b.changes, c)
+	n.joining.Unlock()
+	switch {
+	case first && n.changing.TryLock():
+		n.run(path, b)
+	case first:
+		go func() {
+			n.changing.Lock()
+			n.run(path, b)
+		}()
+	}
+	select {
+	case <-b.done:
+		return c.result, c.err
+	case <-ctx.Done():
+	}
+	n.joining.Lock()
+	begun := c.begun
+	n.joining.Unlock()
+	if !begun { // and it will not begin
+		return nil, NotStartedError{fmt.Errorf("%s is in use by other calls of this process: %w", path, ctx.Err())}
+	}
+	<-b.done
+	return c.result, c.err
+}
+
+// run makes the changes of a batch, without those of calls that have ended meanwhile; changing is held, and unlocked.
+func (n *network) run(path string, b *batch) {
+	defer n.changing.Unlock()
+	defer close(b.done)
+	n.joining.Lock()
+	n.next = nil
+	changes := slices.DeleteFunc(b.changes, func(c *change) bool {
+		c.begun = c.ctx.Err() == nil
+		return !c.begun
+	})
+	n.joining.Unlock()
+	if len(changes) == 0 {
+		return
+	}
+	l, err := n.makeAll(path, changes)
+	if l != nil {
+		err = l.end()
+	}
+	for _, c := range changes {
+		switch {
+		case l == nil:
+			c.err = NotStartedError{err}
+		case err != nil:
+			c.result, c.err = nil, UnknownError{errors.Join(c.err, fmt.Errorf("the leases may not be durable: %w", err))}
+		}
+	}
+}
+
+// makeAll makes changes, which are not durable yet. Without any it returns no locked. It waits for the lock until the
+// context of the last call ends.
+func (n *network) makeAll(path string, changes []*change) (*locked, error) {
 	if err := makeDir(path); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	dir, err := Open(path, true)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	unlock, err := Lock(ctx, dir, true)
+	unlock, err := Lock(changes[len(changes)-1].ctx, dir, true)
 	if err != nil {
-		return nil, nil, errors.Join(err, dir.Close())
+		return nil, errors.Join(err, dir.Close())
 	}
 	defer unlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l = &locked{dir: dir}
-	l.deadline, _ = ctx.Deadline()
+	l := &locked{dir: dir}
 	if err := n.current(path); err == nil {
 		l.index = n.index
 	}
@@ -179,15 +239,22 @@ func (n *network) change(ctx context.Context, path string, do func(*locked) (*cu
 		err = fmt.Errorf("%s: replaced while it was opened", path)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, dir.Close())
+		return nil, errors.Join(err, dir.Close())
 	}
+	for _, c := range changes {
+		l.deadline, _ = c.ctx.Deadline()
+		c.make(l)
+	}
+	return l, nil
+}
+
+func (c *change) make(l *locked) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			result, err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
+			c.result, c.err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
 		}
 	}()
-	result, err = do(l)
-	return result, l, err
+	c.result, c.err = c.do(l)
 }
 
 // dirMode is that of host-local's directories.

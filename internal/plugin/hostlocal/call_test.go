@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -256,11 +257,9 @@ func TestCallLocked(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() { check.NoError(t, f.call(t.Context(), "ADD", "patient")) })
 	n := f.network(f.path())
-	for len(n.using) == 0 { // until the call above waits for the lock
-		select {
-		case <-t.Context().Done():
-		case <-time.After(time.Millisecond):
-		}
+	for n.changing.TryLock() { // until the call above waits for the lock
+		n.changing.Unlock()
+		runtime.Gosched()
 	}
 	wantNotStarted(t, f.call(ended, "DEL", "kept"), "in use by other calls of this process")
 	f.wantLeases(`10.1.0.2=kept\r\neth0`)

@@ -130,8 +130,10 @@ type Stores struct {
 
 // network is what is kept of a network's directory.
 type network struct {
-	// using is held by a call that changes the store, so that calls of this process do not poll for the lock.
-	using chan struct{}
+	// joining guards next, the changes that further calls join while changing is held by others that are made.
+	joining  sync.Mutex
+	next     *batch
+	changing sync.Mutex
 	// mu is held during each use of the index, which is nil before its first use.
 	mu sync.Mutex
 	*index
@@ -148,7 +150,7 @@ func (all *Stores) network(dir string) *network {
 	}
 	n := all.networks[dir]
 	if n == nil {
-		n = &network{using: make(chan struct{}, 1), unwatched: all.Unwatched}
+		n = &network{unwatched: all.Unwatched}
 		all.networks[dir] = n
 	}
 	return n
