@@ -53,6 +53,11 @@ func (r *Runner) Executable(plugin, recorded string) (string, error) {
 // recorded, or with directories that are none of the plugin directories, CNI_PATH is theirs, too.
 func (r *Runner) withExecutable(inv call.Invocation) (call.Invocation, error) {
 	if r.Embedded(inv.Plugin) != "" {
+		// A program that is missing now may have its leases elsewhere.
+		if inv.Binary != "" && !inv.StoreProven && r.opts.HostLocal != HostLocalEmbedded && r.installed(inv.Plugin) == "" {
+			_, err := r.Executable(inv.Plugin, inv.Binary)
+			return inv, err
+		}
 		inv.Binary = ""
 		return inv, nil
 	}

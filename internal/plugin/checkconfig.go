@@ -40,7 +40,8 @@ type acceptedConfig struct{ binary, config string }
 // plugin fails after it has accepted the rest. That would count as a refused call, so it is not counted.
 func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
 	if r.Embedded(inv.Plugin) == "" {
-		return r.checkConfig(ctx, n, inv)
+		refused, _ := r.checkConfig(ctx, n, inv)
+		return refused
 	}
 	config, err := withContainer(inv.Config, call.Container{})
 	if err != nil {
@@ -63,17 +64,19 @@ func (r *Runner) ProgramDiffers(ctx context.Context, n call.Network, inv call.In
 	if r.Embedded(inv.Plugin) == "" {
 		return nil
 	}
-	path, err := r.findPlugin(inv.Plugin)
-	if err != nil {
+	path := r.installed(inv.Plugin)
+	if r.hostLocalVersion(path) == "" { // none, or one that is not to be run
 		return nil
 	}
 	ours := r.CheckConfig(ctx, n, inv)
 	inv.Binary = path
-	if inv.CNIVersion, err = r.negotiate(ctx, inv.Plugin, path); err != nil {
+	inv, err := r.atVersion(ctx, inv)
+	if err != nil {
 		return fmt.Errorf("%s, which pods may use, cannot be run: %w", path, err)
 	}
-	theirs := r.checkConfig(ctx, n, inv)
+	theirs, known := r.checkConfig(ctx, n, inv)
 	switch {
+	case !known:
 	case ours == nil && theirs != nil:
 		return fmt.Errorf("%s, which pods may use, refuses what the sidecar accepts: %w", path, theirs)
 	case ours != nil && theirs == nil:
@@ -82,35 +85,36 @@ func (r *Runner) ProgramDiffers(ctx context.Context, n call.Network, inv call.In
 	return nil
 }
 
-// checkConfig is CheckConfig for a program.
-func (r *Runner) checkConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
+// checkConfig is CheckConfig for a program. known is false if it neither accepts nor refuses the configuration.
+func (r *Runner) checkConfig(ctx context.Context, n call.Network, inv call.Invocation) (refused error, known bool) {
 	state, err := fileState(inv.Binary)
 	if err != nil || !inv.Profile.LikeHostLocal() || inv.VerifyBy() != profile.VerifyCheck {
-		return nil
+		return nil, false
 	}
 	if inv.Config, err = withContainer(inv.Config, call.Container{}); err != nil {
-		return nil // the configuration of an invocation can be parsed
+		return nil, false // the configuration of an invocation can be parsed
 	}
 	inv.Args = ""
 	config := acceptedConfig{state, string(inv.Config)}
 	if last, _ := r.acceptedConfigs.Load(n.Name); last == any(config) {
-		return nil
+		return nil, true
 	}
 	inv.ContainerID = "delegated-ipam-config-" + uuid.NewString()
 	if inv.Config, err = withNoDir(inv); err != nil {
-		return nil
+		return nil, false
 	}
 	// Without a container ID no lock of the state directory is needed, which doctor may not create.
 	x := r.execution(call.VerbCheck, call.Call{Invocation: call.Invocation{Plugin: inv.Plugin, NetNS: inv.NetNS}})
 	_, err = x.exec(ctx, input{inv.Binary, "", cniEnv(x.verb, inv, inv.Args), inv.Config})
-	refused, ok := errors.AsType[*call.Error](err)
+	e, ok := errors.AsType[*call.Error](err)
 	switch {
-	case err == nil, call.IsLost(inv, err), ok && refused.IsPluginRefusal() && strings.Contains(refused.Msg, noDir):
+	case err == nil, call.IsLost(inv, err), ok && e.IsPluginRefusal() && strings.Contains(e.Msg, noDir):
 		r.acceptedConfigs.Store(n.Name, config)
-	case ok && refused.IsPluginRefusal():
-		return refusedConfig(inv, n, refused.Reason())
+		return nil, true
+	case ok && e.IsPluginRefusal():
+		return refusedConfig(inv, n, e.Reason()), true
 	}
-	return nil
+	return nil, false
 }
 
 // AsConfigured returns a recorded invocation with the configuration that its network n has now, if that

@@ -5,13 +5,16 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
@@ -29,25 +32,38 @@ const (
 )
 
 const (
-	hostLocalType    = "host-local"
+	// HostLocal is the type of the plugin that can be embedded.
+	HostLocal        = "host-local"
 	hostLocalPackage = "github.com/containernetworking/plugins/plugins/ipam/host-local"
 )
 
 // Embedded returns why calls of a plugin type are made in this process; empty if the plugin's program is run. It looks
 // at the program each time, because it may be installed, replaced or removed later.
 func (r *Runner) Embedded(pluginType string) string {
-	if pluginType != hostLocalType || r.opts.HostLocal == HostLocalProgram {
+	if pluginType != HostLocal || r.opts.HostLocal == HostLocalProgram {
 		return ""
 	}
 	if r.opts.HostLocal == HostLocalEmbedded {
 		return "--host-local is embedded"
 	}
-	path, err := invoke.FindInPath(pluginType, r.opts.BinDirs)
-	if err != nil {
+	path := r.installed(pluginType)
+	if path == "" && !r.foreign.Load() {
 		return fmt.Sprintf("there is no program host-local in %s (--cni-bin-dir)", strings.Join(r.opts.BinDirs, ", "))
 	}
 	if v := r.hostLocalVersion(path); v != "" {
 		return fmt.Sprintf("%s is host-local %s of containernetworking/plugins", path, v)
+	}
+	r.foreign.Store(true) // it may be replaced now, and has its leases elsewhere
+	return ""
+}
+
+// installed returns the path of a plugin's program, which may not be accessible; empty if there certainly is none.
+func (r *Runner) installed(pluginType string) string {
+	for _, dir := range r.opts.BinDirs {
+		path := filepath.Join(dir, pluginType)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return path
+		}
 	}
 	return ""
 }
@@ -81,7 +97,14 @@ var buildVersion = regexp.MustCompile(`buildversion\.BuildVersion=(v[0-9][0-9a-z
 // embedded makes the call in this process. ctx ends the wait for the store's lock, and for a program of a previous run
 // that still acts on the container ID. Errors are *call.Error.
 func (x *execution) embedded(ctx context.Context) (types.Result, error) {
-	in, err := x.runner.prepare(x.verb, x.call.Invocation)
+	if err := ctx.Err(); err != nil {
+		return nil, x.notStarted(err)
+	}
+	inv, err := x.runner.withExecutable(x.call.Invocation)
+	var in input
+	if err == nil {
+		in, err = x.runner.prepare(x.verb, inv)
+	}
 	if err != nil {
 		return nil, x.notStarted(err)
 	}

@@ -52,7 +52,12 @@ func TestEmbedded(t *testing.T) {
 
 // A call without a program returns and leaves what the program would, and a program goes on with it.
 func TestEmbeddedVerbs(t *testing.T) {
-	f := newEmbedded(t, "")
+	for name, version := range map[string]string{"newest": "", "v1.9": harness.PluginsV19, "v1.4": harness.PluginsV14, "v1.0": harness.PluginsV10} {
+		t.Run(name, func(t *testing.T) { embeddedVerbs(t, newEmbedded(t, version)) })
+	}
+}
+
+func embeddedVerbs(t *testing.T, f *fixture) {
 	target := f.call("id")
 	check.Equal(t, "binary", target.Binary, "")
 	check.Must(t, os.Mkdir(f.leaseDir(), 0o755))
@@ -79,7 +84,25 @@ func TestEmbeddedVerbs(t *testing.T) {
 	f.must(target, call.VerbDel)
 }
 
-// Somebody holds the lock: nothing is started, and nothing acts later.
+// Another program with another store was host-local, and is missing now: its addresses are not lost for that, and no other
+// store is used.
+func TestForeignHostLocalMissing(t *testing.T) {
+	f := wrapHostLocal(t, `sed "s#$HERE#$HERE/elsewhere#" | exec $HOST_LOCAL`, hostLocalIs(HostLocalAuto))
+	target := f.call("id")
+	f.must(target, call.VerbAdd)
+	check.Must(t, os.Remove(target.Binary))
+	for range 2 {
+		for _, verb := range []string{call.VerbCheck, call.VerbDel} {
+			wantError(t, f.run(verb, target), call.NotStarted, "no longer exists")
+		}
+		if _, err := f.newInvocation("other"); err == nil && f.runner.foreign.Load() {
+			t.Error("another ADD would use the store of host-local")
+		}
+		f.start() // a new process
+	}
+}
+
+// Another program holds the lock: nothing is started, and nothing acts later.
 func TestEmbeddedLock(t *testing.T) {
 	f := newEmbedded(t, "")
 	target := f.call("id")

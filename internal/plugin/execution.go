@@ -37,7 +37,11 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 
 // run prepares the call and runs the program. Errors are *call.Error.
 func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
+	recorded := x.call.Binary
 	x.call.Invocation, err = x.runner.withExecutable(x.call.Invocation)
+	if err == nil && x.call.Binary != recorded && x.call.Profile.LikeHostLocal() {
+		x.call.Invocation, err = x.runner.atVersion(ctx, x.call.Invocation)
+	}
 	if err != nil {
 		return nil, x.notStarted(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/singleflight"
@@ -34,6 +35,8 @@ type Runner struct {
 	versionCalls singleflight.Group
 	// hostLocals has the version of each program in the state of its file (hostLocalVersion).
 	hostLocals sync.Map
+	// foreign: another program than that of containernetworking/plugins was installed as host-local.
+	foreign atomic.Bool
 	// stores are the stores of plugins with a lookup.
 	stores hostlocal.Stores
 	// ranges has the last parsedRanges of each network.

@@ -2,10 +2,12 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -52,6 +54,18 @@ func (r *Runner) implementation(ctx context.Context, pluginType string) (binary,
 	}
 	cniVersion, err = r.negotiate(ctx, pluginType, binary)
 	return binary, cniVersion, err
+}
+
+// atVersion returns an invocation with the CNI version that its executable supports, which may be another one than that
+// which has allocated. For a plugin like host-local container ID and interface alone identify an attachment.
+func (r *Runner) atVersion(ctx context.Context, inv call.Invocation) (call.Invocation, error) {
+	negotiated, err := r.negotiate(ctx, inv.Plugin, inv.Binary)
+	if err != nil || negotiated == inv.CNIVersion {
+		return inv, err
+	}
+	inv.CNIVersion = negotiated
+	inv.Config, err = withKeys(inv.Config, map[string]json.RawMessage{"cniVersion": json.RawMessage(strconv.Quote(negotiated))})
+	return inv, err
 }
 
 // negotiate returns the highest CNI version that the library and the plugin both support.

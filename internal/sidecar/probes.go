@@ -215,7 +215,8 @@ func (r *reporter) findMovedPlugins() []movedPlugin {
 		if cause := errors.Unwrap(err); cause != nil {
 			moved.cause = cause.Error()
 		}
-		if executable != use.Binary && r.runner.Embedded(use.Plugin) == "" {
+		embedded := use.Binary == "" && err == nil || r.runner.Embedded(use.Plugin) != ""
+		if executable != use.Binary && !embedded {
 			all = append(all, moved)
 		}
 	}

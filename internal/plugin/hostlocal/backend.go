@@ -46,7 +46,7 @@ func (l *locked) Lock() error   { return nil }
 func (l *locked) Unlock() error { return nil }
 func (l *locked) Close() error  { return nil }
 
-// Reserve creates the file of an address, unless there is one. An empty one counts as none: under the lock nobody is
+// Reserve creates the file of an address, unless there is one. An empty one counts as none: under the lock no program is
 // about to write it. It is of a killed program, which has returned no result, or of one before a power loss; what a
 // record has is refused by the engine.
 func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, error) {
@@ -69,7 +69,9 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 		if _, err := Read(l.dir, addr.Unmap()); !errors.Is(err, ErrEmpty) {
 			return false, nil
 		}
-		f, err = l.dir.OpenFile(name, os.O_WRONLY, leaseMode)
+		if f, err = l.dir.OpenFile(name, os.O_WRONLY, leaseMode); err != nil {
+			return false, nil //nolint:nilerr // it cannot be used
+		}
 	}
 	if err != nil {
 		return false, files.AtPath(l.dir, name, err)
@@ -122,16 +124,20 @@ func (l *locked) LastReservedIP(rangeID string) (net.IP, error) {
 }
 
 // ReleaseByID removes the leases of a container interface or, if there are none, those of its container without an
-// interface, as host-local before v0.8.0 wrote them.
+// interface, as host-local before v0.8.0 wrote them. A file that cannot be read is an error only if there is none.
 func (l *locked) ReleaseByID(id, ifname string) error {
 	for _, of := range []string{ifname, ""} {
 		held, err := l.held(id, of)
+		if len(held) == 0 && err == nil {
+			continue
+		}
+		if len(held) > 0 {
+			err = nil
+		}
 		for _, ip := range held {
 			err = errors.Join(err, l.remove(ip))
 		}
-		if len(held) > 0 || err != nil {
-			return err
-		}
+		return err
 	}
 	return nil
 }
@@ -199,12 +205,12 @@ func (l *locked) keep(valid []Lease) (err error) {
 	return err
 }
 
-// release removes the leases that have ended.
+// release removes the leases that have ended. A file without an interface may be what an administrator reserved.
 func (l *locked) release(ended func(of Lease, written time.Time) bool) (released []Lease, err error) {
 	entries, err := List(l.dir)
 	for _, e := range entries {
 		info, statErr := l.dir.Lstat(e.IP.String())
-		if err != nil || statErr != nil || e.Err != nil || !ended(e.Lease, info.ModTime()) {
+		if err != nil || statErr != nil || e.Err != nil || e.Lease.Interface == "" || !ended(e.Lease, info.ModTime()) {
 			err = errors.Join(err, statErr)
 			continue
 		}

@@ -152,6 +152,9 @@ type batch struct {
 
 // change makes a change in a directory durable, with those of concurrent calls.
 func (all *Stores) change(ctx context.Context, path string, do func(*locked) (*current.Result, error)) (*current.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, NotStartedError{err}
+	}
 	n, c := all.network(path), &change{ctx: ctx, do: do}
 	n.joining.Lock()
 	first := n.next == nil
@@ -192,7 +195,10 @@ func (n *network) run(path string, b *batch) {
 	n.joining.Lock()
 	n.next = nil
 	changes := slices.DeleteFunc(b.changes, func(c *change) bool {
-		c.begun = c.ctx.Err() == nil
+		ended := c.ctx.Err()
+		if c.begun = ended == nil; !c.begun {
+			c.err = NotStartedError{fmt.Errorf("%s was in use by other calls of this process: %w", path, ended)}
+		}
 		return !c.begun
 	})
 	n.joining.Unlock()
@@ -201,7 +207,9 @@ func (n *network) run(path string, b *batch) {
 	}
 	l, err := n.makeAll(path, changes)
 	if l != nil {
+		l.changed = l.changed || !n.synced
 		err = l.end()
+		n.synced = err == nil
 	}
 	for _, c := range changes {
 		switch {
@@ -213,8 +221,25 @@ func (n *network) run(path string, b *batch) {
 	}
 }
 
-// makeAll makes changes, which are not durable yet. Without any it returns no locked. It waits for the lock until the
-// context of the last call ends.
+// untilLast returns a context that ends when the time of every call has ended; of a single one it is its own.
+func untilLast(changes []*change) (context.Context, context.CancelFunc) {
+	if len(changes) == 1 {
+		return context.WithCancel(changes[0].ctx)
+	}
+	var last time.Time
+	for _, c := range changes {
+		deadline, ok := c.ctx.Deadline()
+		if !ok {
+			return context.WithCancel(context.WithoutCancel(c.ctx))
+		}
+		if deadline.After(last) {
+			last = deadline
+		}
+	}
+	return context.WithDeadline(context.Background(), last)
+}
+
+// makeAll makes changes, which are not durable yet. Without any it returns no locked.
 func (n *network) makeAll(path string, changes []*change) (*locked, error) {
 	if err := makeDir(path); err != nil {
 		return nil, err
@@ -223,7 +248,9 @@ func (n *network) makeAll(path string, changes []*change) (*locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := Lock(changes[len(changes)-1].ctx, dir, true)
+	ctx, cancel := untilLast(changes)
+	defer cancel()
+	unlock, err := Lock(ctx, dir, true)
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
@@ -242,8 +269,16 @@ func (n *network) makeAll(path string, changes []*change) (*locked, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	for _, c := range changes {
+		if ended := c.ctx.Err(); ended != nil {
+			c.err = NotStartedError{fmt.Errorf("%s was locked by others: %w", path, ended)}
+			continue
+		}
 		l.deadline, _ = c.ctx.Deadline()
 		c.make(l)
+	}
+	if l.index == nil && n.index != nil { // after a panic
+		n.close()
+		n.index = nil
 	}
 	return l, nil
 }
@@ -251,7 +286,7 @@ func (n *network) makeAll(path string, changes []*change) (*locked, error) {
 func (c *change) make(l *locked) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			c.result, c.err = nil, UnknownError{fmt.Errorf("panic: %v", cause)}
+			c.result, c.err, l.index = nil, UnknownError{fmt.Errorf("panic: %v", cause)}, nil
 		}
 	}()
 	c.result, c.err = c.do(l)
@@ -343,7 +378,10 @@ func release(l *locked, c *allocator.IPAMConfig, a Args) (*current.Result, error
 func find(l *locked, _ *allocator.IPAMConfig, a Args) (*current.Result, error) {
 	for _, ifname := range []string{a.IfName, ""} {
 		held, err := l.held(a.ContainerID, ifname)
-		if len(held) > 0 || err != nil {
+		if len(held) > 0 {
+			return nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

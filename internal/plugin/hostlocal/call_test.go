@@ -252,7 +252,7 @@ func TestCallLocked(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 3*lockPollInterval)
 	defer cancel()
 	wantNotStarted(t, f.call(short, "DEL", "kept"), "held by another process", f.path(lockFile))
-	wantNotStarted(t, f.call(ended, "ADD", "late"), f.path())
+	wantNotStarted(t, f.call(ended, "ADD", "late"), "context canceled")
 
 	var waiting sync.WaitGroup
 	waiting.Go(func() { check.NoError(t, f.call(t.Context(), "ADD", "patient")) })
@@ -261,7 +261,7 @@ func TestCallLocked(t *testing.T) {
 		n.changing.Unlock()
 		runtime.Gosched()
 	}
-	wantNotStarted(t, f.call(ended, "DEL", "kept"), "in use by other calls of this process")
+	wantNotStarted(t, f.call(short, "DEL", "kept"), "context deadline exceeded")
 	f.wantLeases(`10.1.0.2=kept\r\neth0`)
 	unlock()
 	waiting.Wait()

@@ -20,7 +20,7 @@ const (
 	lockFile = "lock"
 	lockMode = 0o750
 	// lockPollInterval is the time between two attempts to lock.
-	lockPollInterval = 10 * time.Millisecond
+	lockPollInterval = 2 * time.Millisecond
 )
 
 // Lock acquires host-local's own lock of a network, flock(2) on its file "lock", and

@@ -134,6 +134,8 @@ type network struct {
 	joining  sync.Mutex
 	next     *batch
 	changing sync.Mutex
+	// synced: no change may be in memory alone, also not one of a killed process.
+	synced bool
 	// mu is held during each use of the index, which is nil before its first use.
 	mu sync.Mutex
 	*index

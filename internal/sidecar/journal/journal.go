@@ -160,8 +160,8 @@ func (j *Journal) commitRemovals() {
 	j.joining.Lock()
 	waiting := len(j.removals) > 0
 	j.joining.Unlock()
-	if waiting && !j.closed {
-		_ = j.commit(nil)
+	if waiting && !j.closed && j.commit(nil) != nil {
+		j.flush.Reset(retryDelay)
 	}
 }
 
@@ -185,7 +185,10 @@ func (j *Journal) Apply(changes ...Change) error {
 
 // Writable returns why a record could not be made durable now (disk full, I/O error, directory missing or
 // replaced), by a commit without a change. After a failed commit it writes the journal anew.
-func (j *Journal) Writable() error { return j.Apply() }
+func (j *Journal) Writable() error {
+	j.commitRemovals() // which need no space
+	return j.Apply()
+}
 
 // transaction are changes that become durable together.
 type transaction struct {
@@ -253,9 +256,6 @@ func (j *Journal) commit(changes []Change) error {
 	}
 	j.joining.Lock()
 	j.removals = append(removals, j.removals...)
-	if len(j.removals) > 0 { // a full disk may have space for them alone
-		j.flush.Reset(retryDelay)
-	}
 	j.joining.Unlock()
 	if !boltfile.Unchanged(err) {
 		j.file.Close(err)
@@ -316,6 +316,8 @@ func (j *Journal) recover() error {
 
 // rewrite replaces the file by a new one, of which every byte and the name are durable.
 func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
+	j.file.Close(nil) // after a failure below it may have no name any more
+	j.file = nil
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
 	failpoint.Reach(failpoint.LeftoverRemoved)

@@ -47,8 +47,6 @@ func (j *Journal) Load() (Loaded, error) {
 	}
 	j.committing.Lock()
 	defer j.committing.Unlock()
-	j.file.Close(nil)
-	j.file = nil
 	l, intact, err := j.load()
 	if err == nil {
 		j.bootID = cmp.Or(l.BootID, j.options.BootID)

@@ -278,7 +278,15 @@ func TestSetBoot(t *testing.T) {
 		check.Equal(t, "boot of the metadata", f.restart().BootID, "boot")
 	}
 	check.Must(t, f.SetBoot())
+	f.write(sample("b"))
+	open, err := filepath.Glob("/proc/self/fd/*")
+	check.Must(t, err)
+	for _, fd := range open {
+		if target, _ := os.Readlink(fd); strings.Contains(target, f.dir) && strings.HasSuffix(target, "(deleted)") {
+			t.Errorf("the file before is open: %s", target)
+		}
+	}
 	got := f.restart()
 	check.Equal(t, "boot", got.BootID, "next boot")
-	check.Equal(t, "records", len(got.Records), 1)
+	check.Equal(t, "records", len(got.Records), 2)
 }
