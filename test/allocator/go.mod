@@ -1,6 +1,6 @@
 module github.com/delegated-ipam/delegated-ipam/test/allocator
 
-go 1.26.0
+go 1.26.8
 
 require (
 	github.com/cilium/cilium v1.20.2
