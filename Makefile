@@ -41,7 +41,7 @@ GENERATED := api/models server client
 
 # go.mod pins the version of Go that builds a release, and whose vulnerabilities are checked. The other
 # targets use a newer one if it is installed.
-release reproducible image sbom vulncheck: export GOTOOLCHAIN := $(shell awk '$$1 == "toolchain" { print $$2 }' go.mod)
+release reproducible image sbom vulncheck: export GOTOOLCHAIN := $(shell awk '$$1 == "go" { v = "go" $$2 } $$1 == "toolchain" { v = $$2 } END { print v }' go.mod)
 
 # Without paths in the results, Go's build cache serves each clone of the repository.
 export GOFLAGS += -trimpath -buildvcs=false

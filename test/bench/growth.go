@@ -15,7 +15,7 @@ import (
 var sizes = []int{10, 100, 1000, 10000}
 
 // point is the time of an allocation for a new owner with a number of other attachments,
-// in milliseconds: the time of the plugin's processes, and the rest.
+// in milliseconds: the time of the plugin's calls, and the rest.
 type point struct {
 	Attachments int
 	Plugin, Own sample

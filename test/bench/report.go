@@ -36,7 +36,7 @@ func (r *report) markdown() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", row.Case, ours, row.Reference, theirs, ratio, row.Goal.text, row.verdict())
 	}
-	b.WriteString("\n| attachments | plugin's processes | ours | held, no plugin call |\n|---|---|---|---|\n")
+	b.WriteString("\n| attachments | host-local, embedded | ours | held, no plugin call |\n|---|---|---|---|\n")
 	for _, p := range r.Growth {
 		fmt.Fprintf(&b, "| %s | %s ms | %s ms | %s ms |\n", thousands(p.Attachments),
 			figure(p.Plugin.median(), p.Plugin.p99()), figure(p.Own.median(), p.Own.p99()), figure(p.Held.median(), p.Held.p99()))

@@ -90,8 +90,8 @@ func TestUpdates(t *testing.T) {
 func TestGoVersion(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	must(t, err)
-	if !regexp.MustCompile(`(?m)^toolchain go1\.\d+\.\d+$`).Match(content) {
-		t.Error("go.mod has no toolchain with its patch version")
+	if !regexp.MustCompile(`(?m)^(toolchain go|go )1\.\d+\.\d+$`).Match(content) {
+		t.Error("go.mod has no version of Go with its patch")
 	}
 	all, err := filepath.Glob(root + "/.github/workflows/*.yml")
 	must(t, err)
