@@ -50,11 +50,14 @@ const (
 	JournalRenamed Point = "journal.renamed"
 	JournalDurable Point = "journal.durable"
 
-	// Changes are about to be committed; are durable. So is a commit without a change.
-	CommitBegins  Point = "commit.begins"
-	CommitDurable Point = "commit.durable"
-	ProbeBegins   Point = "probe.begins"
-	ProbeDurable  Point = "probe.durable"
+	// Changes are about to be committed; are durable. So is a commit without a change, and one of removals for which no
+	// caller waits.
+	CommitBegins   Point = "commit.begins"
+	CommitDurable  Point = "commit.durable"
+	ProbeBegins    Point = "probe.begins"
+	ProbeDurable   Point = "probe.durable"
+	RemovalBegins  Point = "removal.begins"
+	RemovalDurable Point = "removal.durable"
 
 	// The lock file of plugin calls is about to be created or opened; is open.
 	PluginLockOpening Point = "plugin-lock.opening"
@@ -100,7 +103,7 @@ func All() []Point {
 		LeftoverRemoving, LeftoverRemoved,
 		QuarantineMaking, QuarantineMade, QuarantineMoved, QuarantineSynced,
 		JournalMaking, JournalMade, JournalFilled, JournalSynced, JournalNaming, JournalRenamed, JournalDurable,
-		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable,
+		CommitBegins, CommitDurable, ProbeBegins, ProbeDurable, RemovalBegins, RemovalDurable,
 		PluginLockOpening, PluginLockOpened,
 		PluginStarting, PluginStarted, PluginEnded,
 		LeasesMaking, LeasesMade, LeasesDurable, LeaseMaking, LeaseMade, LeaseWritten, LeaseReserved,

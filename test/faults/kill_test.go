@@ -19,7 +19,7 @@ import (
 //evidence:design/reliability Guarantees
 func TestKill(t *testing.T) {
 	t.Parallel()
-	recorded := recordScenarios(t, scenarios())
+	recorded := slices.Concat(recordScenarios(t, scenarios()), recordScenarios(t, programScenarios()))
 	deterministic := slices.DeleteFunc(slices.Clone(recorded), func(r recordedScenario) bool { return r.name == concurrent })
 	for _, p := range failpoint.All() {
 		if p == failpoint.UninstallRemoving || p == failpoint.UninstallRemoved {
@@ -27,6 +27,9 @@ func TestKill(t *testing.T) {
 		}
 		if p == failpoint.SpoolDone || p == failpoint.SpoolRemoved {
 			continue // TestSpooledDelKilled: the spool is filled while no sidecar runs
+		}
+		if p == failpoint.RemovalBegins || p == failpoint.RemovalDurable {
+			continue // a moment after the response, or not at all
 		}
 		if !slices.ContainsFunc(deterministic, func(r recordedScenario) bool { return slices.Contains(r.visits, p) }) {
 			t.Errorf("no scenario visits the failpoint %q", p)
@@ -85,25 +88,17 @@ func killInRecovery(t *testing.T, recorded []recordedScenario) {
 // scenarios in which it changes the plugin's store: alone, and with the sidecar while that call runs or
 // after it has ended.
 func killPlugin(t *testing.T, recorded []recordedScenario) {
-	verbs := map[string]string{
-		newOwner:                      "ADD",
-		"allocate a lost address":     "ADD",
-		"restore":                     "ADD",
-		"start with a lost address":   "ADD",
-		"release":                     "DEL",
-		"expiration":                  "DEL",
-		"start that retires an owner": "DEL",
-	}
 	alone, both := newStats(t, pluginKilled), newStats(t, bothKilled)
 	for _, r := range recorded {
-		if verbs[r.name] == "" {
+		verb := verbs()[strings.TrimPrefix(r.name, ofProgram)]
+		if verb == "" || !strings.HasPrefix(r.name, ofProgram) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			ended := worstCrash(t, r.visits)
 			running := lastVisit(r.visits, failpoint.PluginStarted)
-			kills := pluginKills(t, r.scenario, verbs[r.name])
+			kills := pluginKills(t, r.scenario, verb)
 			for _, k := range selectCases(t, kills, func(k pluginKill) string { return k.syscall }) {
 				killCase{scenario: r.scenario, plugin: k}.runParallel(t, alone)
 				killCase{scenario: r.scenario, plugin: k, first: ended}.runParallel(t, both)
@@ -136,6 +131,33 @@ func killAtRandom(t *testing.T, recorded []recordedScenario) {
 	}
 }
 
+// ofProgram begins the names of the scenarios in which host-local is a program.
+const ofProgram = "program: "
+
+// verbs are the last plugin calls of the scenarios in which that changes the plugin's store.
+func verbs() map[string]string {
+	return map[string]string{
+		newOwner:                      "ADD",
+		"allocate a lost address":     "ADD",
+		"restore":                     "ADD",
+		"start with a lost address":   "ADD",
+		"release":                     "DEL",
+		"expiration":                  "DEL",
+		"start that retires an owner": "DEL",
+	}
+}
+
+func programScenarios() []scenario {
+	var all []scenario
+	for _, sc := range scenarios() {
+		if verbs()[sc.name] != "" {
+			sc.name, sc.flags = ofProgram+sc.name, append(slices.Clone(sc.flags), "--host-local=program")
+			all = append(all, sc)
+		}
+	}
+	return all
+}
+
 func draw[T any](source *rand.Rand, all []T) T { return all[source.IntN(len(all))] }
 
 // precedesRecords reports whether a start visits a failpoint before it reads a record.
@@ -153,7 +175,7 @@ func precedesRecords(p failpoint.Point) bool {
 // and without a write the last visit.
 func worstCrash(t *testing.T, visits []failpoint.Point) failpoint.Plan {
 	t.Helper()
-	for _, points := range [][]failpoint.Point{{failpoint.PluginEnded}, {failpoint.CommitDurable}, failpoint.All()} {
+	for _, points := range [][]failpoint.Point{{failpoint.PluginEnded, failpoint.LeaseSynced}, {failpoint.CommitDurable}, failpoint.All()} {
 		if p := lastVisit(visits, points...); p.Visit > 0 {
 			return p
 		}
@@ -200,7 +222,7 @@ func (c killCase) runParallel(t *testing.T, st *stats) {
 		const maxEscapes = 20
 		for range maxEscapes {
 			first, second, plugin := c.run(t, st)
-			if first != (c.first.Visit > 0) || second != (c.second.Visit > 0) {
+			if !happened(first, c.first) || !happened(second, c.second) {
 				t.Errorf("the sidecar was killed: %t, and again: %t", first, second)
 			}
 			if plugin == (c.plugin.syscall != "") {
@@ -210,6 +232,11 @@ func (c killCase) runParallel(t *testing.T, st *stats) {
 		}
 		t.Errorf("host-local escaped its kill %d times", maxEscapes)
 	})
+}
+
+// happened reports whether a kill was as planned. A removal may be part of another commit.
+func happened(killed bool, plan failpoint.Plan) bool {
+	return killed == (plan.Visit > 0) || plan.Point == failpoint.RemovalBegins || plan.Point == failpoint.RemovalDurable
 }
 
 // run runs the case and the recovery, and reports which of the kills happened.

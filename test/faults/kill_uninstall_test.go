@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // killUninstall kills uninstall at each visit; another run completes it, or a sidecar starts with the rest.
@@ -60,6 +63,13 @@ func released(t *testing.T) *fixture {
 	if out := f.node.Command(t, "release", "--all", "--yes"); out.ExitCode != 0 {
 		t.Fatalf("release: %s", out.Stderr)
 	}
+	harness.Eventually(t, "the removals to be on disk", func() error {
+		left, err := oracle.Journal(f.node.StateDir)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%+v", left)
+		}
+		return err
+	})
 	f.kill()
 	check.Must(t, os.WriteFile(journalFile(f.node)+".new", []byte("x"), 0o600))
 	return f

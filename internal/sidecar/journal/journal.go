@@ -241,14 +241,17 @@ func (j *Journal) commit(changes []Change) error {
 	removals := j.removals
 	j.removals = nil
 	j.joining.Unlock()
-	changes = slices.Concat(removals, changes)
 	begins, durable := failpoint.CommitBegins, failpoint.CommitDurable
-	if len(changes) == 0 {
+	switch {
+	case len(changes) > 0:
+	case len(removals) > 0:
+		begins, durable = failpoint.RemovalBegins, failpoint.RemovalDurable
+	default:
 		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
 	}
 	failpoint.Reach(begins)
 	t := j.totals
-	err := j.file.Update(func(tx *bbolt.Tx) (err error) { t, err = j.apply(tx, changes); return err })
+	err := j.file.Update(func(tx *bbolt.Tx) (err error) { t, err = j.apply(tx, slices.Concat(removals, changes)); return err })
 	failpoint.Reach(durable)
 	if err == nil {
 		j.totals = t
