@@ -76,19 +76,15 @@ func cpuTicks(pid int) []string {
 	return strings.Fields(after)[11:15]
 }
 
-// cpu is CPU time in ms: of a process, and of its reaped children.
-type cpu struct{ own, children float64 }
-
 // msPerTick is the unit of the times in stat, 1/USER_HZ.
 const msPerTick = 10
 
-// cpuTime returns the CPU time of a process so far.
-func cpuTime(pid int) cpu {
-	var all [4]float64
-	for i, text := range cpuTicks(pid) {
-		all[i] = float64(must(strconv.Atoi(text))) * msPerTick
+// cpuTime returns the CPU time of a process so far, in ms.
+func cpuTime(pid int) (sum float64) {
+	for _, text := range cpuTicks(pid) {
+		sum += float64(must(strconv.Atoi(text))) * msPerTick
 	}
-	return cpu{own: all[0] + all[1], children: all[2] + all[3]}
+	return sum
 }
 
 // size measures the binary.
