@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // uninstall returns the command line with the paths of a node.
@@ -87,6 +89,13 @@ func TestUninstallRefused(t *testing.T) {
 	wantAddresses(t, next.AllocateFor(t, "router"), held)
 
 	wantCommand(t, n, command{line: "release --all --yes"})
+	harness.Eventually(t, "the removal to be on disk", func() error {
+		left, err := oracle.Journal(n.StateDir)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%+v", left)
+		}
+		return err
+	})
 	next.Kill(t)
 	wantUninstall(t, n, 0, "removed "+n.Socket)
 	wantNothing(t, n)
