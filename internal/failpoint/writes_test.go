@@ -46,7 +46,6 @@ func writers() map[string]exceptions {
 			{"end", "Sync", "Sync"}:                "the names are not durable",
 		}, memory: map[string][]string{
 			"openLock": {"OpenFile"},                                   // an empty file
-			"Sync":     {"Sync"},                                       // between the points of its callers
 			"watch":    {"Fstatfs", "InotifyAddWatch", "InotifyInit1"}, // changes no file
 		}},
 		"plugin/internal/process": {memory: map[string][]string{"memoryFile": {"WriteAt"}}}, // memfd_create(2)
@@ -71,7 +70,9 @@ func otherWriters() map[string]map[string][]string {
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},
-		"files": {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
+		// The store of host-local, in a repair.
+		"sidecar/doctor": {"removeStale": {"Sync"}},
+		"files":          {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The runtime's directory of plugins, when the plugin is installed or removed.
 		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
 		// Most run in the process of delegated-ipam-cni, which has no failpoints; the tests of the package and

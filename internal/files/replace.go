@@ -13,6 +13,14 @@ func TemporaryFiles(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
 }
 
+// Sync makes durable what was opened, of a directory its names, and closes it. err is that of the open.
+func Sync(f *os.File, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
 // Replace replaces a file atomically: a reader gets the complete old or the complete new content, even if
 // the process is killed. The directory must exist. The content is synced before the rename.
 func Replace(path string, content []byte, mode fs.FileMode) (err error) {

@@ -100,11 +100,7 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, x.notStarted(err)
 	}
-	inv, err := x.runner.withExecutable(x.call.Invocation)
-	var in input
-	if err == nil {
-		in, err = x.runner.prepare(x.verb, inv)
-	}
+	in, err := x.runner.prepareCurrent(x.verb, x.call.Invocation)
 	if err != nil {
 		return nil, x.notStarted(err)
 	}

@@ -71,11 +71,7 @@ func invocationArgs(p profile.Profile, containerID, owner string) string {
 // variables and the same standard input. Other variables (--plugin-env) come from the shell, so that no
 // secret is printed. If the call cannot be made, it returns a comment with the reason.
 func (r *Runner) CommandLine(verb string, c call.Call) string {
-	inv, err := r.withExecutable(c.Invocation)
-	var in input
-	if err == nil {
-		in, err = r.prepare(verb, inv)
-	}
+	in, err := r.prepareCurrent(verb, c.Invocation)
 	if err != nil {
 		return fmt.Sprintf("# %s of container ID %s cannot be run: %v", verb, c.ContainerID, err)
 	}

@@ -53,6 +53,15 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	return input{inv.Binary, args, cniEnv(verb, inv, args), stdin}, nil
 }
 
+// prepareCurrent is prepare with the executable to use now.
+func (r *Runner) prepareCurrent(verb string, inv call.Invocation) (input, error) {
+	inv, err := r.withExecutable(inv)
+	if err != nil {
+		return input{}, err
+	}
+	return r.prepare(verb, inv)
+}
+
 // addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes
 // it: CHECK must and DEL should have it, both since 0.4.0 (CNI spec section 2).
 func addPrevResult(extra map[string]json.RawMessage, verb string, inv call.Invocation) error {

@@ -31,7 +31,7 @@ func (a *app) releaseLeftovers(boot string) {
 		}
 	}
 	if err == nil && complete {
-		err = a.journal.SetBoot()
+		err = a.journal.SetBoot(boot)
 	}
 	if err != nil {
 		a.log.WithError(err).Warn("Leases of the previous boot that have no record may remain until the next start")

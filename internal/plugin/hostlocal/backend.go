@@ -27,8 +27,9 @@ const (
 )
 
 // locked is the directory of a network under its lock, as host-local's allocator uses it. It differs from host-local's
-// own store in three things: files are synced (end), the index replaces the reading of all files, and what cannot be
-// read or removed is an error. The allocator ignores the errors of Lock, so the lock is taken before.
+// own store: files are synced (end), the index replaces the reading of all files, an empty file is free, and a file that
+// cannot be removed, or may hide the only lease, is an error. The allocator ignores the errors of Lock, so the lock is
+// taken before.
 type locked struct {
 	dir *os.Root
 	// deadline is when the call ends that waits for an address; zero for never.
@@ -123,23 +124,27 @@ func (l *locked) LastReservedIP(rangeID string) (net.IP, error) {
 	return net.ParseIP(string(data)), nil
 }
 
-// ReleaseByID removes the leases of a container interface or, if there are none, those of its container without an
-// interface, as host-local before v0.8.0 wrote them. A file that cannot be read is an error only if there is none.
+// ReleaseByID removes the leases of a container interface.
 func (l *locked) ReleaseByID(id, ifname string) error {
-	for _, of := range []string{ifname, ""} {
-		held, err := l.held(id, of)
-		if len(held) == 0 && err == nil {
-			continue
-		}
-		if len(held) > 0 {
-			err = nil
-		}
-		for _, ip := range held {
-			err = errors.Join(err, l.remove(ip))
-		}
-		return err
+	held, err := l.leasesOf(id, ifname)
+	for _, ip := range held {
+		err = errors.Join(err, l.remove(ip))
 	}
-	return nil
+	return err
+}
+
+// leasesOf returns the addresses of a container interface or, if there are none, those of its container without an
+// interface, as host-local before v0.8.0 wrote them. A file that cannot be read is an error only if there is none.
+func (l *locked) leasesOf(id, ifname string) (held []netip.Addr, err error) {
+	for _, of := range []string{ifname, ""} {
+		if held, err = l.held(id, of); len(held) > 0 {
+			return held, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // GetByID returns the addresses of a container interface, and those of its container without an interface.
@@ -241,10 +246,10 @@ func (l *locked) end() error {
 	failpoint.Reach(failpoint.LeaseSyncing)
 	var all errgroup.Group
 	for _, f := range l.made {
-		all.Go(func() error { return errors.Join(f.Sync(), f.Close()) })
+		all.Go(func() error { return files.Sync(f, nil) })
 	}
 	if l.changed {
-		all.Go(func() error { return Sync(l.dir) })
+		all.Go(func() error { return files.Sync(l.dir.Open(".")) })
 	}
 	err := all.Wait()
 	failpoint.Reach(failpoint.LeaseSynced)

@@ -38,18 +38,12 @@ type UnknownError struct{ error }
 
 func (e UnknownError) Unwrap() error { return e.error }
 
-// verb is what a call does under the lock of the store.
-type verb func(*locked, *allocator.IPAMConfig, Args) (*current.Result, error)
-
-// verbs are those of CNI_COMMAND that use the store.
-var verbs = map[string]verb{"ADD": allocate, "DEL": release, "CHECK": find, "GC": collect}
-
 // Call is host-local of containernetworking/plugins v1.10.0 in this process: its configuration, allocator, files, lock
 // and texts of errors. It returns the result of ADD, and nil for the other verbs (DEL, CHECK, GC). The store is durable
 // when it returns. It waits for the lock until ctx ends. The error is a NotStartedError, an UnknownError, or that with
 // which the plugin refuses the call.
 func (all *Stores) Call(ctx context.Context, command string, a Args) (result *current.Result, err error) {
-	c, err := loadConfig(a.Config, a.CNIArgs)
+	c, dir, err := loadConfig(a.Config, a.CNIArgs)
 	if err != nil {
 		return nil, err
 	}
@@ -59,26 +53,35 @@ func (all *Stores) Call(ctx context.Context, command string, a Args) (result *cu
 			return nil, err
 		}
 	}
-	dir, err := directoryOf(c)
-	if err != nil {
-		return nil, err
-	}
-	result, err = all.change(ctx, dir, func(l *locked) (*current.Result, error) { return verbs[command](l, c, a) })
+	result, err = all.change(ctx, dir, func(l *locked) (*current.Result, error) {
+		switch command {
+		case "ADD":
+			return allocate(l, c, a)
+		case "DEL":
+			return nil, release(l, c, a)
+		case "CHECK":
+			return nil, find(l, a)
+		case "GC":
+			return nil, collect(l, a)
+		}
+		return nil, fmt.Errorf("host-local has no %s", command)
+	})
 	if result != nil {
 		result.DNS = dns
 	}
 	return result, err
 }
 
-// maxRanges bounds the ranges of a configuration: the library compares each with each. smallConfig is a size in bytes
-// in which there is no space for so many.
+// maxRanges bounds the ranges of a configuration: the library compares each with each. A configuration of smallConfig
+// bytes has fewer.
 const maxRanges, smallConfig = 1000, 16 << 10
 
-// loadConfig parses a network configuration. The library panics on some that are not valid.
-func loadConfig(config []byte, cniArgs string) (c *allocator.IPAMConfig, err error) {
+// loadConfig parses a network configuration, and returns the directory of the network, too. The library panics on some
+// that are not valid.
+func loadConfig(config []byte, cniArgs string) (c *allocator.IPAMConfig, dir string, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			c, err = nil, fmt.Errorf("the network configuration cannot be parsed: %v", cause)
+			err = fmt.Errorf("the network configuration cannot be parsed: %v", cause)
 		}
 	}()
 	if len(config) > smallConfig {
@@ -88,27 +91,25 @@ func loadConfig(config []byte, cniArgs string) (c *allocator.IPAMConfig, err err
 		}
 		_ = json.Unmarshal(config, &n) // its errors are those of the library
 		if count := len(slices.Concat(slices.Concat(n.IPAM.Ranges, n.RuntimeConfig.IPRanges)...)); count > maxRanges {
-			return nil, fmt.Errorf("%d ranges; expected at most %d", count, maxRanges)
+			return nil, "", fmt.Errorf("%d ranges; expected at most %d", count, maxRanges)
 		}
 	}
-	c, _, err = allocator.LoadIPAMConfig(config, cniArgs)
-	return c, err
+	if c, _, err = allocator.LoadIPAMConfig(config, cniArgs); err == nil {
+		dir, err = directoryOf(c)
+	}
+	return c, dir, err
 }
 
 // CheckConfig returns why host-local refuses a network configuration, in every call; nil if it accepts it.
 func CheckConfig(config []byte) error {
-	_, err := loadConfig(config, "")
+	_, _, err := loadConfig(config, "")
 	return err
 }
 
 // Release removes the leases of a network configuration that ended says to have ended, and returns them. written is when
 // the file of a lease was written. It waits for the lock, and errors are as of Call.
 func (all *Stores) Release(ctx context.Context, config []byte, ended func(l Lease, written time.Time) bool) (released []Lease, err error) {
-	c, err := loadConfig(config, "")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := directoryOf(c)
+	_, dir, err := loadConfig(config, "")
 	if err != nil {
 		return nil, err
 	}
@@ -310,12 +311,7 @@ func makeDir(path string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	dir, err := OpenDir(above)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	err = Sync(dir)
+	err = files.Sync(os.Open(above))
 	failpoint.Reach(failpoint.LeasesDurable)
 	return err
 }
@@ -361,7 +357,7 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 }
 
 // release releases the addresses of all range sets.
-func release(l *locked, c *allocator.IPAMConfig, a Args) (*current.Result, error) {
+func release(l *locked, c *allocator.IPAMConfig, a Args) error {
 	var texts []string
 	for i, set := range c.Ranges {
 		if err := allocator.NewIPAllocator(&set, l, i).Release(a.ContainerID, a.IfName); err != nil {
@@ -369,36 +365,30 @@ func release(l *locked, c *allocator.IPAMConfig, a Args) (*current.Result, error
 		}
 	}
 	if texts != nil {
-		return nil, errors.New(strings.Join(texts, ";"))
+		return errors.New(strings.Join(texts, ";"))
 	}
-	return nil, nil
+	return nil
 }
 
 // find finds an address of the container interface, of any range.
-func find(l *locked, _ *allocator.IPAMConfig, a Args) (*current.Result, error) {
-	for _, ifname := range []string{a.IfName, ""} {
-		held, err := l.held(a.ContainerID, ifname)
-		if len(held) > 0 {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+func find(l *locked, a Args) error {
+	if held, err := l.leasesOf(a.ContainerID, a.IfName); len(held) > 0 || err != nil {
+		return err
 	}
-	return nil, fmt.Errorf("host-local: Failed to find address added by container %s", a.ContainerID)
+	return fmt.Errorf("host-local: Failed to find address added by container %s", a.ContainerID)
 }
 
 // collect releases what is not among the valid attachments of the configuration.
-func collect(l *locked, _ *allocator.IPAMConfig, a Args) (*current.Result, error) {
+func collect(l *locked, a Args) error {
 	var n types.NetConf
 	if err := json.Unmarshal(a.Config, &n); err != nil {
-		return nil, fmt.Errorf("failed to parse network config: %w", err)
+		return fmt.Errorf("failed to parse network config: %w", err)
 	}
 	var valid []Lease
 	for _, v := range n.ValidAttachments {
 		valid = append(valid, Lease{ContainerID: strings.TrimSpace(v.ContainerID), Interface: v.IfName})
 	}
-	return nil, l.keep(valid)
+	return l.keep(valid)
 }
 
 // maxResolvConf bounds the file of ipam.resolvConf, in bytes.

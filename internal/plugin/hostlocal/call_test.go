@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	current "github.com/containernetworking/cni/pkg/types/100"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -327,7 +329,7 @@ func TestCallReplacedDirectory(t *testing.T) {
 func TestCallPanic(t *testing.T) {
 	f := newCallFixture(t)
 	for range 2 {
-		err := f.call(t.Context(), "no verb", "a")
+		_, err := f.change(t.Context(), f.path(), func(*locked) (*current.Result, error) { panic("no verb") })
 		check.Error(t, err, "panic")
 		if _, ok := errors.AsType[UnknownError](err); !ok {
 			t.Errorf("got %T; want UnknownError", err)

@@ -102,12 +102,3 @@ func Open(path string, change bool) (*os.Root, error) {
 	}
 	return dir, nil
 }
-
-// Sync makes the names in a directory durable.
-func Sync(dir *os.Root) error {
-	self, err := dir.Open(".")
-	if err == nil {
-		err = errors.Join(self.Sync(), self.Close())
-	}
-	return files.AtPath(dir, ".", err)
-}

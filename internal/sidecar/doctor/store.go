@@ -10,11 +10,12 @@ import (
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
 // hostLocal is the only plugin type whose files are read.
-const hostLocal = "host-local"
+const hostLocal = plugin.HostLocal
 
 // store is the content of the lease files of a pool's network.
 type store struct {
@@ -101,5 +102,5 @@ func (s *store) removeStale(dir *os.Root) error {
 	if len(s.removed) == 0 {
 		return nil
 	}
-	return hostlocal.Sync(dir)
+	return files.AtPath(dir, ".", files.Sync(dir.Open(".")))
 }

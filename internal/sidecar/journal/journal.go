@@ -38,8 +38,8 @@ const storedDefaultPool = "default"
 
 // Options configure a journal.
 type Options struct {
-	// Metadata are written into a new file, and BootID by SetBoot. A file of another MachineID is quarantined, because
-	// its addresses have another owner here; empty if unknown. Format is ignored.
+	// Metadata are written into a new file; one that exists keeps its BootID until SetBoot. A file of another MachineID
+	// is quarantined, because its addresses have another owner here; empty if unknown. Format is ignored.
 	Metadata
 	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
 	// on disk.
@@ -52,17 +52,13 @@ type Journal struct {
 	options Options
 	state   *statedir.Dir
 
-	// joining guards next, the transaction that further changes join, and removals, which the next commit makes
-	// durable, or the one that flush begins.
+	// joining guards next, the transaction that further changes join, and removals, which the next commit makes durable.
 	joining  sync.Mutex
 	next     *transaction
 	removals []Change
-	flush    *time.Timer
 
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
-	// bootID is that of the metadata.
-	bootID string
 	// file is nil before the first commit and after a failed one: the next is to a new file.
 	file   *boltfile.File
 	totals totals
@@ -79,15 +75,12 @@ type Journal struct {
 // Open opens the journal in a locked state directory, which stays open. Nothing is read or written.
 func Open(state *statedir.Dir, opts Options) *Journal {
 	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
-	j := &Journal{options: opts, state: state, bootID: opts.BootID}
-	j.flush = time.AfterFunc(removalDelay, j.commitRemovals)
-	return j
+	return &Journal{options: opts, state: state}
 }
 
 // Close closes the file. The journal must not be used afterwards.
 func (j *Journal) Close() {
 	j.commitRemovals()
-	j.flush.Stop()
 	j.committing.Lock()
 	defer j.committing.Unlock()
 	j.closed = true
@@ -149,11 +142,11 @@ func (j *Journal) Remove(pool, owner string) error {
 	j.joining.Lock()
 	defer j.joining.Unlock()
 	j.removals = append(j.removals, j.Delete(pool, owner))
-	j.flush.Reset(removalDelay)
+	time.AfterFunc(removalDelay, j.commitRemovals)
 	return nil
 }
 
-// commitRemovals makes the removals durable that wait. Those that fail wait for the next change.
+// commitRemovals makes the removals durable that wait, and repeats what fails.
 func (j *Journal) commitRemovals() {
 	j.committing.Lock()
 	defer j.committing.Unlock()
@@ -161,7 +154,7 @@ func (j *Journal) commitRemovals() {
 	waiting := len(j.removals) > 0
 	j.joining.Unlock()
 	if waiting && !j.closed && j.commit(nil) != nil {
-		j.flush.Reset(retryDelay)
+		time.AfterFunc(retryDelay, j.commitRemovals)
 	}
 }
 
@@ -324,9 +317,7 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
 	failpoint.Reach(failpoint.LeftoverRemoved)
-	metadata := j.options.Metadata
-	metadata.BootID = j.bootID
-	f, err := boltfile.Create(j.state.Root, newName, content{metadata, records}.fill)
+	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
 	if err == nil {
 		err = j.name(f)
 	}

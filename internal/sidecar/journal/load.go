@@ -49,7 +49,6 @@ func (j *Journal) Load() (Loaded, error) {
 	defer j.committing.Unlock()
 	l, intact, err := j.load()
 	if err == nil {
-		j.bootID = cmp.Or(l.BootID, j.options.BootID)
 		err = j.rewrite(intact)
 	}
 	if err != nil {
@@ -58,11 +57,11 @@ func (j *Journal) Load() (Loaded, error) {
 	return l, nil
 }
 
-// SetBoot writes the BootID of the options to the metadata, which Load has left as it was. It writes the journal anew.
-func (j *Journal) SetBoot() error {
+// SetBoot changes the BootID of the metadata, which Load has left as it was. It writes the journal anew.
+func (j *Journal) SetBoot(id string) error {
 	j.committing.Lock()
 	defer j.committing.Unlock()
-	j.bootID = j.options.BootID
+	j.options.BootID = id
 	return j.error(j.recover())
 }
 
@@ -74,6 +73,7 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
+	j.options.BootID = cmp.Or(c.BootID, j.options.BootID)
 	l = c.decode(j.options.DefaultPool)
 	l.BootID = c.BootID
 	for _, p := range l.Problems {
@@ -193,11 +193,7 @@ func Backup(stateDir, to string) (records int, err error) {
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}
 	f.Close(nil)
-	names, err := dir.Open(".")
-	if err == nil {
-		err = errors.Join(names.Sync(), names.Close())
-	}
-	return len(c.records), err
+	return len(c.records), files.Sync(dir.Open("."))
 }
 
 func readRunning(stateDir string) (c content, err error) {

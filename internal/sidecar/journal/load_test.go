@@ -273,11 +273,11 @@ func TestQuarantineRemoved(t *testing.T) {
 func TestSetBoot(t *testing.T) {
 	f := newFixture(t)
 	f.write(sample("a"))
-	f.options.BootID = "next boot"
 	for range 2 {
+		f.options.BootID = "next boot"
 		check.Equal(t, "boot of the metadata", f.restart().BootID, "boot")
 	}
-	check.Must(t, f.SetBoot())
+	check.Must(t, f.SetBoot("next boot"))
 	f.write(sample("b"))
 	open, err := filepath.Glob("/proc/self/fd/*")
 	check.Must(t, err)

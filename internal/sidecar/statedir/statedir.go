@@ -61,7 +61,7 @@ func create(path string) error {
 	}
 	// A previous run may have been killed before this.
 	for ; ; parent = filepath.Dir(parent) {
-		err := sync(os.Open(parent))
+		err := files.Sync(os.Open(parent))
 		failpoint.Reach(failpoint.DirDurable)
 		if errors.Is(err, unix.EIO) { // others: it is read-only, or not ours
 			return err
@@ -177,16 +177,9 @@ func (d *Dir) Path(name string) string { return filepath.Join(d.Name(), name) }
 func (d *Dir) Sync(name string) error {
 	file, err := d.Open(name)
 	failpoint.Reach(failpoint.DirSyncing)
-	err = sync(file, err)
+	err = files.Sync(file, err)
 	failpoint.Reach(failpoint.DirSynced)
 	return files.In(d.Root, err)
-}
-
-func sync(f *os.File, err error) error {
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // Available returns nil while the path of the directory leads to the open directory, and the name of a file in it to
