@@ -31,10 +31,10 @@ type File struct {
 	file *os.File
 }
 
-// Create creates a file in a directory, with what fill writes in its first transaction. Its content is durable when it
-// returns, its name not yet. The pages that are not used are written, too, so that changes need no space on the disk. An
+// Create creates a file in a directory, with what fill writes, each function in a transaction of its own, because bbolt
+// holds a whole transaction in memory. The content is durable when Create returns, the name not yet. The pages that are not used are written, too, so that changes need no space on the disk. An
 // existing file and a link are refused. After an error the file may exist.
-func Create(in *os.Root, name string, fill func(tx *bbolt.Tx) error) (*File, error) {
+func Create(in *os.Root, name string, fill ...func(tx *bbolt.Tx) error) (*File, error) {
 	f := &File{}
 	failpoint.Reach(failpoint.JournalMaking)
 	open := func(name string, flag int, mode fs.FileMode) (*os.File, error) {
@@ -51,7 +51,9 @@ func Create(in *os.Root, name string, fill func(tx *bbolt.Tx) error) (*File, err
 			return err
 		}
 		f.db.AllocSize = spare
-		err = f.db.Update(fill)
+		for i := 0; i < len(fill) && err == nil; i++ {
+			err = f.db.Update(fill[i])
+		}
 		failpoint.Reach(failpoint.JournalFilled)
 		if err != nil {
 			return err

@@ -225,24 +225,37 @@ func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 	return c, nil
 }
 
-// fill writes everything into a new file.
-func (c content) fill(tx *bbolt.Tx) error {
-	records, err := tx.CreateBucket(recordsBucket)
-	if err != nil {
-		return err
-	}
-	records.FillPercent = 0.8 // records grow
-	for _, e := range c.records {
-		if err := records.Put(e.Key, e.Value); err != nil {
+// fillSize is how many records a transaction writes into a new file.
+const fillSize = 1000
+
+// fill returns the transactions that write everything into a new file. The first has the totals, so that a file without
+// the others is known as damaged.
+func (c content) fill() []func(*bbolt.Tx) error {
+	c.Format = format
+	steps := []func(*bbolt.Tx) error{func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket(recordsBucket)
+		if err != nil {
 			return err
 		}
+		metadata, err := tx.CreateBucket(metadataBucket)
+		if err != nil {
+			return err
+		}
+		return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
+	}}
+	for some := range slices.Chunk(c.records, fillSize) {
+		steps = append(steps, func(tx *bbolt.Tx) error {
+			records := tx.Bucket(recordsBucket)
+			records.FillPercent = 0.8 // records grow
+			for _, e := range some {
+				if err := records.Put(e.Key, e.Value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	metadata, err := tx.CreateBucket(metadataBucket)
-	if err != nil {
-		return err
-	}
-	c.Format = format
-	return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
+	return steps
 }
 
 func put(b *bbolt.Bucket, key []byte, value any) error {

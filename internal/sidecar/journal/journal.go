@@ -317,7 +317,7 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
 	failpoint.Reach(failpoint.LeftoverRemoved)
-	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill)
+	f, err := boltfile.Create(j.state.Root, newName, content{j.options.Metadata, records}.fill()...)
 	if err == nil {
 		err = j.name(f)
 	}

@@ -188,7 +188,7 @@ func Backup(stateDir, to string) (records int, err error) {
 		return 0, err
 	}
 	defer dir.Close()
-	f, err := boltfile.Create(dir, filepath.Base(to), c.fill)
+	f, err := boltfile.Create(dir, filepath.Base(to), c.fill()...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}

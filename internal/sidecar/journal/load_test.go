@@ -101,6 +101,34 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// A file is filled in several transactions, and known as damaged until it has the last one.
+func TestFill(t *testing.T) {
+	want := content{Metadata: Metadata{MachineID: "machine"}}
+	for i := range 2*fillSize + 1 {
+		k := fmt.Appendf(nil, "default\x00%05d", i)
+		want.records = append(want.records, boltfile.Entry{Key: k, Value: seal(k, []byte("{}"))})
+	}
+	steps := want.fill()
+	check.Equal(t, "number of transactions", len(steps), 4)
+	dir, err := os.OpenRoot(t.TempDir())
+	check.Must(t, err)
+	defer dir.Close()
+	for n := 1; n <= len(steps); n++ {
+		name := fmt.Sprint(n)
+		f, err := boltfile.Create(dir, name, steps[:n]...)
+		check.Must(t, err)
+		f.Close(nil)
+		got, err := readFile(dir, name)
+		if n < len(steps) {
+			_, damaged := errors.AsType[boltfile.DamageError](err)
+			check.True(t, damaged, "after %d transactions: %v; want a damage", n, err)
+			continue
+		}
+		check.Must(t, err)
+		check.Equal(t, "records", got.records, want.records)
+	}
+}
+
 // A file that cannot be trusted as a whole is quarantined, and the journal is empty.
 func TestDamagedFile(t *testing.T) {
 	records := func(change func(b *bbolt.Bucket) error) func(f *fixture) {
