@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -33,7 +32,6 @@ func (f *fixture) del(id, pod string) {
 	if _, err := f.DelContainer(context.Background(), "net", podContainer(id, pod)); err != nil {
 		f.t.Fatal(err)
 	}
-	synctest.Wait() // the attachment is locked for a moment after the response
 }
 
 func TestFixedAddress(t *testing.T) {

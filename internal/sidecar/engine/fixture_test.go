@@ -275,7 +275,6 @@ func (f *fixture) sleep(d time.Duration) {
 // lock locks the entry of an owner. The caller unlocks the operation.
 func (f *fixture) lock(owner string) *operation {
 	f.t.Helper()
-	synctest.Wait() // an operation may hold the lock a moment longer than its client waits
 	a, err := f.getOrCreate(protocol.Key{Pool: client.DefaultPool, Owner: owner}, User{})
 	if err != nil {
 		f.t.Fatal(err)

@@ -150,6 +150,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	go op.work(req, done)
 	select {
 	case r := <-done:
+		<-done // closed when the attachment is unlocked: a request that follows an answer does not wait for its operation
 		return r.view, e.clientError(ctx, k, r.err)
 	case <-ctx.Done():
 		return Attachment{}, e.clientError(ctx, k, ctx.Err())
@@ -161,8 +162,9 @@ type result struct {
 	err  error
 }
 
-// work does what a request wants, and sends its outcome unless the client has left.
+// work does what a request wants, and sends its outcome unless the client has left. At its end it closes done.
 func (op *operation) work(req request, done chan<- result) {
+	defer close(done)
 	if err := op.waitForLock(); err != nil {
 		err = op.engine.clientError(op.waitCtx, op.entry.Key, err)
 		op.engine.actionDone(req.action, op.entry.Pool, req.families, err)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -122,7 +121,6 @@ func TestVerifyByAdd(t *testing.T) {
 func TestLookup(t *testing.T) {
 	run(t, "needs no plugin process", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
-		synctest.Wait() // an operation may hold its process a moment longer than its client waits
 		all := int64(f.opts.MaxProcesses)
 		if !f.pools[client.DefaultPool].processes[ofRuntime][0].TryAcquire(all) {
 			f.t.Fatal("a process is in use")
