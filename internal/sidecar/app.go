@@ -155,7 +155,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 	a.api, err = httpapi.New(httpapi.Options{
 		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
-		OnUnread: unixsock.OnUnread, Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
+		Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{
 			EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			RouterIPv4: c.LocalRouterIPv4, RouterIPv6: c.LocalRouterIPv6,

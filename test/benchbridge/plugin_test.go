@@ -185,9 +185,6 @@ func (p *plugin) All() iter.Seq[engine.Attachment] {
 	return slices.Values(all)
 }
 
-// Abandon does nothing: the bridge names an owner in each request.
-func (p *plugin) Abandon(context.Context, string, string) {}
-
 func (p *plugin) attachment(owner string) (engine.Attachment, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

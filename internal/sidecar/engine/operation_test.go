@@ -153,11 +153,4 @@ func TestRequestID(t *testing.T) {
 			f.t.Errorf("calls and lines have the request IDs %q; want %q", ids, want)
 		}
 	})
-	run(t, "unread response", nil, func(f *fixture) {
-		a := f.allocate("")
-		f.Abandon(logging.WithRequestID(context.Background(), "abc"), a.Pool, a.Owner)
-		if got := f.logged.LastEntry().Data["requestID"]; got != "abc" {
-			f.t.Errorf("the line has the request ID %v; want abc", got)
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,27 +126,17 @@ func TestReleaseDelay(t *testing.T) {
 	})
 }
 
-// Abandon releases an attachment whose client did not receive the response.
-func TestAbandon(t *testing.T) {
-	delay := releaseDelay(time.Hour)
-	run(t, "without the release delay", with(delay), func(f *fixture) {
-		a := f.allocate("")
-		f.steps()
-		f.Abandon(context.Background(), a.Pool, a.Owner)
-		if got := f.steps(); strings.Count(got, "write releasing") != 1 {
-			f.t.Errorf("steps %s; want the record written as releasing once", got)
-		}
-		synctest.Wait()
-		f.wantGone()
-	})
+// The attachment of a generated owner is released if its client leaves before the response.
+func TestReturn(t *testing.T) {
 	for name, injected := range map[string]func(string) fault{
 		"failed DEL":   once("DEL", refused),
 		"failed write": once("write releasing", writeFailed),
 	} {
-		run(t, name+" is retried", with(delay), func(f *fixture) {
-			a := f.allocate("")
+		run(t, name+" is retried", with(releaseDelay(time.Hour), gatedAdd), func(f *fixture) {
+			_, leave := f.startAllocate(AllocateRequest{})
+			leave()
 			f.inject(injected)
-			f.Abandon(context.Background(), a.Pool, a.Owner)
+			f.openGate()
 			f.sleep(time.Minute)
 			f.wantGone()
 			for _, e := range f.takeEvents() {
@@ -157,38 +146,6 @@ func TestAbandon(t *testing.T) {
 			}
 		})
 	}
-	run(t, "failed write after the client left is retried", with(delay, gatedAdd), func(f *fixture) {
-		ctx, cancel := context.WithCancel(context.Background())
-		go f.Allocate(ctx, AllocateRequest{}) //nolint:errcheck // its client leaves
-		synctest.Wait()
-		cancel()
-		f.inject(once("write releasing", writeFailed))
-		f.node.addGate <- struct{}{}
-		f.sleep(time.Minute)
-		f.wantGone()
-	})
-	run(t, "next start completes it", with(delay), func(f *fixture) {
-		a := f.allocate("")
-		stop(f.t, f.Engine)
-		f.steps()
-		f.Abandon(context.Background(), a.Pool, a.Owner)
-		f.wantSteps("write releasing")
-		f.wantStored(1)
-		f.start()
-		synctest.Wait()
-		f.wantGone()
-	})
-	run(t, "once", nil, func(f *fixture) {
-		a := f.allocate("")
-		f.allocate("router")
-		f.Abandon(context.Background(), client.DefaultPool, "anonymous/unknown")
-		f.Abandon(context.Background(), a.Pool, a.Owner)
-		f.Abandon(context.Background(), a.Pool, a.Owner)
-		synctest.Wait()
-		f.Abandon(context.Background(), a.Pool, a.Owner)
-		f.wantStored(1)
-		f.wantOwners("router")
-	})
 }
 
 // The last invocation has the container ID that holds the addresses, also after a release that could not be

@@ -86,32 +86,6 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
 }
 
-// Abandon releases the attachment of a generated owner whose client did not receive the
-// response, without the release delay. It returns when the record is releasing; the DEL
-// follows in the background. A failed write of the record is retried there. After Stop, the
-// next start runs the DEL. ctx only identifies the request.
-func (e *Engine) Abandon(ctx context.Context, pool, owner string) {
-	e.mu.Lock()
-	a := e.byOwner[protocol.Key{Pool: pool, Owner: owner}]
-	e.mu.Unlock()
-	if a == nil {
-		return
-	}
-	a.lock <- struct{}{}
-	defer func() { <-a.lock }()
-	if a.Rec == nil || a.Rec.State != record.Held {
-		return // it is released already
-	}
-	op := &operation{engine: e, Journal: e.journal, entry: a, waitCtx: e.ctx, requestID: logging.RequestID(ctx)}
-	op.begin()
-	op.protocol.Action = protocol.Cleanup
-	err := op.protocol.Abandon()
-	const message = "Released, because its client did not read the response"
-	op.logOutcome(op.protocol.Rec.Addrs(), err, message, message)
-	op.recordResult(err)
-	op.schedule()
-}
-
 // authorize returns the protocol.Key of an owner in a pool, and why it is not served.
 func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}

@@ -46,8 +46,6 @@ type Engine interface {
 	GC(ctx context.Context, network string, valid []call.Attachment) error
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[engine.Attachment]
-	// Abandon releases the attachment of a generated owner whose client did not get the response.
-	Abandon(ctx context.Context, pool, owner string)
 	// Record returns the record of an owner in a pool, if there is one, without waiting for a lock.
 	Record(pool, owner string) (record.Record, bool)
 }
@@ -83,9 +81,6 @@ type Options struct {
 	// StateOnly: others than Callers get only the state from GET /healthz
 	// (docs/operate/security.md, What healthz shows).
 	StateOnly bool
-	// OnUnread calls f, once, if the client of a request closes the connection before it has
-	// read the response that was sent; nil if that cannot be found out.
-	OnUnread func(ctx context.Context, f func())
 	// Metrics serves GET /metrics; nil for none.
 	Metrics http.Handler
 	// Done, if not nil, is called for each request but GET /metrics, before its status code is sent:
@@ -173,11 +168,9 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	a.serve(handler, w, r)
 	duration := time.Since(began)
-	err := w.send()
-	if err != nil {
+	if err := w.send(); err != nil {
 		log.fields["error"] = clientClosed(err)
 	}
-	log.reportUndelivered(r.Context(), w.code, err, a.OnUnread)
 	a.writeLog(log, r, operation, w.code, duration)
 }
 

@@ -42,7 +42,6 @@ type fakeEngine struct {
 	allocated []engine.AllocateRequest
 	restored  []engine.RestoreRequest
 	released  []engine.ReleaseRequest
-	abandoned []string
 	ctx       context.Context
 
 	// containers is the number of calls for containers.
@@ -90,10 +89,6 @@ func (e *fakeEngine) GC(ctx context.Context, _ string, _ []call.Attachment) erro
 	return err
 }
 
-func (e *fakeEngine) Abandon(_ context.Context, pool, owner string) {
-	e.abandoned = append(e.abandoned, pool+"/"+owner)
-}
-
 func (e *fakeEngine) All() iter.Seq[engine.Attachment] {
 	if e.each != nil {
 		return e.each
@@ -139,8 +134,6 @@ type fixture struct {
 	contract contract
 	log      *test.Hook
 	logger   *logrus.Logger
-	// unread: clients do not read their responses.
-	unread bool
 	// peer is the peer of each client: root, unless a test changes it.
 	peer unixsock.Peer
 	// done are the requests that Options.Done has got.
@@ -175,11 +168,6 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 	}
 	o.Done = func(operation string, code int, _ time.Duration) {
 		f.done = append(f.done, fmt.Sprint(operation, " ", code))
-	}
-	o.OnUnread = func(_ context.Context, unread func()) {
-		if f.unread {
-			unread()
-		}
 	}
 	var err error
 	if f.handler, err = httpapi.New(o); err != nil {

@@ -54,7 +54,6 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 	if err != nil {
 		return allocateErrors.respond(ctx, err)
 	}
-	h.abandonUndelivered(ctx, request.Owner, got)
 	return ipam.NewPostIpamCreated().WithPayload(h.allocation(got, request.Family))
 }
 
@@ -80,16 +79,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 	if err != nil {
 		return restoreErrors.respond(ctx, err)
 	}
-	h.abandonUndelivered(ctx, request.Owner, got)
 	return ipam.NewPostIpamIPOK()
-}
-
-// abandonUndelivered releases the attachment of a request without an owner if the client does
-// not get the response: it does not know the generated owner, so it cannot repeat the request.
-func (h *handlers) abandonUndelivered(ctx context.Context, requested string, got engine.Attachment) {
-	if requested == "" {
-		onUndelivered(ctx, func() { h.Engine.Abandon(ctx, got.Pool, got.Owner) })
-	}
 }
 
 // release handles DELETE /ipam/{ip}.

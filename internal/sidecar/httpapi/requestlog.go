@@ -30,11 +30,7 @@ type requestLogKey struct{}
 
 // requestLog collects what handlers report about a request. It belongs to the goroutine that
 // serves the request.
-type requestLog struct {
-	fields logrus.Fields
-	// undelivered, if not nil, is called when the client does not get the response.
-	undelivered func()
-}
+type requestLog struct{ fields logrus.Fields }
 
 // newRequestLog gives a request an ID, which its response and its log lines have. It is the
 // caller's if that is valid and sent once, otherwise a random one.
@@ -52,26 +48,6 @@ func newRequestLog(w http.ResponseWriter, r *http.Request) (*requestLog, *http.R
 func logField(ctx context.Context, key string, value any) {
 	if l, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
 		l.fields[key] = value
-	}
-}
-
-// onUndelivered sets what is called if the client does not get the response of the operation,
-// also if that is found out after the request.
-func onUndelivered(ctx context.Context, f func()) {
-	if l, ok := ctx.Value(requestLogKey{}).(*requestLog); ok {
-		l.undelivered = f
-	}
-}
-
-// reportUndelivered calls undelivered if the response of the operation was not sent, or an
-// error in its place; otherwise onUnread does so if the client does not read it.
-func (l *requestLog) reportUndelivered(ctx context.Context, code int, sendErr error, onUnread func(context.Context, func())) {
-	switch {
-	case l.undelivered == nil:
-	case sendErr != nil || code >= http.StatusMultipleChoices:
-		l.undelivered()
-	case onUnread != nil:
-		onUnread(ctx, l.undelivered)
 	}
 }
 

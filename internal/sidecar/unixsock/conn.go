@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,21 +15,13 @@ import (
 // could have 2,000 fields, for which net/http needs 300 KiB.
 const maxLines = 100
 
-// lingerTime is how long the server keeps a connection open that it wants to close and whose
-// client has not read the last response yet.
-const lingerTime = 5 * time.Second
-
 var errTooManyLines = errors.New("the header of the request has more than 100 lines")
 
-// conn is an accepted connection. It limits the lines of a header, and reports whether its client
-// closed it before it had read the response: a response that was written without an error is in the
-// kernel's buffer, and the client may terminate before it reads it. The kernel reports that as
-// ECONNRESET in place of the end of the stream (Linux, unix_release_sock).
+// conn is an accepted connection. It limits the lines of a header.
 type conn struct {
 	*net.UnixConn
 	// peer is the peer; nil if it is not known.
-	peer    *Peer
-	closing atomic.Bool
+	peer *Peer
 
 	// listener has accepted the connection, and limits it. uid, allowed and ordinary describe its user
 	// for that. listener.mu guards idle and request.
@@ -46,21 +36,11 @@ type conn struct {
 	mu sync.Mutex
 	// lines is the number of lines that were read since the last request began.
 	lines int
-	// reset is set when the client has closed the connection with unread data.
-	reset bool
-	// onUnread, if not nil, is called then.
-	onUnread func()
 }
 
-// Read reads from the client. Data after a response means that the client is alive.
+// Read reads from the client.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
-	switch {
-	case n > 0:
-		c.setOnUnread(nil)
-	case errors.Is(err, unix.ECONNRESET):
-		c.setReset()
-	}
 	added := bytes.Count(p[:n], []byte("\n"))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,88 +93,18 @@ func (c *conn) unread() (n int) {
 	return n
 }
 
-// startRequest is called when the header of a request has been read. It cancels OnUnread of the
-// previous request on the connection: its client is alive.
+// startRequest is called when the header of a request has been read.
 func (c *conn) startRequest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lines, c.onUnread = 0, nil
+	c.lines = 0
 }
 
-// Close closes the connection. If onUnread is set and the client has not read the response yet, it
-// first waits for the client; a second call ends that.
+// Close closes the connection.
 func (c *conn) Close() error {
-	if c.watched() && c.closing.CompareAndSwap(false, true) && c.peerClosedUnread() {
-		c.setReset()
-	}
 	err := c.UnixConn.Close()
 	if c.listener != nil {
 		c.listener.closed(c)
 	}
 	return err
-}
-
-// watched reports whether Close may call a function of OnUnread.
-func (c *conn) watched() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.onUnread != nil
-}
-
-// OnUnread calls f, once, if the client closes the connection of a request before it has read all
-// of the response. The response must have been written and flushed. The next request on the
-// connection cancels the call: the client is alive.
-//
-// The context must belong to a request on a connection of Listen, served by Server; otherwise f
-// is never called.
-func OnUnread(ctx context.Context, f func()) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.setOnUnread(f) {
-		f()
-	}
-}
-
-// setOnUnread sets the function that is called when the client closes the connection with unread
-// data; nil for none. It reports false if the client has done so already.
-func (c *conn) setOnUnread(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.reset {
-		return false
-	}
-	c.onUnread = f
-	return true
-}
-
-// setReset records that the client has closed the connection with unread data, and calls onUnread.
-func (c *conn) setReset() {
-	c.mu.Lock()
-	f := c.onUnread
-	c.reset, c.onUnread = true, nil
-	c.mu.Unlock()
-	if f != nil {
-		f()
-	}
-}
-
-// peerClosedUnread reports whether the client has closed the connection with unread data. A client
-// with unread data gets lingerTime to read it or to close the connection.
-func (c *conn) peerClosedUnread() bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	unread, pending := 0, 0
-	_ = raw.Control(func(fd uintptr) {
-		// The order matters: the kernel sets the error before it drops the unread data.
-		if unread, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); unread == 0 {
-			pending, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		}
-	})
-	if unread > 0 {
-		_ = c.CloseWrite() // Read returns the error, too
-		_ = c.SetReadDeadline(time.Now().Add(lingerTime))
-		_, err = c.UnixConn.Read(make([]byte, 1))
-		return errors.Is(err, unix.ECONNRESET)
-	}
-	return pending == int(unix.ECONNRESET)
 }

@@ -179,11 +179,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // closeSurplus closes a connection because of a limit.
 func (l *listener) closeSurplus(c *conn, limit string) {
-	if c.watched() {
-		go c.Close() // the function of OnUnread may wait
-	} else {
-		_ = c.Close()
-	}
+	_ = c.Close()
 	l.warn(c, limit, "Connection closed: too many connections are open")
 }
 

@@ -37,7 +37,7 @@ const (
 )
 
 // Server returns the HTTP server for a listener of Listen. It limits the duration and the size of
-// requests, adds each connection to the context for PeerFrom and OnUnread, and logs the errors of
+// requests, adds each connection to the context for PeerFrom, and logs the errors of
 // net/http as warnings. It accepts any Host.
 func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 	return &http.Server{

@@ -100,11 +100,6 @@ func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 	return op.write(r)
 }
 
-// Abandon makes the record of a held attachment releasing. Its DEL follows in the background.
-func (op *Operation) Abandon() error {
-	return op.releaseLaterAfter(op.writeReleasing(op.Rec.Invocations))
-}
-
 // Return releases an attachment whose client did not get it.
 func (op *Operation) Return() error { return op.releaseLaterAfter(op.release()) }
 
