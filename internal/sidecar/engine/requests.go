@@ -123,12 +123,14 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	done := make(chan result)
 	go op.work(req, done)
 	select {
-	case r := <-done:
-		<-done // closed when the attachment is unlocked: a request that follows an answer does not wait for its operation
-		return r.view, e.clientError(ctx, k, r.err)
+	case r, answered := <-done:
+		if answered {
+			<-done // it is closed when the attachment is unlocked, so that a following request does not wait
+			return r.view, e.clientError(ctx, k, r.err)
+		}
 	case <-ctx.Done():
-		return Attachment{}, e.clientError(ctx, k, ctx.Err())
 	}
+	return Attachment{}, e.clientError(ctx, k, ctx.Err())
 }
 
 type result struct {
