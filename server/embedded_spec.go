@@ -643,10 +643,6 @@ func init() {
           "format": "date-time",
           "x-nullable": false
         },
-        "excluded": {
-          "description": "Whether it keeps an address of --exclude-addresses from being allocated; absent if not",
-          "type": "boolean"
-        },
         "expiration": {
           "description": "Until when the allocation must be confirmed; absent if it is",
           "$ref": "#/definitions/AttachmentExpiration"
@@ -2399,10 +2395,6 @@ func init() {
           "type": "string",
           "format": "date-time",
           "x-nullable": false
-        },
-        "excluded": {
-          "description": "Whether it keeps an address of --exclude-addresses from being allocated; absent if not",
-          "type": "boolean"
         },
         "expiration": {
           "description": "Until when the allocation must be confirmed; absent if it is",

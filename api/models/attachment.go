@@ -42,9 +42,6 @@ type Attachment struct {
 	// Format: date-time
 	Created strfmt.DateTime `json:"created"`
 
-	// Whether it keeps an address of --exclude-addresses from being allocated; absent if not
-	Excluded bool `json:"excluded,omitempty"`
-
 	// Until when the allocation must be confirmed; absent if it is
 	Expiration *AttachmentExpiration `json:"expiration,omitempty"`
 

@@ -177,7 +177,7 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 		},
 		{
 			Name: "exclude-addresses", Value: Addresses(&s.ExcludeAddresses),
-			Help: "list of addresses and prefixes not to allocate, such as those of the node; one that the plugin returns is set aside",
+			Help: "list of addresses and prefixes not to allocate, such as those of the node; a request for which the plugin returns one fails",
 		},
 		{
 			// The default is Cilium's, too (internal/defaults of Cilium, IPAMExpiration).

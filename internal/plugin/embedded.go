@@ -115,7 +115,7 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 	defer cancel()
 	begin := time.Now()
 	result, err := x.runner.stores.Call(ctx, x.verb, hostlocal.Args{
-		ContainerID: x.call.ContainerID, IfName: x.call.IfName, CNIArgs: in.args, Config: in.stdin,
+		ContainerID: x.call.ContainerID, IfName: x.call.IfName, CNIArgs: in.args, Config: in.stdin, Exclude: x.runner.opts.Exclude,
 	})
 	if err != nil {
 		err = x.embeddedError(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -43,6 +44,8 @@ type Options struct {
 	AcceptUnsafe bool
 	// HostLocal is how host-local is run (--host-local); empty for HostLocalAuto.
 	HostLocal string
+	// Exclude are addresses that embedded host-local returns only if they are requested (--exclude-addresses).
+	Exclude []netip.Prefix
 	// SingleNode uses a configuration that every node has with a plugin that needs one of the
 	// node's own, because the cluster has one node (--single-node).
 	SingleNode bool

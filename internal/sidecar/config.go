@@ -43,7 +43,7 @@ func (c Config) PluginOptions() plugin.Options {
 	return plugin.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
 		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
-		HostLocal:  c.HostLocal,
+		HostLocal: c.HostLocal, Exclude: c.ExcludeAddresses,
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 		Profiles: profile.Loader(c.PluginProfiles),
 	}

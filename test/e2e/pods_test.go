@@ -145,14 +145,14 @@ exec "$0.real"`)
 func TestPodGC(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
-	s := n.Start(t, "--release-delay=1h", "--exclude-addresses=10.15.0.2")
+	s := n.Start(t, "--release-delay=1h")
 	s.AllocateFor(t, "router")
 	s.Release(t, s.AllocateFor(t, "health")...)
 	for _, id := range []string{"listed", "stale", "web-0"} {
 		pods.Add(t, id)
 	}
 	call(t, pods, "DEL", "web-0")
-	for owner, state := range map[string]string{"excluded:10.15.0.2": "held", "health": "cooldown", "cni/web-0/eth0": "cooldown"} {
+	for owner, state := range map[string]string{"router": "held", "health": "cooldown", "cni/web-0/eth0": "cooldown"} {
 		wantState(t, s, owner, state)
 	}
 	store := n.Store

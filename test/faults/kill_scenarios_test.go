@@ -89,7 +89,6 @@ func startScenarios() []scenario {
 		{name: "start with a damaged record", prepare: damageRecord, act: restart},
 		{name: "start with a damaged journal", prepare: damageJournal, act: restart},
 		{name: "start with an unfinished journal", prepare: leaveUnfinished, act: restart},
-		{name: "start without the exclusion", endsEmpty: true, prepare: leaveExcluded, act: start},
 		{name: "start that retires an owner", endsEmpty: true, prepare: retireRouter, act: start},
 	}
 }
@@ -128,14 +127,6 @@ func leaveUnfinished(f *fixture) {
 	allocateRouter(f)
 	f.kill()
 	f.leaveUnfinished()
-}
-
-// leaveExcluded leaves an attachment that keeps an excluded address.
-func leaveExcluded(f *fixture) {
-	f.start(excludeFirst)
-	f.send(allocation("router", ""))
-	f.releaseAll("router")
-	f.kill()
 }
 
 // retireRouter leaves an owner that the next sidecar no longer admits.

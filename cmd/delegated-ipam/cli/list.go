@@ -92,9 +92,6 @@ func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
 // note returns the unusual properties of an attachment.
 func note(a *models.Attachment, now time.Time) string {
 	var out []string
-	if a.Excluded {
-		out = append(out, "excluded: no owner gets it (--exclude-addresses)")
-	}
 	if a.Lost {
 		out = append(out, "lost: the plugin does not hold the addresses any more")
 	}

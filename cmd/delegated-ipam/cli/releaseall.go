@@ -129,12 +129,11 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 }
 
 // releasable returns every claimed address, every one that was given up, and one address of each attachment without a claim that
-// a request can release: an excluded or releasing one, and with skipDelay one in cooldown. An
-// attachment without any address ends automatically.
+// a request can release: a releasing one, and with skipDelay one in cooldown. An attachment without any address ends automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
-		again := a.Excluded || a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
+		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
 		for _, at := range a.Addresses {
 			if again || slices.Contains(a.Claims, at.Family) {
 				out = append(out, released{at.IP, a.Pool})

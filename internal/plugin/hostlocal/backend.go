@@ -34,6 +34,8 @@ type locked struct {
 	dir *os.Root
 	// deadline is when the call ends that waits for an address; zero for never.
 	deadline time.Time
+	// exclude are addresses that are not reserved, as if others had them.
+	exclude []netip.Prefix
 	// index is that of the network, nil in a directory that cannot be watched.
 	*index
 	// made are new leases to sync, and changed reports that names changed.
@@ -58,16 +60,20 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	if !ok {
 		return false, errors.New("not an address: " + ip.String())
 	}
-	name := addr.Unmap().String()
+	addr = addr.Unmap()
+	if slices.ContainsFunc(l.exclude, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return false, nil
+	}
+	name := addr.String()
 	if l.index != nil {
-		if of, taken := l.leases[addr.Unmap()]; taken && of.id != incomplete {
+		if of, taken := l.leases[addr]; taken && of.id != incomplete {
 			return false, nil
 		}
 	}
 	failpoint.Reach(failpoint.LeaseMaking)
 	f, err := l.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, leaseMode)
 	if errors.Is(err, fs.ErrExist) {
-		if _, err := Read(l.dir, addr.Unmap()); !errors.Is(err, ErrEmpty) {
+		if _, err := Read(l.dir, addr); !errors.Is(err, ErrEmpty) {
 			return false, nil
 		}
 		if f, err = l.dir.OpenFile(name, os.O_WRONLY, leaseMode); err != nil {
@@ -83,14 +89,14 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 	failpoint.Reach(failpoint.LeaseWritten)
 	l.made = append(l.made, f)
 	if l.index != nil { // for further changes under the lock; later ones read the file, because it has changed
-		l.put(addr.Unmap(), l.hashes(Lease{ContainerID: strings.TrimSpace(id), Interface: ifname}))
+		l.put(addr, l.hashes(Lease{ContainerID: strings.TrimSpace(id), Interface: ifname}))
 	}
 	if err == nil {
-		err = l.setLastReserved(rangeID, addr.Unmap())
+		err = l.setLastReserved(rangeID, addr)
 		failpoint.Reach(failpoint.LeaseReserved)
 	}
 	if err != nil {
-		err = errors.Join(files.In(l.dir, err), l.remove(addr.Unmap()))
+		err = errors.Join(files.In(l.dir, err), l.remove(addr))
 	}
 	return err == nil, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,8 @@ import (
 type Args struct {
 	ContainerID, IfName, CNIArgs string
 	Config                       []byte
+	// Exclude are addresses that an ADD gets only if it requests them. host-local has no such parameter.
+	Exclude []netip.Prefix
 }
 
 // NotStartedError is a call that has changed nothing and will not: the store could not be opened or locked.
@@ -338,6 +341,9 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 		if at := slices.IndexFunc(requested, set.Contains); at >= 0 {
 			ip = requested[at]
 			requested = slices.Delete(requested, at, at+1)
+		}
+		if l.exclude = a.Exclude; ip != nil {
+			l.exclude = nil
 		}
 		from := allocator.NewIPAllocator(&set, l, i)
 		found, err := from.Get(a.ContainerID, a.IfName, ip)

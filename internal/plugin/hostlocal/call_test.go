@@ -443,3 +443,26 @@ func TestCallConcurrency(t *testing.T) {
 	all.Wait()
 	check.Equal(t, "number of leases", len(f.leases()), 2*callers)
 }
+
+// An excluded address is skipped as if another container had it, but returned if it is requested.
+func TestCallExclude(t *testing.T) {
+	f := newCallFixture(t)
+	add := func(id, config string, exclude ...string) string {
+		a := Args{ContainerID: id, IfName: "eth0", Config: []byte(strings.ReplaceAll(config, "DIR", f.dir))}
+		for _, text := range exclude {
+			a.Exclude = append(a.Exclude, netip.MustParsePrefix(text))
+		}
+		result, err := f.Call(f.Context(), "ADD", a)
+		if err != nil {
+			return err.Error()
+		}
+		return result.IPs[0].Address.String()
+	}
+	requests := config(`"subnet":"10.1.0.0/29"`, `,"args":{"cni":{"ips":["10.1.0.2"]}}`)
+	check.Equal(t, "beside an exclusion", add("a", oneRange, "10.1.0.2/31"), "10.1.0.4/29")
+	check.Equal(t, "at its end", add("b", oneRange, "10.1.0.5/32", "10.1.0.6/32", "10.1.0.2/32"), "10.1.0.3/29")
+	check.Equal(t, "of all", add("c", oneRange, "10.1.0.0/29"), "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.6")
+	check.Equal(t, "requested", add("d", requests, "10.1.0.2/32"), "10.1.0.2/29")
+	check.Equal(t, "without one", add("e", oneRange), "10.1.0.5/29")
+	f.wantLeases("10.1.0.2=d\\r\\neth0", "10.1.0.3=b\\r\\neth0", "10.1.0.4=a\\r\\neth0", "10.1.0.5=e\\r\\neth0")
+}

@@ -71,7 +71,7 @@ func checkAttachment(a *models.Attachment, r *report) {
 	case a.Lost:
 		r.fail("allocate for the owner, which gets its addresses again, or others",
 			"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID)
-	case a.Range == models.AttachmentRangeOutside && !a.Excluded:
+	case a.Range == models.AttachmentRangeOutside:
 		remedy := "restart the owner, which gets another address"
 		if strings.HasPrefix(a.Owner, "ciliumnode-") {
 			remedy = "recreate the pods that use it: the bridge releases it when they are gone"

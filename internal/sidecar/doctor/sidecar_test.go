@@ -125,11 +125,10 @@ func TestAttachments(t *testing.T) {
 		"slot of the bridge, outside the ranges": {
 			found(models.Attachment{State: "held", Range: "outside", Owner: "ciliumnode-3"}), states(failed), []string{"recreate the pods", "the bridge releases"},
 		},
-		"excluded, outside the ranges": {found(models.Attachment{State: "held", Range: "outside", Excluded: true}), states(ok), nil},
-		"no configuration":             {found(models.Attachment{State: "held", Range: "unconfigured"}), states(ok), nil},
-		"failed DEL":                   {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
-		"failed ADD":                   {found(models.Attachment{State: "adding", LastError: "full"}), states(warning), []string{"full"}},
-		"DEL in progress":              {found(models.Attachment{State: "releasing"}), states(ok), nil},
+		"no configuration": {found(models.Attachment{State: "held", Range: "unconfigured"}), states(ok), nil},
+		"failed DEL":       {found(models.Attachment{State: "releasing", LastError: "no daemon", Owner: "x"}), states(warning), []string{"no daemon", `"x"`}},
+		"failed ADD":       {found(models.Attachment{State: "adding", LastError: "full"}), states(warning), []string{"full"}},
+		"DEL in progress":  {found(models.Attachment{State: "releasing"}), states(ok), nil},
 		"quarantined record": {
 			found(models.Attachment{}, &models.QuarantinedRecord{File: "quarantine/x", Reason: "cut off"}), states(warning), []string{"quarantine/x", "cut off"},
 		},

@@ -104,9 +104,6 @@ type Attachment struct {
 	LastError string
 }
 
-// Excluded reports whether the attachment keeps an excluded address from being allocated.
-func (a Attachment) Excluded() bool { return protocol.KeepsExcluded(a.Owner) }
-
 // retryAfter is the suggested wait before a retry where no better figure is known.
 const retryAfter = 5 * time.Second
 

@@ -184,17 +184,12 @@ type owned struct {
 	users           map[int]int
 }
 
-// uncounted reports whether only a container runtime or the sidecar itself creates an entry.
-func uncounted(k protocol.Key) bool {
-	return protocol.OfContainer(k.Owner) || protocol.KeepsExcluded(k.Owner)
-}
-
 // check returns an error if a user may not create a further entry.
 func (o *owned) check(k protocol.Key, u User) error {
 	const remedy = "(--max-attachments); release others that are not used"
 	ordinary, each := o.limit*3/4, max(1, o.limit/2)
 	switch {
-	case uncounted(k):
+	case protocol.OfContainer(k.Owner):
 		return nil
 	case o.total >= o.limit:
 		return newError(protocol.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
@@ -208,7 +203,7 @@ func (o *owned) check(k protocol.Key, u User) error {
 
 // add adds to the numbers the entry of an attachment.
 func (o *owned) add(n int, a *entry) {
-	if uncounted(a.Key) {
+	if protocol.OfContainer(a.Owner) {
 		return
 	}
 	o.total += n

@@ -77,8 +77,6 @@ type Summary struct {
 	Addresses map[record.Family]int
 	// Lost counts attachments that the plugin does not hold any more.
 	Lost int
-	// Excluded counts attachments that keep excluded addresses.
-	Excluded int
 	// Containers counts attachments of container interfaces; OldestContainer is when the oldest was added,
 	// zero if there is none.
 	Containers      int
@@ -116,9 +114,6 @@ func (s Summary) with(a *entry) Summary {
 	if a.Lost {
 		s.Lost++
 	}
-	if protocol.KeepsExcluded(a.Owner) {
-		s.Excluded++
-	}
 	if protocol.OfContainer(a.Owner) {
 		s.Containers++
 		s.OldestContainer = earlier(s.OldestContainer, a.Rec.Created)
@@ -140,7 +135,7 @@ func earlier(a, b time.Time) time.Time {
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
 	sum := Summary{
-		States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Excluded: s.Excluded + o.Excluded, Containers: s.Containers + o.Containers,
+		States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
 		OldestContainer: earlier(s.OldestContainer, o.OldestContainer), PendingRelease: earlier(s.PendingRelease, o.PendingRelease),
 	}
 	for _, part := range []Summary{s, o} {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -61,15 +60,9 @@ func (e *Engine) logBoot(before []record.Record) {
 }
 
 // retires reports whether an attachment is released at start: its owner is not among Owners any more
-// (RetireOwners), or it keeps an address that is not excluded any more.
+// (RetireOwners), which are not about container interfaces.
 func (e *Engine) retires(r record.Record) bool {
-	switch {
-	case protocol.KeepsExcluded(r.Owner):
-		return !slices.ContainsFunc(r.Addrs(), e.opts.Excludes)
-	case protocol.OfContainer(r.Owner): // --owners is about the agent's
-		return false
-	}
-	return e.opts.RetireOwners && !e.opts.Owners.Match(r.Owner)
+	return e.opts.RetireOwners && !protocol.OfContainer(r.Owner) && !e.opts.Owners.Match(r.Owner)
 }
 
 // indexLoaded adds the addresses of a loaded record to the index. If two records have the same

@@ -394,9 +394,6 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 			continue
 		}
 		ips := slices.Clip(a.GivenUp)
-		if a.Excluded() {
-			ips = append(ips, a.Addrs()[0])
-		}
 		for _, family := range a.Claims {
 			held, _ := a.Address(family)
 			ips = append(ips, held.Addr())

@@ -93,8 +93,6 @@ func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 		k.Owner = protocol.GeneratedOwnerPrefix + uuid.NewString()
 	}
 	switch {
-	case protocol.KeepsExcluded(owner):
-		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q keep the addresses of --exclude-addresses; expected another owner", owner, protocol.ExcludedOwnerPrefix)
 	case protocol.OfContainer(owner):
 		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, record.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):

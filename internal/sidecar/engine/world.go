@@ -232,26 +232,6 @@ func (a *acquisition) End() {
 	a.doubted = nil
 }
 
-// SetAside acquires an excluded address that was just released for a separate owner. Without
-// success the plugin may return it again.
-func (op *operation) SetAside(inv call.Invocation, ip netip.Addr) {
-	keeper := op.lockOther(protocol.Key{Pool: op.entry.Pool, Owner: protocol.ExcludedOwnerPrefix + ip.String()})
-	if keeper == nil {
-		return
-	}
-	defer keeper.unlock()
-	keeper.protocol.Action, keeper.waitCtx, keeper.client, keeper.user, keeper.requestID = protocol.Exclude, op.waitCtx, op.client, op.user, op.requestID
-	err := keeper.protocol.Keep(inv, ip)
-	keeper.recordResult(err)
-	op.engine.actionDone(protocol.Exclude, keeper.entry.Pool, []record.Family{record.FamilyOf(ip)}, err)
-	if err != nil {
-		keeper.outcomeLogger([]netip.Addr{ip}).WithError(err).Warn("An excluded address could not be set aside; the plugin may return it again")
-	} else {
-		keeper.outcomeLogger(keeper.protocol.Rec.Addrs()).Info("Set aside an excluded address")
-	}
-	keeper.schedule()
-}
-
 // Freed reconciles a lost attachment whose addresses the plugin has just returned to op, which released
 // them. Now the plugin may allocate them to their owner, even if they cannot be requested.
 func (op *operation) Freed(o protocol.Other) {

@@ -105,7 +105,6 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 		LastUsed:    OptionalTime(a.LastUsed),
 		Lost:        a.Lost,
 		LastError:   a.LastError,
-		Excluded:    a.Excluded(),
 		Range:       string(a.Range),
 	}
 	if n := len(a.Invocations); n > 0 {

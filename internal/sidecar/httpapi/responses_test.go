@@ -114,15 +114,15 @@ func TestListResponse(t *testing.T) {
 	cooldown.Result.Addresses = cooldown.Result.Addresses[:1]
 	cooldown.Result.Addresses[0].Gateway = netip.Addr{}
 
-	excluded := held("excluded:10.1.2.3")
-	excluded.Claims = nil
+	unclaimed := held("unclaimed")
+	unclaimed.Claims = nil
 
 	f := newDual(t)
 	got := f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	check.Equal(t, "empty list", strings.TrimSpace(got.body), "[]")
 
-	f.engine.all = []engine.Attachment{blue, health, adding, cooldown, excluded}
+	f.engine.all = []engine.Attachment{blue, health, adding, cooldown, unclaimed}
 	got = f.send(t, http.MethodGet, "/v1/ipam")
 	wantCode(t, got, http.StatusOK)
 	golden(t, "list", got.body)

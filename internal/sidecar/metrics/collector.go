@@ -115,7 +115,6 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			gauge("addresses", "Number of allocated addresses.", float64(summary.Addresses[family]), prometheus.Labels{"pool": pool, "family": string(family)})
 		}
 		gauge("lost_attachments", "Number of attachments that the plugin has lost and that are not reacquired yet.", float64(summary.Lost), labels)
-		gauge("excluded_attachments", "Number of attachments that keep excluded addresses from being allocated.", float64(summary.Excluded), labels)
 		gauge("container_attachments", "Number of attachments of pods' interfaces (delegated-ipam-cni).", float64(summary.Containers), labels)
 		gauge("container_attachment_age_seconds", "Age of the oldest attachment of a pod's interface in seconds; 0 without one.", age(summary.OldestContainer), labels)
 		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[record.Releasing]), labels)

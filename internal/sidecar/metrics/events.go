@@ -56,7 +56,7 @@ func actions() map[protocol.Action][]engine.EventOutcome {
 	return map[protocol.Action][]engine.EventOutcome{
 		protocol.Allocate: request, protocol.Restore: request, protocol.Release: request,
 		protocol.Expire: background, protocol.Retire: background,
-		protocol.Reacquire: background, protocol.Exclude: background, protocol.Cleanup: background,
+		protocol.Reacquire: background, protocol.Cleanup: background,
 	}
 }
 

@@ -41,7 +41,7 @@ func TestCollector(t *testing.T) {
 		m := newRegistered(fakeEngine{map[string]engine.Summary{
 			"default": {
 				States:    map[record.State]int{record.Held: 5, record.Releasing: 1},
-				Addresses: map[record.Family]int{record.IPv4: 5}, Lost: 2, Excluded: 4,
+				Addresses: map[record.Family]int{record.IPv4: 5}, Lost: 2,
 				PendingRelease: time.Now().Add(-time.Minute),
 			},
 			"blue":  {},
@@ -54,7 +54,6 @@ func TestCollector(t *testing.T) {
 			`delegated_ipam_attachments{pool="_other",state="held"} 2`,
 			`delegated_ipam_addresses{family="ipv4",pool="default"} 5`,
 			`delegated_ipam_lost_attachments{pool="default"} 2`,
-			`delegated_ipam_excluded_attachments{pool="default"} 4`,
 			`delegated_ipam_pending_releases{pool="default"} 1`,
 			`delegated_ipam_pending_release_age_seconds{pool="default"} 60`,
 			`delegated_ipam_pending_release_age_seconds{pool="blue"} 0`,

@@ -318,7 +318,7 @@ func (x *explorer) begins(w *world, i int, to adder) {
 	if t := x.due(w, o); t >= 0 && t <= w.now {
 		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
 	}
-	if w.calls == 0 || protocol.KeepsExcluded(o.key.Owner) {
+	if w.calls == 0 {
 		return
 	}
 	if protocol.OfContainer(o.key.Owner) {

@@ -32,7 +32,6 @@ type task struct {
 	ip         netip.Addr
 	families   []record.Family
 	freed      bool
-	inv        call.Invocation // of Keep
 	outside    []netip.Addr    // the ranges, at its begin
 	kept       []netip.Addr    // the addresses that the container's pod had, at its begin
 }
@@ -157,8 +156,6 @@ func (x *explorer) do(op *protocol.Operation, t task) error {
 		return op.Del()
 	case t.action == protocol.Release:
 		return op.Release(t.ip, false)
-	case t.action == protocol.Exclude:
-		return op.Keep(t.inv, t.ip)
 	case t.action == protocol.Cleanup:
 		return op.EndCooldown()
 	}
@@ -341,10 +338,6 @@ func (p *replay) SetDoubted(due bool) {
 		return // deferred, while a pause ends the run
 	}
 	p.read(func() outcome { p.w.owners[p.i].doubted = due; return outcome{} })
-}
-
-func (p *replay) SetAside(inv call.Invocation, ip netip.Addr) {
-	p.another(protocol.Key{Pool: "p", Owner: protocol.ExcludedOwnerPrefix + ip.String()}, &task{action: protocol.Exclude, background: true, inv: inv, ip: ip})
 }
 
 func (p *replay) Freed(o protocol.Other) { p.another(o.Key, &task{background: true, freed: true}) }

@@ -142,9 +142,6 @@ func (x *explorer) initial() *world {
 	if x.cfg.fixed {
 		names[1] = nextOwner
 	}
-	for _, p := range x.opts.Exclude {
-		names = append(names, protocol.ExcludedOwnerPrefix+p.Addr().String())
-	}
 	for _, n := range names {
 		w.owners = append(w.owners, owner{key: protocol.Key{Pool: "p", Owner: n}})
 	}

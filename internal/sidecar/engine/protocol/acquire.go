@@ -79,9 +79,7 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 	case t.failed != nil && delErr != nil: // leftovers of the previous try must be gone before the next ADD
 		return false, op.undoAcquire(inv, t.failed)
 	}
-	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.excluded {
-		op.World.SetAside(inv, r.ip)
-	} else if ok && r.holderIsFree {
+	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.holderIsFree {
 		op.World.Freed(*r.holder)
 	}
 	if op.previous.Owner != "" { // its addresses are reserved now

@@ -18,25 +18,20 @@ func (op *Operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 	if len(found.Addresses) == 0 {
 		return false, err == nil, nil
 	}
-	// An address that is excluded by now was allocated before, and may be in use.
-	hidden := slices.ContainsFunc(call.Addrs(found.Addresses), op.excludes)
-	excluded := KeepsExcluded(op.Owner)
-	switch {
-	case err != nil && len(t.Required) > 0 && !excluded:
+	switch { // an address that is excluded by now was allocated before, and may be in use
+	case err != nil && len(t.Required) > 0:
 		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", op, call.Addrs(found.Addresses), err)
-	case err != nil || excluded && !hidden:
+	case err != nil:
 		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return op.excludes(a.Addr()) || op.outside(a.Addr()) })
 		t.known, t.Want = found, t.preferring(call.Addrs(found))
 		return false, false, nil
 	}
 	var families []record.Family
-	if !excluded {
-		for _, a := range found.Addresses {
-			families = append(families, record.FamilyOf(a.Addr()))
-		}
-		if slices.ContainsFunc(families, op.Opts.Enabled) {
-			families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.Opts.Enabled(f) })
-		}
+	for _, a := range found.Addresses {
+		families = append(families, record.FamilyOf(a.Addr()))
+	}
+	if slices.ContainsFunc(families, op.Opts.Enabled) {
+		families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.Opts.Enabled(f) })
 	}
 	if err := op.reserve(inv, found); err != nil {
 		if r, ok := errors.AsType[*rejectedResult](err); ok && r.holder != nil {

@@ -55,9 +55,6 @@ func (op *Operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 		return nil, op.excludedRequestError(ip)
 	}
 	if other, ok := op.World.Holder(ip); ok && !slices.Contains(have, ip) {
-		if KeepsExcluded(other.Owner) {
-			return nil, op.excludedRequestError(ip)
-		}
 		return nil, newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, other.ID)
 	}
 	if len(have) > 0 && !slices.Contains(have, ip) {

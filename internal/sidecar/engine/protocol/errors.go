@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 )
 
@@ -54,13 +53,6 @@ func NotFoundError(pool string, ip netip.Addr) error {
 
 // GeneratedOwnerPrefix begins the owner of an attachment that was requested without one.
 const GeneratedOwnerPrefix = "anonymous/"
-
-// ExcludedOwnerPrefix begins the owner of an attachment that keeps an excluded address. The address
-// follows. No pod has such an owner, because names in Kubernetes have no colon.
-const ExcludedOwnerPrefix = "excluded:"
-
-// KeepsExcluded reports whether an owner is the one of an attachment that keeps an excluded address.
-func KeepsExcluded(owner string) bool { return strings.HasPrefix(owner, ExcludedOwnerPrefix) }
 
 // holdsOthersError rejects the restore of an address that is not among the held ones.
 func (op *Operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
-// An excluded address that the plugin returns is released and acquired again for a separate
-// owner, so that the plugin returns another one (docs/design/how-it-works.md, Excluded addresses).
+// An excluded address that the plugin returns is released, and the request fails: only the plugin can be
+// configured not to return it (docs/design/how-it-works.md, Excluded addresses).
 
 // excludes reports whether an address must not be allocated: it is excluded, and not claimed by the
 // owner; a claimed one was allocated before it was excluded.
@@ -19,8 +19,7 @@ func (op *Operation) excludes(ip netip.Addr) bool {
 	return op.Opts.Excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(record.FamilyOf(ip)))
 }
 
-// checkExcluded returns an error if a result must not be used because of an excluded address, or, for
-// an attachment that keeps an excluded address, if there is nothing to keep. An excluded address that
+// checkExcluded returns an error if a result must not be used because of an excluded address. One that
 // came with requested ones stays with them, because they may be in use; it is not allocated. A container
 // would get it: its response is the plugin's result.
 func (op *Operation) checkExcluded(inv call.Invocation, res call.Result) error {
@@ -28,17 +27,9 @@ func (op *Operation) checkExcluded(inv call.Invocation, res call.Result) error {
 		return nil
 	}
 	came := call.Addrs(res.Addresses)
-	i := slices.IndexFunc(came, op.excludes)
-	switch {
-	case KeepsExcluded(op.Owner):
-		if i < 0 {
-			return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, none of which is excluded", inv.Plugin, came)}
-		}
-	case i >= 0:
-		return &rejectedResult{
-			error: fmt.Errorf("plugin %s returned %v, and %s is excluded (--exclude-addresses)", inv.Plugin, came, came[i]),
-			ip:    came[i], excluded: true,
-		}
+	if i := slices.IndexFunc(came, op.excludes); i >= 0 {
+		return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, which was released, because %s is excluded (--exclude-addresses): exclude it in the plugin's configuration, too",
+			inv.Plugin, came, came[i])}
 	}
 	return nil
 }
@@ -48,20 +39,11 @@ func (op *Operation) checkExcluded(inv call.Invocation, res call.Result) error {
 func (op *Operation) checkRequired(w Want) error {
 	for _, ip := range w.Required {
 		switch {
-		case op.excludes(ip) && !KeepsExcluded(op.Owner):
+		case op.excludes(ip):
 			return op.excludedRequestError(ip)
 		case op.outside(ip) && (op.Rec == nil || op.Rec.Holds(ip)):
 			return op.outsideError(ip)
 		}
 	}
 	return nil
-}
-
-// Keep acquires an excluded address that an ADD with an invocation returned.
-func (op *Operation) Keep(inv call.Invocation, ip netip.Addr) error {
-	var w Want
-	if canRequest(inv, []netip.Addr{ip}) {
-		w.Required = []netip.Addr{ip}
-	}
-	return op.acquire(w)
 }

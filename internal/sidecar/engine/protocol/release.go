@@ -20,8 +20,8 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
 		return op.release()
 	}
-	if KeepsExcluded(op.Owner) || OfContainer(op.Owner) {
-		return op.release() // nothing cools down: no client has it, or its container ends with all families
+	if OfContainer(op.Owner) {
+		return op.release() // nothing cools down: it ends with all families
 	}
 	f := record.FamilyOf(ip)
 	r := op.Rec.Clone()

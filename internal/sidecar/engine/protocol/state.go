@@ -65,8 +65,6 @@ const (
 	Retire Action = "retire"
 	// Reacquire: an interrupted or lost acquisition was repeated.
 	Reacquire Action = "reacquire"
-	// Exclude: an excluded address that the plugin had returned was kept from allocation.
-	Exclude Action = "exclude"
 	// Cleanup: a released attachment, or one that was never returned to a client, was deleted from the
 	// plugin.
 	Cleanup Action = "cleanup"

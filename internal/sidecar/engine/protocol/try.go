@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,8 +16,6 @@ const (
 	// minPause and maxPause bound the wait before a repeated request, if another acquisition may be the
 	// cause. It doubles with each repetition; all together take about 10 s.
 	minPause, maxPause = 10 * time.Millisecond, time.Second
-	// maxExcluded bounds how many results with an excluded address one acquisition releases.
-	maxExcluded = 16
 )
 
 // try is how far an acquisition has come.
@@ -26,10 +23,10 @@ type try struct {
 	Want
 	// known are previously held addresses, whose subnets are known.
 	known []call.Address
-	// tried counts the sets of addresses that were given up, repeated the repetitions of one, and
-	// excluded the results with an excluded address. conflict is the address of the last conflict.
-	tried, repeated, excluded int
-	conflict                  netip.Addr
+	// tried counts the sets of addresses that were given up, repeated the repetitions of one. conflict is
+	// the address of the last conflict.
+	tried, repeated int
+	conflict        netip.Addr
 	// failed is the error of the last ADD, and pause the wait before the next one.
 	failed error
 	pause  time.Duration
@@ -70,12 +67,6 @@ func (t try) judge(o outcome) (next try, final error) {
 	r, rejected := errors.AsType[*rejectedResult](o.err)
 	requested := o.requests[0]
 	switch {
-	case rejected && r.excluded && len(requested) > 0: // it came with a fixed address, which the next sandbox does not request
-		return t, o.err
-	case rejected && r.excluded:
-		if t.excluded++; t.excluded == maxExcluded {
-			return t, fmt.Errorf("%w, as the %d results before it: exclude fewer addresses, or those of the plugin's configuration, too", o.err, t.excluded-1)
-		}
 	case !rejected && !isPluginRefusal(o.err):
 		// CNI's own codes (try again later, invalid configuration) do not say that the plugin refuses
 		// this request, and an address that may be available later is not lost for them.
@@ -100,11 +91,10 @@ func (t try) judge(o outcome) (next try, final error) {
 // rejectedResult is a successful ADD whose result is not used: another request may succeed.
 type rejectedResult struct {
 	error
-	// ip is the address because of which it is rejected: it is excluded, or holder has it. Without
-	// one the result does not match the request.
-	ip       netip.Addr
-	excluded bool
-	holder   *Other
+	// ip is the address because of which it is rejected, and that holder has. Without one the result
+	// does not match the request.
+	ip     netip.Addr
+	holder *Other
 	// repeatable reports that the same request may return another address: this one was not
 	// requested, and others were, or the plugin does not hold it for holder.
 	repeatable bool

@@ -42,9 +42,6 @@ func TestJudge(t *testing.T) {
 		"the same one again":                    {try{conflict: ip}, outcome{all[2:], true, false, repeatable}, fails},
 		"the same one again, but others wanted": {try{conflict: ip}, outcome{all, true, false, repeatable}, again},
 		"duplicates of lost ones too often":     {try{repeated: MaxRepeats}, outcome{all[2:], true, false, repeatable}, fails},
-		"excluded":                              {try{}, outcome{all[2:], true, false, &rejectedResult{error: unusable, excluded: true}}, again},
-		"excluded too often":                    {try{excluded: maxExcluded - 1}, outcome{all[2:], true, false, &rejectedResult{error: unusable, excluded: true}}, fails},
-		"excluded, and a DEL failed before":     {try{}, outcome{all[2:], false, false, &rejectedResult{error: unusable, excluded: true}}, again},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, err := c.try.judge(c.o)

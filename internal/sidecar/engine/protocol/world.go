@@ -73,10 +73,8 @@ type World interface {
 	Doubt(Other)
 	Doubted() bool
 	SetDoubted(bool)
-	// SetAside acquires an excluded address that was just released for a separate owner. Freed has
-	// another attachment, which is lost, acquired by its owner: the plugin returned its addresses to this
-	// one, which released them.
-	SetAside(inv call.Invocation, ip netip.Addr)
+	// Freed has another attachment, which is lost, acquired by its owner: the plugin returned its addresses
+	// to this one, which released them.
 	Freed(Other)
 	// Kept returns another attachment of the pool that is KeptFor the pod of a new container, with its
 	// addresses; none without one. EndCooldown ends the cooldown of another attachment, unless an operation
