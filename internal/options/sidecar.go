@@ -185,7 +185,7 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 			Valid: func() bool { return s.IPAMExpiration > 0 }, Expected: "more than 0s",
 		},
 		{
-			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately); of pods only those of a StatefulSet",
+			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)",
 			Valid: func() bool { return s.ReleaseDelay >= 0 }, Expected: "0s or more",
 		},
 		{

@@ -12,7 +12,7 @@ import (
 // and the request fails until it returns others.
 func TestExcludeAddresses(t *testing.T) {
 	t.Parallel()
-	const excluded = "--exclude-addresses=10.15.0.2,fd00:15::3/127"
+	const excluded = "--exclude-addresses=10.15.0.2,fd00:15::2/127"
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t, excluded)
 	router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")

@@ -161,7 +161,7 @@ func TestPodGC(t *testing.T) {
 	want := slices.DeleteFunc(n.Leases(t), func(l oracle.Lease) bool { return l.ContainerID == "stale" || l.ContainerID == "foreign" })
 	_, err := pods.Call("GC", "", map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "listed", "ifname": "eth0"}}})
 	check.Must(t, err)
-	if got := n.Leases(t); len(want) != 10 || !slices.Equal(got, want) {
+	if got := n.Leases(t); len(want) != 8 || !slices.Equal(got, want) {
 		t.Errorf("the store has %v; want %v", got, want)
 	}
 }

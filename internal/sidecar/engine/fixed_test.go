@@ -41,17 +41,24 @@ func TestFixedAddress(t *testing.T) {
 		// between happens after the DEL of the first container.
 		between func(f *fixture)
 		same    bool
+		// kept: the addresses stay in cooldown.
+		kept bool
 	}{
-		"within the delay":          {pod: "web-0", same: true},
-		"beside others":             {pod: "web-0", same: true, between: func(f *fixture) { f.add("other", "db-0"); f.add("deployed", "web-7d4b9-x2x4z") }},
-		"after a repeated DEL":      {pod: "web-0", same: true, between: func(f *fixture) { f.del("one", "web-0") }},
-		"after a restart":           {pod: "web-0", same: true, between: func(f *fixture) { f.restart(storeReadable, releaseDelay(time.Hour)) }},
-		"after the delay":           {pod: "web-0", between: func(f *fixture) { f.sleep(2 * time.Hour); f.add("other", "db-0") }},
-		"no StatefulSet":            {pod: "web-7d4b9-x2x4z", between: func(f *fixture) { f.add("other", "db-0") }},
-		"no requests by the plugin": {pod: "web-0", setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
+		"within the delay":     {pod: "web-0", same: true},
+		"beside others":        {pod: "web-0", same: true, between: func(f *fixture) { f.add("other", "db-0"); f.add("deployed", "web-7d4b9-x2x4z") }},
+		"after a repeated DEL": {pod: "web-0", same: true, between: func(f *fixture) { f.del("one", "web-0") }},
+		"after a restart":      {pod: "web-0", same: true, between: func(f *fixture) { f.restart(storeReadable, releaseDelay(time.Hour)) }},
+		"after the delay":      {pod: "web-0", between: func(f *fixture) { f.sleep(2 * time.Hour); f.add("other", "db-0") }},
+		"while its start works": {pod: "web-0", same: true, between: func(f *fixture) {
+			op := f.lock(protocol.ContainerOwner("one", "eth0"))
+			time.AfterFunc(time.Second, op.unlock)
+		}},
+		"any name":                  {pod: "web", same: true, between: func(f *fixture) { f.add("other", "web-0") }},
+		"no name":                   {kept: true, between: func(f *fixture) { f.add("other", "") }},
+		"no requests by the plugin": {pod: "web-0", kept: true, setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
 		"released by an operator": {pod: "web-0", between: func(f *fixture) {
 			a := f.get(protocol.ContainerOwner("one", "eth0"))
-			f.must(ReleaseRequest{IP: a.Addrs()[0]})
+			f.must(ReleaseRequest{IP: a.Addrs()[0], SkipDelay: true})
 			f.add("other", "db-0")
 		}},
 	} {
@@ -69,8 +76,8 @@ func TestFixedAddress(t *testing.T) {
 			if a.State != record.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
 				f.t.Errorf("after a late DEL the attachment is %+v, and the plugin has %v", a, f.node.store)
 			}
-			if _, ok := f.node.store["one"]; ok {
-				f.t.Errorf("the plugin has %v; want nothing of the first container", f.node.store)
+			if _, ok := f.node.store["one"]; ok != tt.kept {
+				f.t.Errorf("the plugin has %v; the addresses of the first container: %t", f.node.store, tt.kept)
 			}
 		})
 	}

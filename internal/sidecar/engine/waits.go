@@ -177,17 +177,19 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 }
 
 // lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
-// engine is stopping or the other attachment is locked: the holder of its lock may wait for a process.
-// The caller unlocks it.
-func (op *operation) lockOther(k protocol.Key) *operation {
+// engine is stopping or the other attachment is locked for longer than a time: the holder of its lock may
+// wait for a process. The caller unlocks it.
+func (op *operation) lockOther(k protocol.Key, wait time.Duration) *operation {
 	a, err := op.engine.getOrCreate(k, User{})
 	if err != nil {
 		return nil
 	}
-	other := &operation{engine: op.engine, Journal: op.engine.journal, entry: a, waitCtx: op.engine.ctx, hasProcess: true, calls: op.calls}
-	if !other.tryLock() {
-		other.unref()
+	ctx, cancel := context.WithTimeout(op.engine.ctx, wait)
+	defer cancel()
+	other := &operation{engine: op.engine, Journal: op.engine.journal, entry: a, waitCtx: ctx, hasProcess: true, calls: op.calls}
+	if other.waitForLock() != nil {
 		return nil
 	}
+	other.waitCtx = op.engine.ctx
 	return other
 }

@@ -235,7 +235,7 @@ func (a *acquisition) End() {
 // Freed reconciles a lost attachment whose addresses the plugin has just returned to op, which released
 // them. Now the plugin may allocate them to their owner, even if they cannot be requested.
 func (op *operation) Freed(o protocol.Other) {
-	other := op.lockOther(o.Key)
+	other := op.lockOther(o.Key, 0)
 	if other == nil {
 		return
 	}
@@ -256,14 +256,17 @@ func (op *operation) Kept(inv call.Invocation) (k protocol.Key, had []call.Addre
 	return k, had
 }
 
+// cooldownWait is how long EndCooldown waits for another operation, such as that of a start, which verifies it.
+const cooldownWait = 2 * time.Second
+
 // EndCooldown releases another attachment that is in cooldown.
 func (op *operation) EndCooldown(k protocol.Key) {
-	_, _ = op.endCooldown(k)
+	_, _ = op.endCooldown(k, cooldownWait)
 }
 
-// endCooldown releases another attachment that is in cooldown, unless it is locked.
-func (op *operation) endCooldown(k protocol.Key) (locked bool, err error) {
-	other := op.lockOther(k)
+// endCooldown releases another attachment that is in cooldown, unless it is locked for longer than a time.
+func (op *operation) endCooldown(k protocol.Key, wait time.Duration) (locked bool, err error) {
+	other := op.lockOther(k, wait)
 	if other == nil {
 		return true, nil
 	}
@@ -288,7 +291,7 @@ func (op *operation) EndOldestCooldown(having []netip.Addr) bool {
 	})
 	oldest := func(a, b protocol.Key) int { return cmp.Or(since[a].Compare(since[b]), a.Compare(b)) }
 	for _, k := range slices.SortedFunc(maps.Keys(since), oldest) {
-		if locked, err := op.endCooldown(k); !locked {
+		if locked, err := op.endCooldown(k, 0); !locked {
 			return err == nil
 		}
 	}

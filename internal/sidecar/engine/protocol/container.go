@@ -153,7 +153,7 @@ func (op *Operation) addedAgain(stored []netip.Addr) bool {
 	return len(stored) > 0 && !slices.ContainsFunc(stored, op.Rec.Holds)
 }
 
-// Del releases a container interface, with the release delay if its addresses outlive it. Without a record
+// Del releases a container interface, with the release delay if it is held. Without a record
 // the plugin may have what was allocated without the sidecar, or before its journal was lost. A runtime may
 // not repeat its DEL, so after an error the background continues.
 func (op *Operation) Del() error { return op.releaseLaterAfter(op.delOnce()) }
@@ -163,10 +163,10 @@ func (op *Operation) delOnce() error {
 	case op.Rec == nil || op.Rec.State == record.Tombstone:
 	case op.Rec.State == record.Cooldown:
 		return op.writeIfDirty()
-	case !op.Lost && outlivesContainer(op.Rec, op.Opts):
-		return op.unclaim()
-	default:
+	case op.Lost: // the plugin has nothing to keep
 		return op.release()
+	default:
+		return op.unclaim()
 	}
 	inv, _, err := op.newInvocation()
 	if err != nil {

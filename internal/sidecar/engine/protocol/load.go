@@ -22,7 +22,7 @@ func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != record.Tombstone { // no container has survived the reboot
 		switch {
 		case loaded.State == record.Cooldown:
-		case outlivesContainer(&loaded, o):
+		case loaded.State == record.Held && o.ReleaseDelay > 0:
 			loaded.State, loaded.Changed, loaded.ReleaseAt = record.Cooldown, now, now.Add(o.ReleaseDelay)
 			s.Dirty = true // the delay begins once
 		default:

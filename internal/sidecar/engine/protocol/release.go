@@ -20,8 +20,11 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
 		return op.release()
 	}
-	if OfContainer(op.Owner) {
-		return op.release() // nothing cools down: it ends with all families
+	if OfContainer(op.Owner) && skipDelay {
+		return op.release()
+	}
+	if OfContainer(op.Owner) { // it ends with all families
+		return op.unclaim()
 	}
 	f := record.FamilyOf(ip)
 	r := op.Rec.Clone()
