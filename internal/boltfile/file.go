@@ -29,11 +29,14 @@ const (
 type File struct {
 	db   *bbolt.DB
 	file *os.File
+	// panicked reports that bbolt may hold its lock, for which its Close would wait.
+	panicked bool
 }
 
 // Create creates a file in a directory, with what fill writes, each function in a transaction of its own, because bbolt
-// holds a whole transaction in memory. The content is durable when Create returns, the name not yet. The pages that are not used are written, too, so that changes need no space on the disk. An
-// existing file and a link are refused. After an error the file may exist.
+// holds a whole transaction in memory. The content is durable when Create returns, the name not yet. The pages that are
+// not used are written, too, so that changes need no space on the disk. An existing file and a link are refused. After
+// an error the file may exist.
 func Create(in *os.Root, name string, fill ...func(tx *bbolt.Tx) error) (*File, error) {
 	f := &File{}
 	failpoint.Reach(failpoint.JournalMaking)
@@ -42,7 +45,7 @@ func Create(in *os.Root, name string, fill ...func(tx *bbolt.Tx) error) (*File, 
 		f.file = file
 		return file, files.In(in, err)
 	}
-	err := contain(func() (err error) {
+	err := f.contain(func() (err error) {
 		f.db, err = bbolt.Open(name, fileMode, &bbolt.Options{
 			NoSync: true, PageSize: PageSize, MaxSize: MaxSize, InitialMmapSize: mapped, OpenFile: open,
 		})
@@ -62,7 +65,7 @@ func Create(in *os.Root, name string, fill ...func(tx *bbolt.Tx) error) (*File, 
 	})
 	failpoint.Reach(failpoint.JournalSynced)
 	if err != nil {
-		f.Close(err)
+		f.Close()
 		return nil, err
 	}
 	f.db.NoSync = false
@@ -84,7 +87,7 @@ func (f *File) sync(tx *bbolt.Tx) error {
 // Update makes a change durable. After an error the file has it or not, and only Close may be called unless the error is
 // Unchanged.
 func (f *File) Update(change func(tx *bbolt.Tx) error) error {
-	return contain(func() error { return f.db.Update(change) })
+	return f.contain(func() error { return f.db.Update(change) })
 }
 
 // Reserve makes the file grow unless it has free pages for so many bytes, beside those that it keeps for changes and
@@ -102,25 +105,20 @@ func (f *File) Reserve(tx *bbolt.Tx, size int) error {
 	case info.Size()+spare > MaxSize:
 		return bbolterrors.ErrMaxSizeReached
 	}
-	return f.grow(info.Size())
-}
-
-func (f *File) grow(size int64) error {
-	_, err := f.file.WriteAt(make([]byte, spare), size)
+	_, err = f.file.WriteAt(make([]byte, spare), info.Size())
 	return err
 }
 
 // Stat describes the file.
 func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 
-// Close closes the file, unless it is nil, and after an error of Update with that. After a panic bbolt may have its lock, for which its Close
-// would wait, so the mapping stays.
-func (f *File) Close(cause error) {
+// Close closes the file, unless it is nil. After a panic of bbolt the mapping stays.
+func (f *File) Close() {
 	if f == nil {
 		return
 	}
-	if _, panicked := errors.AsType[*panicError](cause); f.db != nil && !panicked {
-		_ = contain(f.db.Close)
+	if f.db != nil && !f.panicked {
+		_ = f.contain(f.db.Close)
 	}
 	if f.file != nil {
 		_ = f.file.Close()
@@ -135,18 +133,14 @@ func Unchanged(err error) bool {
 	return noSpace || errors.Is(err, bbolterrors.ErrMaxSizeReached)
 }
 
-// panicError is a panic of bbolt.
-type panicError struct{ cause any }
-
-func (e *panicError) Error() string { return fmt.Sprintf("bbolt: %v", e.cause) }
-
 // contain calls bbolt. Its panics become errors, and so does a fault in its mapping: the file was truncated, or the
 // disk cannot be read.
-func contain(call func() error) (err error) {
+func (f *File) contain(call func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = &panicError{cause}
+			f.panicked = true
+			err = fmt.Errorf("bbolt: %v", cause)
 		}
 	}()
 	return call()

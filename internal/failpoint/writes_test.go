@@ -35,8 +35,8 @@ func writers() map[string]exceptions {
 		"boltfile": {sequences: map[sequence]string{
 			{"Create", "WriteAt", "Sync"}: "the file has no name yet that another process reads",
 		}, memory: map[string][]string{
-			"newest": {"Write"},   // a checksum
-			"grow":   {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
+			"newest":  {"Write"},   // a checksum
+			"Reserve": {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
 		"sidecar/statedir": {},
 		"plugin/hostlocal": {sequences: map[sequence]string{

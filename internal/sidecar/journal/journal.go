@@ -84,7 +84,7 @@ func (j *Journal) Close() {
 	j.committing.Lock()
 	defer j.committing.Unlock()
 	j.closed = true
-	j.file.Close(nil)
+	j.file.Close()
 	j.file = nil
 }
 
@@ -187,39 +187,37 @@ func (j *Journal) Writable() error {
 type transaction struct {
 	changes []Change
 	callers int
-	done    chan struct{} // is closed when err is set
-	err     error
+	commit  func() error // once: the other callers wait for the first one
 }
 
 // join adds changes to the next transaction and returns its outcome. Changes are collected while another one is
 // committed; otherwise they are committed without a wait.
 func (j *Journal) join(changes []Change) error {
 	j.joining.Lock()
-	first := j.next == nil
-	if first {
-		j.next = &transaction{done: make(chan struct{})}
+	if j.next == nil {
+		tx := &transaction{}
+		tx.commit = sync.OnceValue(func() error {
+			j.committing.Lock()
+			defer j.committing.Unlock()
+			runtime.Gosched() // those whose changes have just become durable may have further ones
+			j.joining.Lock()
+			j.next = nil
+			j.joining.Unlock()
+			return j.commit(tx.changes)
+		})
+		j.next = tx
 	}
 	tx := j.next
 	tx.callers++
 	tx.changes = append(tx.changes, changes...)
 	j.joining.Unlock()
-	if first {
-		j.committing.Lock()
-		runtime.Gosched() // those whose changes have just become durable may have further ones
-		j.joining.Lock()
-		j.next = nil
-		j.joining.Unlock()
-		tx.err = j.commit(tx.changes)
-		j.committing.Unlock()
-		close(tx.done)
-	}
-	<-tx.done
-	if tx.callers > 1 && boltfile.Unchanged(tx.err) { // there may be space for these changes
+	err := tx.commit()
+	if tx.callers > 1 && boltfile.Unchanged(err) { // there may be space for these changes
 		j.committing.Lock()
 		defer j.committing.Unlock()
-		return j.error(j.commit(changes))
+		err = j.commit(changes)
 	}
-	return j.error(tx.err)
+	return j.error(err)
 }
 
 // commit makes changes durable. After an error the kernel may show what is not on the disk, so the file is
@@ -254,7 +252,7 @@ func (j *Journal) commit(changes []Change) error {
 	j.removals = append(removals, j.removals...)
 	j.joining.Unlock()
 	if !boltfile.Unchanged(err) {
-		j.file.Close(err)
+		j.file.Close()
 		j.file = nil
 	}
 	return err
@@ -312,7 +310,7 @@ func (j *Journal) recover() error {
 
 // rewrite replaces the file by a new one, of which every byte and the name are durable.
 func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
-	j.file.Close(nil) // after a failure below it may have no name any more
+	j.file.Close() // after a failure below it may have no name any more
 	j.file = nil
 	failpoint.Reach(failpoint.LeftoverRemoving)
 	_ = j.state.Remove(newName) // of a killed process
@@ -322,7 +320,7 @@ func (j *Journal) rewrite(records []boltfile.Entry) (err error) {
 		err = j.name(f)
 	}
 	if err != nil {
-		f.Close(err)
+		f.Close()
 		_ = j.state.Remove(newName) // the disk may be full
 		failpoint.Reach(failpoint.LeftoverRemoved)
 		return err

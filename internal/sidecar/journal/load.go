@@ -192,7 +192,7 @@ func Backup(stateDir, to string) (records int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}
-	f.Close(nil)
+	f.Close()
 	return len(c.records), files.Sync(dir.Open("."))
 }
 

@@ -117,7 +117,7 @@ func TestFill(t *testing.T) {
 		name := fmt.Sprint(n)
 		f, err := boltfile.Create(dir, name, steps[:n]...)
 		check.Must(t, err)
-		f.Close(nil)
+		f.Close()
 		got, err := readFile(dir, name)
 		if n < len(steps) {
 			_, damaged := errors.AsType[boltfile.DamageError](err)
