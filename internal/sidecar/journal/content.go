@@ -189,13 +189,13 @@ func (c *content) decode(defaultPool string) (l Loaded) {
 // file as a whole is not what the program has written.
 func readFile(in *os.Root, name string) (c content, err error) {
 	buckets, err := boltfile.ReadIn(in, name)
+	if err == nil {
+		return contentOf(buckets)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
+		err = nil
 	}
-	if err != nil {
-		return c, err
-	}
-	return contentOf(buckets)
+	return c, err
 }
 
 func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
@@ -234,11 +234,8 @@ func (c content) fill() []func(*bbolt.Tx) error {
 	c.Format = format
 	steps := []func(*bbolt.Tx) error{func(tx *bbolt.Tx) error {
 		_, err := tx.CreateBucket(recordsBucket)
-		if err != nil {
-			return err
-		}
-		metadata, err := tx.CreateBucket(metadataBucket)
-		if err != nil {
+		metadata, metadataErr := tx.CreateBucket(metadataBucket)
+		if err := errors.Join(err, metadataErr); err != nil {
 			return err
 		}
 		return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
