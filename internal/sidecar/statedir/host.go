@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,10 +56,4 @@ func (h Host) MachineID() string {
 	return ""
 }
 
-func (h Host) path(name string) string {
-	root := h.Root
-	if root == "" {
-		root = "/"
-	}
-	return filepath.Join(root, name)
-}
+func (h Host) path(name string) string { return filepath.Join(cmp.Or(h.Root, "/"), name) }

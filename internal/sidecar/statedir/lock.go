@@ -69,18 +69,15 @@ func Lock(ctx context.Context, path string, self Holder, onWait func(holder stri
 		return nil, errEmptyPath
 	}
 	path = filepath.Clean(path)
-	var d *Dir
-	err := create(path)
-	if err == nil {
-		d, err = open(path)
-	}
-	if err == nil {
-		if err = d.restrictMode(); err != nil {
-			err = errors.Join(err, d.Close())
-		}
-	}
-	if err != nil {
+	if err := create(path); err != nil {
 		return nil, pathError(path, err)
+	}
+	d, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.restrictMode(); err != nil {
+		return nil, errors.Join(pathError(path, err), d.Close())
 	}
 	if err := d.wait(ctx, onWait); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", d.Path(lockName), err), d.Close())

@@ -83,10 +83,7 @@ func Open(path string) (*Dir, error) {
 }
 
 func open(path string) (*Dir, error) {
-	checked, err := os.Lstat(path)
-	if err == nil {
-		err = accept(checked)
-	}
+	checked, err := lstat(path)
 	if err != nil {
 		return nil, err
 	}
@@ -109,32 +106,28 @@ func open(path string) (*Dir, error) {
 
 // Check returns why Open would refuse a state directory. A missing one is accepted.
 func Check(path string) error {
-	info, err := os.Lstat(filepath.Clean(path))
-	if errors.Is(err, fs.ErrNotExist) {
+	_, err := lstat(filepath.Clean(path))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = accept(info)
-	}
-	if err != nil {
-		return pathError(path, err)
-	}
-	return nil
+	return pathError(path, err)
 }
 
-// accept accepts only a directory of this user: another owner could change its files at any time, regardless
-// of its mode.
-func accept(info fs.FileInfo) error {
-	if info.Mode()&fs.ModeSymlink != 0 {
-		return errors.New("symbolic link; expected a directory: configure the target of the link instead")
+// lstat describes a directory of this user. Another owner could change its files at any time, regardless of its mode.
+func lstat(path string) (fs.FileInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
 	}
-	if !info.IsDir() {
-		return errors.New("not a directory; expected a directory, or a path that does not exist")
+	switch owner := int(info.Sys().(*syscall.Stat_t).Uid); {
+	case info.Mode()&fs.ModeSymlink != 0:
+		err = errors.New("symbolic link; expected a directory: configure the target of the link instead")
+	case !info.IsDir():
+		err = errors.New("not a directory; expected a directory, or a path that does not exist")
+	case owner != os.Geteuid():
+		err = fmt.Errorf("owned by user %d; expected user %d: change its owner or configure another directory", owner, os.Geteuid())
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("owned by user %d; expected user %d: change its owner or configure another directory", stat.Uid, os.Geteuid())
-	}
-	return nil
+	return info, err
 }
 
 // pathError adds the path, once, and what to do.
@@ -152,9 +145,9 @@ func (d *Dir) restrictMode() error {
 	err := d.Chmod(".", dirMode)
 	failpoint.Reach(failpoint.DirTightened)
 	if err != nil {
-		return fmt.Errorf("mode %04o cannot be changed to %04o: %w", mode, dirMode, files.Cause(err))
+		err = fmt.Errorf("mode %04o cannot be changed to %04o: %w", mode, dirMode, files.Cause(err))
 	}
-	return nil
+	return err
 }
 
 // Close closes and unlocks the directory.
