@@ -26,8 +26,7 @@ const (
 	// ignore (docs/reference/versioning.md). Formats 1 to 3 had a file for each record, and no release.
 	format = 4
 
-	// maxRecord bounds the JSON of a record, in bytes. It has a few kilobytes, and more with several
-	// invocations of large configurations.
+	// maxRecord bounds the JSON of a record, in bytes. It has a few kilobytes, and more with large configurations.
 	maxRecord = 8 << 20
 
 	// sumSize is the length of a checksum in a value: eight hexadecimal digits.
@@ -48,8 +47,7 @@ type Metadata struct {
 	Node      string `json:"node,omitempty"`
 }
 
-// totals are the number of all records and the sum of their checksums. Without them a damaged page that
-// lacks records, or has older ones, would pass.
+// totals show that a damaged page lacks records, or has older ones: their number, and the sum of their checksums.
 type totals struct {
 	Records int    `json:"records"`
 	Sum     uint64 `json:"sum"`
@@ -94,8 +92,7 @@ func sumOf(value []byte) uint64 {
 	return sum
 }
 
-// encode returns the JSON of a record. It decodes what it has encoded, because a record that Load
-// would refuse must never be written.
+// encode returns the JSON of a record, which it decodes: a record that Load would refuse must never be written.
 func encode(r record.Record) ([]byte, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -185,8 +182,8 @@ func (c *content) decode(defaultPool string) (l Loaded) {
 	return l
 }
 
-// readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if the
-// file as a whole is not what the program has written.
+// readFile reads a file in a directory; the content is empty if there is none. The error is a boltfile.DamageError if
+// the file as a whole is not what the program has written.
 func readFile(in *os.Root, name string) (c content, err error) {
 	buckets, err := boltfile.ReadIn(in, name)
 	if err == nil {
@@ -201,14 +198,11 @@ func readFile(in *os.Root, name string) (c content, err error) {
 func contentOf(buckets map[string][]boltfile.Entry) (c content, err error) {
 	c.records = buckets[string(recordsBucket)]
 	var t totals
+	known := map[string]any{string(metadataKey): &c.Metadata, string(totalsKey): &t}
 	for _, e := range buckets[string(metadataBucket)] {
 		text, err := unseal(e)
-		switch {
-		case err != nil:
-		case bytes.Equal(e.Key, metadataKey):
-			err = json.Unmarshal(text, &c.Metadata)
-		case bytes.Equal(e.Key, totalsKey):
-			err = json.Unmarshal(text, &t)
+		if into := known[string(e.Key)]; err == nil && into != nil {
+			err = json.Unmarshal(text, into)
 		}
 		if err != nil {
 			return c, boltfile.Damaged("%q of the metadata: %v", e.Key, err)

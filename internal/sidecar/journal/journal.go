@@ -32,8 +32,7 @@ const (
 // Files are the names of the files that a journal makes in its state directory.
 var Files = []string{fileName, newName}
 
-// storedDefaultPool is the name of the default pool on disk, for any Options.DefaultPool: a start
-// with another name finds the attachments.
+// storedDefaultPool is the name on disk of any Options.DefaultPool: a start with another one finds the attachments.
 const storedDefaultPool = "default"
 
 // Options configure a journal.
@@ -41,13 +40,12 @@ type Options struct {
 	// Metadata are written into a new file; one that exists keeps its BootID until SetBoot. A file of another MachineID
 	// is quarantined, because its addresses have another owner here; empty if unknown. Format is ignored.
 	Metadata
-	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name
-	// on disk.
+	// DefaultPool is the name of the default pool in records and in Loaded; empty for the name on disk.
 	DefaultPool string
 }
 
-// Journal is the set of all records in a state directory. Its methods may be called
-// concurrently; the caller orders the changes of one record.
+// Journal is the set of all records in a state directory. Its methods may be called concurrently; the caller orders the
+// changes of one record.
 type Journal struct {
 	options Options
 	state   *statedir.Dir
@@ -167,13 +165,14 @@ func (j *Journal) Apply(changes ...Change) error {
 			return c.err
 		}
 	}
-	if err := j.Available(); err != nil {
-		return err
+	err := j.Available()
+	if err == nil {
+		err = j.join(changes)
 	}
-	if err := j.join(changes); err != nil {
-		return err
+	if err == nil {
+		err = j.Available() // otherwise the next start would not find them
 	}
-	return j.Available() // otherwise the next start would not find them
+	return err
 }
 
 // Writable returns why a record could not be made durable now (disk full, I/O error, directory missing or
@@ -232,13 +231,11 @@ func (j *Journal) commit(changes []Change) error {
 	removals := j.removals
 	j.removals = nil
 	j.joining.Unlock()
-	begins, durable := failpoint.CommitBegins, failpoint.CommitDurable
-	switch {
-	case len(changes) > 0:
-	case len(removals) > 0:
+	begins, durable := failpoint.ProbeBegins, failpoint.ProbeDurable
+	if len(changes) > 0 {
+		begins, durable = failpoint.CommitBegins, failpoint.CommitDurable
+	} else if len(removals) > 0 {
 		begins, durable = failpoint.RemovalBegins, failpoint.RemovalDurable
-	default:
-		begins, durable = failpoint.ProbeBegins, failpoint.ProbeDurable
 	}
 	failpoint.Reach(begins)
 	t := j.totals
