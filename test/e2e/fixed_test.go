@@ -90,7 +90,8 @@ func TestFixedStatefulSet(t *testing.T) {
 	cni(t, s, "del", other.request()).WantStatus(t, http.StatusOK)
 
 	want(second, "10.15.0.2")
-	wantLeaseCount(t, n, 1)
+	wantLease(t, n, "10.15.0.3", other) // kept
+	wantLeaseCount(t, n, 2)
 	cni(t, s, "del", first.ofPod("web-0")).WantStatus(t, http.StatusOK) // late
 	store := n.Store
 	n.PodsOf(t, harness.IPv4Only()).Del(t, first.id) // as after a rollback

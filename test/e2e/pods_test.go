@@ -158,12 +158,13 @@ func TestPodGC(t *testing.T) {
 	store := n.Store
 	n.PodsOf(t, harness.DualStack()).Add(t, "foreign")
 	n.Store = store
-	want := slices.DeleteFunc(n.Leases(t), func(l oracle.Lease) bool { return l.ContainerID == "stale" || l.ContainerID == "foreign" })
+	want := slices.DeleteFunc(n.Leases(t), func(l oracle.Lease) bool { return l.ContainerID == "foreign" })
 	_, err := pods.Call("GC", "", map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "listed", "ifname": "eth0"}}})
 	check.Must(t, err)
-	if got := n.Leases(t); len(want) != 8 || !slices.Equal(got, want) {
+	if got := n.Leases(t); len(want) != 10 || !slices.Equal(got, want) {
 		t.Errorf("the store has %v; want %v", got, want)
 	}
+	wantState(t, s, "cni/stale/eth0", "cooldown")
 }
 
 // What the bare plugin has allocated is released through the sidecar, and the other way round.
