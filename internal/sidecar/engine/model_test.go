@@ -119,7 +119,9 @@ func (m *model) released(ip netip.Addr, err error) {
 			m.uncertain[k.owner] = true // it may be released, with its other family
 		}
 	}
-	maps.DeleteFunc(m.used, func(_ claim, used netip.Addr) bool { return used == ip && err == nil })
+	// A client that has requested a release does not use the address any more, also if that failed.
+	requested := err == nil || known == nil || known.Kind == protocol.Failed
+	maps.DeleteFunc(m.used, func(_ claim, used netip.Addr) bool { return used == ip && requested })
 }
 
 // failed notes a failed request, unless it was rejected before it changed anything.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -12,10 +11,9 @@ import (
 type pool struct {
 	// processes are the slots of each class, one per plugin process. Background work has those of
 	// background, the ones of ofOthers if there is more than one.
-	processes    [ofOthers + 1]slots
-	background   slots
-	workqueue    *workqueue
-	acquisitions acquisitions
+	processes  [ofOthers + 1]slots
+	background slots
+	workqueue  *workqueue
 }
 
 func newPool(maxProcesses int) *pool {
@@ -25,22 +23,6 @@ func newPool(maxProcesses int) *pool {
 		p.background = slots{semaphore.NewWeighted(1)}
 	}
 	return p
-}
-
-// acquisitions counts the acquisitions of a pool: all that have begun, and the ones in progress.
-type acquisitions struct{ begun, running atomic.Int64 }
-
-func (a *acquisitions) begin() {
-	a.running.Add(1)
-	a.begun.Add(1)
-}
-
-func (a *acquisitions) end() { a.running.Add(-1) }
-
-// watch returns a function that reports whether an acquisition other than the caller's has run since.
-func (a *acquisitions) watch() (othersRan func() bool) {
-	begun, others := a.begun.Load(), a.running.Load() > 1
-	return func() bool { return others || a.begun.Load() != begun }
 }
 
 // workqueue holds the entries to reconcile, each at most once.

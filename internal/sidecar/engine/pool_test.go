@@ -11,58 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// The plugin has lost everything, and returns the addresses of health to ingress, which has them for
-// a second. Meanwhile health requests.
-func TestRepeatAfterOthers(t *testing.T) {
-	start := func(f *fixture) (ingress <-chan error) {
-		f.allocate("health")
-		f.clearStore()
-		f.slowADD("ingress", time.Second)
-		ingress, _ = f.startAllocate(AllocateRequest{Owner: "ingress"})
-		return ingress
-	}
-	run(t, "gets its addresses", nil, func(f *fixture) {
-		ingress := start(f)
-		f.allocate("health")
-		f.wantAddrs("health", "10.0.0.1", "fd00::1")
-		<-ingress
-		f.sleep(time.Hour)
-		f.wantStoreAgrees()
-	})
-	run(t, "a pod has one of them", nil, func(f *fixture) {
-		ingress := start(f)
-		f.setStored("of a pod", "fd00::1")
-		f.allocate("health")
-		f.wantAddrs("health", "10.0.0.1", "fd00::2")
-		<-ingress
-		f.sleep(time.Hour)
-		f.wantStored(len(f.List()) + 1)
-	})
-	run(t, "others and plugin processes do not wait meanwhile", nil, func(f *fixture) {
-		ingress := start(f)
-		health, _ := f.startAllocate(AllocateRequest{Owner: "health"})
-		if free := f.freeProcesses(); free != f.opts.MaxProcesses-1 {
-			f.t.Errorf("%d free processes; want all but the one of ingress", free)
-		}
-		f.wantInstantly(func() { f.allocate("router") })
-		f.wantAddrs("router", "10.0.0.2", "fd00::2")
-		<-ingress
-		<-health
-		f.wantAddrs("health", "10.0.0.1", "fd00::1")
-	})
-	run(t, "does not wait for long", nil, func(f *fixture) {
-		start(f)
-		f.setStored("of a pod", "10.0.0.1", "fd00::1")
-		f.slowADD("hangs", time.Minute)
-		f.startAllocate(AllocateRequest{Owner: "hangs"})
-		began := time.Now()
-		f.allocate("health")
-		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
-			f.t.Errorf("waited for %s; want about 10 s", took)
-		}
-	})
-}
-
 // slowADD makes the ADDs of an owner, or in a pool, end late.
 func (f *fixture) slowADD(of string, by time.Duration) {
 	f.node.afterAdd = func(c call.Call) {

@@ -17,7 +17,7 @@ const (
 	maxRetryDelay = 5 * time.Minute
 )
 
-// schedule sets the timer for the next reconciliation.
+// schedule sets the timer for the next reconciliation, and has the doubted attachments verified.
 func (op *operation) schedule() {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
@@ -28,6 +28,9 @@ func (op *operation) schedule() {
 	}
 	if due, ok := op.protocol.Due(time.Now()); ok && !op.engine.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
+	}
+	for _, other := range op.doubted {
+		other.shared.workqueue.add(other)
 	}
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -195,42 +194,6 @@ func (op *operation) Doubt(o protocol.Other) {
 func (op *operation) Process() error { return op.acquireProcess() }
 
 func (op *operation) TryProcess() (bool, error) { return op.tryProcess() }
-
-// Acquire begins an acquisition.
-func (op *operation) Acquire() protocol.Acquisition {
-	op.entry.shared.acquisitions.begin()
-	return &acquisition{operation: op, othersRan: op.entry.shared.acquisitions.watch()}
-}
-
-// acquisition is an acquisition in progress.
-type acquisition struct {
-	*operation
-	othersRan func() bool
-}
-
-func (a *acquisition) OthersRan() bool {
-	ran := a.othersRan()
-	a.othersRan = a.entry.shared.acquisitions.watch()
-	return ran
-}
-
-// Pause waits without a plugin process.
-func (a *acquisition) Pause(d time.Duration) {
-	a.entry.shared.acquisitions.end()
-	a.processes().release()
-	time.Sleep(d)
-	_ = a.processes().acquire(context.Background()) // nil; the attachment is not left halfway
-	a.entry.shared.acquisitions.begin()
-}
-
-// End ends the acquisition. The doubted attachments are verified.
-func (a *acquisition) End() {
-	a.entry.shared.acquisitions.end()
-	for _, other := range a.doubted {
-		other.shared.workqueue.add(other)
-	}
-	a.doubted = nil
-}
 
 // Freed reconciles a lost attachment whose addresses the plugin has just returned to op, which released
 // them. Now the plugin may allocate them to their owner, even if they cannot be requested.

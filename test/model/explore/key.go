@@ -101,7 +101,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	if o.run != nil {
 		e.since = o.run.began
 	}
-	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, o.doubted, o.queued, o.acquiring, o.sawOthers, o.run != nil, o.stale, o.deleted, o.waits, o.removing)
+	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing)
 	e.num(min(s.Failures, 2+s.Failures%2)) // more makes no difference but by turns
 	if s.Failures > 0 {
 		e.time(s.RetryAt)

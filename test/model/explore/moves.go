@@ -455,8 +455,6 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 		if !o.run.task.background {
 			then(goesOn, outcome{}, nil, "no plugin process is free")
 		}
-	case pause:
-		then(goesOn, outcome{}, nil, "pauses")
 	case other:
 		x.others(w, s, then)
 	case write:

@@ -32,8 +32,8 @@ type task struct {
 	ip         netip.Addr
 	families   []record.Family
 	freed      bool
-	outside    []netip.Addr    // the ranges, at its begin
-	kept       []netip.Addr    // the addresses that the container's pod had, at its begin
+	outside    []netip.Addr // the ranges, at its begin
+	kept       []netip.Addr // the addresses that the container's pod had, at its begin
 }
 
 // kind is the kind of a step.
@@ -49,7 +49,6 @@ const (
 	lookup
 	process
 	tryProcess
-	pause
 	other // another operation is begun, or waited for
 )
 
@@ -128,7 +127,7 @@ func (x *explorer) advance(w *world, i int) {
 	}()
 	o.st = op.State
 	if done {
-		o.run, o.reserved, o.acquiring = nil, nil, false
+		o.run, o.reserved = nil, nil
 		x.ended(w, i, r.task, err)
 	}
 }
@@ -231,53 +230,6 @@ func (p *replay) Process() error { return p.step(step{verb: process}).err }
 func (p *replay) TryProcess() (bool, error) {
 	o := p.step(step{verb: tryProcess})
 	return o.ok, o.err
-}
-
-func (p *replay) Acquire() protocol.Acquisition {
-	p.read(func() outcome { p.acquires(); return outcome{} })
-	return acquisition{p}
-}
-
-func (p *replay) acquires() {
-	p.w.owners[p.i].acquiring = true
-	p.w.owners[p.i].sawOthers = p.othersAcquire(true)
-}
-
-// othersAcquire reports whether others acquire, and notes to them that this one does.
-func (p *replay) othersAcquire(note bool) bool {
-	any := false
-	for j := range p.w.owners {
-		if o := &p.w.owners[j]; j != p.i && o.acquiring {
-			any = true
-			o.sawOthers = o.sawOthers || note
-		}
-	}
-	return any
-}
-
-type acquisition struct{ *replay }
-
-func (a acquisition) OthersRan() bool {
-	return a.read(func() outcome {
-		o := &a.w.owners[a.i]
-		ran := o.sawOthers
-		o.sawOthers = a.othersAcquire(false)
-		return outcome{ok: ran}
-	}).ok
-}
-
-func (a acquisition) Pause(time.Duration) {
-	a.read(func() outcome { a.w.owners[a.i].acquiring = false; return outcome{} })
-	a.step(step{verb: pause})
-	a.read(func() outcome { a.acquires(); return outcome{} })
-}
-
-// End is not recorded where a pause ends the run: then the operation goes on.
-func (a acquisition) End() {
-	if a.pos == len(a.r.had) && a.r.waits.verb != 0 {
-		return
-	}
-	a.read(func() outcome { a.w.owners[a.i].acquiring = false; return outcome{} })
 }
 
 func (p *replay) AssignID(string) error { return nil }

@@ -57,12 +57,12 @@ type lateCall struct {
 type owner struct {
 	key protocol.Key
 	st  protocol.State
-	// doubted, queued, reserved, acquiring and sawOthers are what the engine has beside the state.
-	doubted, queued, acquiring, sawOthers bool
-	reserved                              []netip.Addr
-	disk                                  *record.Record
-	before                                *record.Record // the last one on disk that was held, before it was written again
-	run                                   *run
+	// doubted, queued and reserved are what the engine has beside the state.
+	doubted, queued bool
+	reserved        []netip.Addr
+	disk            *record.Record
+	before          *record.Record // the last one on disk that was held, before it was written again
+	run             *run
 	// result is that of the last operation.
 	result error
 	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container

@@ -14,16 +14,10 @@ func (op *Operation) acquire(w Want) error {
 	if err := op.World.Process(); err != nil {
 		return err
 	}
-	acquisition := op.World.Acquire()
-	defer acquisition.End()
 	t := try{Want: w, known: op.Rec.Addresses()}
 	for {
-		again, err := op.attempt(&t, acquisition)
-		if !again {
+		if again, err := op.attempt(&t); !again {
 			return err
-		}
-		if t.pause > 0 {
-			acquisition.Pause(t.pause)
 		}
 	}
 }
@@ -31,8 +25,7 @@ func (op *Operation) acquire(w Want) error {
 // attempt runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The step
 // numbers are in docs/design/how-it-works.md, Allocate. again reports that t is the next try;
 // otherwise a failure was undone.
-func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err error) {
-	acquisition.OthersRan() // from here on
+func (op *Operation) attempt(t *try) (again bool, err error) {
 	inv, old, err := op.newInvocation()
 	if err != nil {
 		if op.unconfirmed != nil { // nothing can confirm it
@@ -101,9 +94,9 @@ func (op *Operation) attempt(t *try, acquisition Acquisition) (again bool, err e
 	if err = op.add(inv, t.Want); err == nil {
 		return false, nil
 	}
-	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, othersRan: acquisition.OthersRan() && !op.World.Stopping(), err: err})
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, err: err})
 	if final != nil && op.endCooldownAfter(err, t.Want, requests[0]) {
-		t.failed, t.pause = err, 0
+		t.failed = err
 		return true, nil
 	}
 	if final != nil {

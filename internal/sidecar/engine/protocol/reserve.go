@@ -23,7 +23,7 @@ func (op *Operation) reserve(inv call.Invocation, res call.Result) error {
 	r := &rejectedResult{
 		error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
 			inv.Plugin, call.Addrs(res.Addresses), other, other.ID),
-		holder: &other, ip: ip,
+		holder: &other,
 	}
 	if other.Lost {
 		r.error = fmt.Errorf("%w; the plugin no longer holds it for that owner: if that owner does not exist, release its address", r.error)

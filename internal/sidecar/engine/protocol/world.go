@@ -52,9 +52,6 @@ type World interface {
 	// is free; an error is why the plugin cannot be called.
 	Process() error
 	TryProcess() (bool, error)
-	// Acquire begins an acquisition of the pool. othersRan reports whether another one has run since the
-	// last call of it; pause waits without a plugin process; end ends the acquisition.
-	Acquire() Acquisition
 	// Stopping reports that the process is stopping.
 	Stopping() bool
 
@@ -84,13 +81,6 @@ type World interface {
 	// EndOldestCooldown ends the cooldown of another attachment of the pool, the oldest one, and reports
 	// whether its addresses were released. With addresses, only an attachment that has one of them counts.
 	EndOldestCooldown(having []netip.Addr) bool
-}
-
-// Acquisition is an acquisition in progress.
-type Acquisition interface {
-	OthersRan() bool
-	Pause(time.Duration)
-	End()
 }
 
 // Other is another attachment.
