@@ -17,8 +17,6 @@ type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-func readResponse(t *testing.T, conn *net.UnixConn) { readStatus(t, conn) }
-
 // readStatus reads a response, no more, and returns its status code.
 func readStatus(t *testing.T, conn net.Conn) int {
 	t.Helper()
