@@ -86,6 +86,7 @@ func (e *encoder) record(r *record.Record) {
 	}
 	e.str(string(r.State))
 	e.num(r.Generation)
+	e.bools(r.Confirming)
 	e.time(r.LateDel.Until)
 	e.addrs(r.Addrs())
 	e.families(r.Claims)

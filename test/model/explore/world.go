@@ -439,7 +439,7 @@ func covered(d *record.Record, s step) bool {
 	case d.State == record.Releasing:
 		return true
 	}
-	return s.inv.ContainerID != d.IDInUse() || d.LateDel.Until.Sub(base) > 1_000_000*time.Second
+	return s.inv.ContainerID != d.IDInUse() || d.Confirming
 }
 
 func recorded(r *record.Record, id string) bool {

@@ -38,7 +38,7 @@ func (op *Operation) writeUnconfirmed(adding record.Record) error {
 	for _, inv := range adding.Invocations {
 		markLateDel(&held, inv, op.World.Now())
 	}
-	held.LateDel.Until = op.World.Now().Add(delRunning)
+	held.Confirming = true
 	if err := op.write(held); err != nil {
 		return err
 	}
@@ -46,9 +46,6 @@ func (op *Operation) writeUnconfirmed(adding record.Record) error {
 	op.setRecord(adding)
 	return nil
 }
-
-// delRunning is the time until the deadline of a DEL that has not ended. It is longer than any DEL acts.
-const delRunning = 365 * 24 * time.Hour
 
 // keepUnconfirmed restores the record as it was before CHECK reported the attachment lost: the plugin
 // did not confirm that, so it may be unavailable and its CHECK wrong. A DEL that may still act is

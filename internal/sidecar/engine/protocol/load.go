@@ -30,8 +30,8 @@ func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 		}
 		loaded.Claims, loaded.GivenUp = nil, nil
 	}
-	if isHeld(loaded.State) && r.LateDel.Until.Sub(now) > time.Duration(r.LateDel.Seconds)*time.Second { // while its DEL ran (writeUnconfirmed)
-		s.Lost, s.Dirty = true, true
+	if r.Confirming {
+		loaded.Confirming, s.Lost, s.Dirty = false, true, true
 	}
 	return s
 }
@@ -40,6 +40,9 @@ func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 // in flight until now.
 func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
 	r = capDeadlines(r.Clone(), o, now) // the caller keeps the original
+	if r.Confirming { // its DEL has not ended before now
+		r.LateDel.Until = now.Add(time.Duration(r.LateDel.Seconds) * time.Second)
+	}
 	rebooted := r.BootID != o.BootID
 	live := len(r.Invocations) - 1
 	for i := range r.Invocations {

@@ -22,7 +22,9 @@ func TestLoadTimes(t *testing.T) {
 			Invocations: []call.Invocation{{Network: "net", Config: []byte(`{}`), AddActsUntil: then}},
 			Created:     then, Changed: then, ReleaseAt: then.Add(delay), LateDel: record.LateDel{Until: then.Add(delay), Seconds: 60},
 		}
-		loaded := Load(r, &Options{BootID: "boot", ReleaseDelay: delay}, now, false).Rec
+		s := Load(r, &Options{BootID: "boot", ReleaseDelay: delay}, now, false)
+		loaded := s.Rec
+		check.True(t, !s.Lost, "%s: a DEL whose ADD was not in use marks the attachment lost", name)
 		limit := min(ahead, 0)
 		for what, c := range map[string]struct{ got, want time.Time }{
 			"Created":   {loaded.Created, now.Add(limit)},

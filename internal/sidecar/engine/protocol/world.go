@@ -108,7 +108,7 @@ const (
 	NoteReacquired NoteKind = "Reacquired: the plugin holds the attachment again"
 	NoteDuplicate  NoteKind = "Duplicate address from the plugin"
 	// NoteCompleted: an interrupted acquisition was completed.
-	NoteCompleted NoteKind = "Reacquired: the plugin holds the attachment again "
+	NoteCompleted NoteKind = "Completed: the plugin holds the attachment"
 	NoteAdopted   NoteKind = "Adopted the addresses that the plugin's store holds: the journal had no record of them"
 	NoteExpired   NoteKind = "Expired"
 	NoteDelFailed NoteKind = "DEL failed; it is retried before the attachment is released"

@@ -89,6 +89,8 @@ type Record struct {
 	ContainerID string `json:"containerID"`
 	// Generation belongs to the container ID of the next ADD: no DEL with that ID may still act.
 	Generation int `json:"generation,omitempty"`
+	// Confirming: CHECK reported that the plugin does not hold it, and the DEL that is to confirm that may run.
+	Confirming bool `json:"confirming,omitempty"`
 	// LateDel is the last DEL that may still act on the ID of an earlier generation.
 	LateDel LateDel `json:"lateDel,omitzero"`
 	Owner   string  `json:"owner"`
