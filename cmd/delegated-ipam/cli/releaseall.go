@@ -128,8 +128,9 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 	return done
 }
 
-// releasable returns every claimed address, every one that was given up, and one address of each attachment without a claim that
-// a request can release: a releasing one, and with skipDelay one in cooldown. An attachment without any address ends automatically.
+// releasable returns every claimed address, every one that was given up, and one address of each attachment without a
+// claim that a request can release: a releasing one, and with skipDelay one in cooldown. An attachment without any
+// address ends automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
