@@ -40,7 +40,8 @@ func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 // in flight until now.
 func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
 	r = capDeadlines(r.Clone(), o, now) // the caller keeps the original
-	if r.Confirming { // its DEL has not ended before now
+	// The DEL that is to confirm a loss has not ended before now.
+	if r.Confirming {
 		r.LateDel.Until = now.Add(time.Duration(r.LateDel.Seconds) * time.Second)
 	}
 	rebooted := r.BootID != o.BootID
