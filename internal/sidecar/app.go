@@ -18,13 +18,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
@@ -141,7 +140,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 	}
 	ownNetNS := cmp.Or(c.CNINetNS, plugin.DefaultNetNS)
 	a.engine = engine.New(engine.Options{
-		Options: protocol.Options{
+		Options: attachment.Options{
 			Node: c.NodeName, BootID: boot, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
 		},
@@ -241,7 +240,7 @@ func (a *app) lockNetworks() error {
 }
 
 // recordedNetworks returns the networks that records name, sorted.
-func recordedNetworks(records []record.Record) []string {
+func recordedNetworks(records []attachment.Record) []string {
 	names := map[string]bool{}
 	for _, r := range records {
 		names[r.Network] = true

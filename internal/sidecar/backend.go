@@ -12,8 +12,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
@@ -117,13 +117,13 @@ func (p plugins) GC(ctx context.Context, inv call.Invocation, valid []call.Attac
 type drainedEngine struct{ *engine.Engine }
 
 // ContainerRecord implements drain.Engine. A record of a pool that is not configured any more counts.
-func (e drainedEngine) ContainerRecord(network, owner string) (record.Record, bool) {
+func (e drainedEngine) ContainerRecord(network, owner string) (attachment.Record, bool) {
 	for a := range e.All() {
 		if a.Owner == owner && a.Network == network {
 			return a.Record, true
 		}
 	}
-	return record.Record{}, false
+	return attachment.Record{}, false
 }
 
 // engineJournal is the journal of the engine. It measures the changes, and calls failed for each
@@ -135,7 +135,7 @@ type engineJournal struct {
 }
 
 // Write implements engine.Journal.
-func (j engineJournal) Write(r record.Record) error {
+func (j engineJournal) Write(r attachment.Record) error {
 	began := time.Now()
 	return j.changed(metrics.JournalWrite, began, j.Journal.Write(r))
 }

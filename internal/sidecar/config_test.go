@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -64,18 +64,18 @@ func TestPoolOrder(t *testing.T) {
 
 type disk struct{ err error }
 
-func (d disk) Write(record.Record) error { return d.err }
-func (d disk) Remove(_, _ string) error  { return d.err }
-func (d disk) Available() error          { return d.err }
+func (d disk) Write(attachment.Record) error { return d.err }
+func (d disk) Remove(_, _ string) error      { return d.err }
+func (d disk) Available() error              { return d.err }
 
 func TestJournalFailures(t *testing.T) {
 	full, failures := errors.New("disk full"), 0
 	j := engineJournal{disk{full}, metrics.New(metrics.Options{}), func() { failures++ }}
-	for name, err := range map[string]error{"Write": j.Write(record.Record{}), "Remove": j.Remove("pool", "owner"), "Available": j.Available()} {
+	for name, err := range map[string]error{"Write": j.Write(attachment.Record{}), "Remove": j.Remove("pool", "owner"), "Available": j.Available()} {
 		check.True(t, errors.Is(err, full), "%s returned %v; want %v", name, err, full)
 	}
 	j.Journal = disk{}
-	if err := errors.Join(j.Write(record.Record{}), j.Remove("pool", "owner"), j.Available()); err != nil || failures != 3 {
+	if err := errors.Join(j.Write(attachment.Record{}), j.Remove("pool", "owner"), j.Available()); err != nil || failures != 3 {
 		t.Errorf("got %v, and %d failures; want none, and 3 before", err, failures)
 	}
 }

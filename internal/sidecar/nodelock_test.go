@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-func writeRecord(t *testing.T, c Config, r record.Record) {
+func writeRecord(t *testing.T, c Config, r attachment.Record) {
 	t.Helper()
 	dir, err := statedir.Lock(t.Context(), c.StateDir, statedir.Holder{}, nil)
 	check.Must(t, err)
@@ -24,11 +24,11 @@ func writeRecord(t *testing.T, c Config, r record.Record) {
 
 // newRecord returns the record of an attachment in pool blue, whose first invocation is of
 // another network. Its next step is due much later.
-func newRecord(network, older string) record.Record {
+func newRecord(network, older string) attachment.Record {
 	conf := []byte("{}")
-	return record.Record{
+	return attachment.Record{
 		ContainerID: "cilium-agent-health-0123456789abcdef", Owner: "health", Pool: "blue", Node: "node-1",
-		State: record.Cooldown, Network: network, Created: time.Now(), ReleaseAt: time.Now().Add(time.Hour),
+		State: attachment.Cooldown, Network: network, Created: time.Now(), ReleaseAt: time.Now().Add(time.Hour),
 		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.1.2.3/24")}}},
 		Invocations: []call.Invocation{{ContainerID: "a", Network: older, Config: conf}, {ContainerID: "b", Network: network, Config: conf}},
 	}

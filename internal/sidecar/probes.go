@@ -14,8 +14,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
@@ -32,7 +32,7 @@ type poolProbe struct {
 }
 
 // rangeUse is the use of the ranges of a pool, by family.
-type rangeUse map[record.Family]call.RangeUse
+type rangeUse map[attachment.Family]call.RangeUse
 
 // pluginStatus is the result of a pool's probe.
 type pluginStatus struct {
@@ -112,18 +112,18 @@ func (r *reporter) probePlugin(n call.Network) pluginStatus {
 
 // rangesByFamily returns the use of the ranges that are known.
 func rangesByFamily(v4, v6 call.RangeUse) rangeUse {
-	ranges := rangeUse{record.IPv4: v4, record.IPv6: v6}
-	maps.DeleteFunc(ranges, func(_ record.Family, use call.RangeUse) bool { return use.Total == 0 })
+	ranges := rangeUse{attachment.IPv4: v4, attachment.IPv6: v6}
+	maps.DeleteFunc(ranges, func(_ attachment.Family, use call.RangeUse) bool { return use.Total == 0 })
 	return ranges
 }
 
 // rangesOf returns the use of the ranges in a report, by pool.
-func rangesOf(pools []*models.PoolStatus) map[string]map[record.Family]call.RangeUse {
-	all := map[string]map[record.Family]call.RangeUse{}
+func rangesOf(pools []*models.PoolStatus) map[string]map[attachment.Family]call.RangeUse {
+	all := map[string]map[attachment.Family]call.RangeUse{}
 	for _, p := range pools {
 		all[p.Pool] = rangeUse{}
 		for _, a := range p.Addresses {
-			all[p.Pool][record.Family(a.Family)] = call.RangeUse{Total: a.Total, Used: a.Used}
+			all[p.Pool][attachment.Family(a.Family)] = call.RangeUse{Total: a.Total, Used: a.Used}
 		}
 	}
 	return all

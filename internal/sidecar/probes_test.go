@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -50,7 +50,7 @@ func TestPoolAddresses(t *testing.T) {
 
 // A store may have leases of ranges that overlap.
 func TestNoNegativeFree(t *testing.T) {
-	if got := addresses(rangeUse{record.IPv4: call.RangeUse{Total: 2, Used: 3}}); len(got) != 1 || got[0].Free != 0 {
+	if got := addresses(rangeUse{attachment.IPv4: call.RangeUse{Total: 2, Used: 3}}); len(got) != 1 || got[0].Free != 0 {
 		t.Errorf("got %v; want one family without a free address", got)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -103,7 +103,7 @@ func BenchmarkJournalWrite(b *testing.B) {
 	check.Must(b, err)
 	j := journal.Open(state, journal.Options{})
 	b.Cleanup(func() { j.Close(); _ = state.Close() })
-	rec := record.Record{ContainerID: "a", Owner: owner, Pool: "default", State: record.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
+	rec := attachment.Record{ContainerID: "a", Owner: owner, Pool: "default", State: attachment.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
 	b.ReportAllocs()
 	for b.Loop() {
 		check.Must(b, j.Write(rec))

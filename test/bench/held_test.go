@@ -16,10 +16,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -35,7 +34,7 @@ func heldEngine(others int) (*engine.Engine, error) {
 	log.SetOutput(io.Discard)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := engine.New(engine.Options{
-		Options: protocol.Options{Node: nodeName, EnableIPv4: true, VerifyInterval: 24 * time.Hour},
+		Options: attachment.Options{Node: nodeName, EnableIPv4: true, VerifyInterval: 24 * time.Hour},
 		Pools:   []string{public.DefaultPool}, DefaultPool: public.DefaultPool, Owners: owners,
 		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, MaxAttachments: 100_000, Log: log,
 	}, backend, backend)
@@ -99,7 +98,7 @@ func (o *fakeBackend) err() error {
 	return nil
 }
 
-func (o *fakeBackend) Write(record.Record) error { return o.err() }
+func (o *fakeBackend) Write(attachment.Record) error { return o.err() }
 
 func (o *fakeBackend) Available() error { return o.err() }
 

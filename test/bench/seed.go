@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
@@ -36,7 +36,7 @@ func (n *node) seed(count int) {
 
 // example allocates one real attachment, returns its record and the content of host-local's file,
 // and removes both.
-func (n *node) example() (record.Record, string) {
+func (n *node) example() (attachment.Record, string) {
 	s := n.sidecar()
 	s.allocate(owner)
 	s.stop()
@@ -62,7 +62,7 @@ func (n *node) journal() (j *journal.Journal, closeJournal func()) {
 }
 
 // copyOf returns the record for another owner and address.
-func copyOf(r record.Record, owner string, ip netip.Addr) record.Record {
+func copyOf(r attachment.Record, owner string, ip netip.Addr) attachment.Record {
 	before := r.Addrs()[0].String()
 	r = r.Clone()
 	r.Owner, r.ContainerID = owner, containerid.For(owner, r.Node, r.Network)

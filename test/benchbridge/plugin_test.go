@@ -20,10 +20,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -118,7 +117,7 @@ func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.A
 		return a, nil
 	}
 	if p.taken[r.IP] {
-		return engine.Attachment{}, &protocol.Error{Kind: protocol.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
+		return engine.Attachment{}, &attachment.Error{Kind: attachment.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
 	}
 	return p.hold(r.Owner, r.Pool, r.IP), nil
 }
@@ -126,8 +125,8 @@ func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.A
 // hold records an attachment. The caller has the lock.
 func (p *plugin) hold(owner, pool string, ip netip.Addr) engine.Attachment {
 	now := time.Now()
-	a := engine.Attachment{Record: record.Record{
-		Owner: owner, Pool: pool, Node: p.node, State: record.Held, Network: "pods", Claims: []record.Family{record.IPv4},
+	a := engine.Attachment{Record: attachment.Record{
+		Owner: owner, Pool: pool, Node: p.node, State: attachment.Held, Network: "pods", Claims: []attachment.Family{attachment.IPv4},
 		Result:  call.Result{Addresses: []call.Address{{Prefix: netip.PrefixFrom(ip, 16)}}},
 		Created: now, Changed: now,
 	}}
@@ -149,7 +148,7 @@ func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.A
 			return a, nil
 		}
 	}
-	return engine.Attachment{}, &protocol.Error{Kind: protocol.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+	return engine.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
 }
 
 // exhaust sets whether no address can be allocated.
@@ -192,7 +191,7 @@ func (p *plugin) attachment(owner string) (engine.Attachment, bool) {
 	return a, held
 }
 
-func (p *plugin) Record(_, owner string) (record.Record, bool) {
+func (p *plugin) Record(_, owner string) (attachment.Record, bool) {
 	a, held := p.attachment(owner)
 	return a.Record, held
 }

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -61,7 +61,7 @@ func TestKilledBeforeSync(t *testing.T) {
 		go func() { defer close(done); _, _ = first.Try(http.MethodPost, "/v1/ipam?owner=router") }()
 		harness.Eventually(t, "the change in the memory of the kernel", func() error {
 			_, all, err := journal.Read(n.StateDir)
-			if err == nil && !slices.ContainsFunc(all.Records, func(r record.Record) bool { return r.State == record.Held }) {
+			if err == nil && !slices.ContainsFunc(all.Records, func(r attachment.Record) bool { return r.State == attachment.Held }) {
 				err = fmt.Errorf("the records are %s", describe(all))
 			}
 			return err

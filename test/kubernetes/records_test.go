@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -245,7 +245,7 @@ func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.P
 	errs := []error{oracle.CompareAttachments(onDisk, harness.KeptRecords(listed)), oracle.Compare(store, harness.Leases(listed))}
 	unused, agents := map[netip.Addr]string{}, 0
 	for _, a := range listed {
-		if !record.OfContainer(a.Owner) {
+		if !attachment.OfContainer(a.Owner) {
 			agents++
 			continue
 		}
@@ -301,7 +301,7 @@ func (tb *testbed) collectNode(t *testing.T, n *node) (lost []string, err error)
 	}
 	containers := strings.Fields(out)
 	for _, a := range listed {
-		if record.OfContainer(a.Owner) && !slices.Contains(containers, a.ContainerID) {
+		if attachment.OfContainer(a.Owner) && !slices.Contains(containers, a.ContainerID) {
 			lost = append(lost, a.Owner)
 		}
 	}

@@ -131,7 +131,7 @@ func build(scratch, name string, edits []edit) (program string, err error) {
 func apply(root string, edits []edit) (changed map[string]string, err error) {
 	changed = map[string]string{}
 	for _, e := range edits {
-		file := filepath.Join(root, "internal/sidecar/engine/protocol", e.file)
+		file := filepath.Join(root, "internal/sidecar/attachment", e.file)
 		source, ok := changed[file]
 		if !ok {
 			read, err := os.ReadFile(file)

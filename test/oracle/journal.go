@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Attachment is an attachment as the journal or the list has it.
@@ -31,7 +31,7 @@ func (k Attachment) String() string {
 func Journal(stateDir string) (kept []Attachment, err error) {
 	_, all, err := journal.Read(stateDir)
 	for _, r := range all.Records {
-		if r.State == record.Tombstone {
+		if r.State == attachment.Tombstone {
 			continue
 		}
 		k := Attachment{ContainerID: r.IDInUse(), Owner: r.Owner, Pool: r.Pool, Network: r.Network, State: string(r.State), IPs: r.Addrs()}

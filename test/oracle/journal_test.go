@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -53,12 +53,12 @@ func TestJournal(t *testing.T) {
 	state, err := statedir.Lock(t.Context(), dir, statedir.Holder{}, nil)
 	check.Must(t, err)
 	j := journal.Open(state, journal.Options{})
-	for _, r := range []record.Record{{
-		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: record.Held,
+	for _, r := range []attachment.Record{{
+		ContainerID: routerID, Owner: "router", Pool: "default", Network: "pods", State: attachment.Held,
 		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
-		Claims:      []record.Family{record.IPv4},
+		Claims:      []attachment.Family{attachment.IPv4},
 		Invocations: []call.Invocation{{Network: "pods", Config: []byte(`{}`)}},
-	}, {ContainerID: healthID, Owner: "health", Pool: "default", State: record.Tombstone}} {
+	}, {ContainerID: healthID, Owner: "health", Pool: "default", State: attachment.Tombstone}} {
 		err = errors.Join(err, j.Write(r))
 	}
 	j.Close()

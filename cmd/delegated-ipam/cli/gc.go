@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -106,7 +106,7 @@ func (o gcOptions) validate() (ownermatch.Patterns, error) {
 // matches reports whether an attachment matches all conditions. One of a container matches only a pattern
 // that names containers: its age says nothing about its use.
 func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now time.Time) bool {
-	if record.OfContainer(a.Owner) && !slices.ContainsFunc(o.owners, record.OfContainer) {
+	if attachment.OfContainer(a.Owner) && !slices.ContainsFunc(o.owners, attachment.OfContainer) {
 		return false
 	}
 	return (len(o.owners) == 0 || owners.Match(a.Owner)) &&

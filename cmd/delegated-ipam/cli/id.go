@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // idOptions are the flags of `id`.
@@ -82,7 +82,7 @@ func (c connection) identify(ctx context.Context, o idOptions, owner string) (id
 			return identified{}, err
 		}
 	}
-	if id := (protocol.Key{Owner: owner}).RuntimeID(); id != "" {
+	if id := (attachment.Key{Owner: owner}).RuntimeID(); id != "" {
 		used := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Owner == owner })
 		return identified{ContainerID: id, InUse: used, note: "the container runtime's own ID: no other one is used for this owner"}, nil
 	}

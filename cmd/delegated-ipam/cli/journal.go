@@ -12,8 +12,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
@@ -40,8 +40,8 @@ read the file of the state directory: the sidecar need not run, and may run for 
 // listedJournal is a journal as `journal list -o json` prints it.
 type listedJournal struct {
 	journal.Metadata
-	Records []record.Record `json:"records"`
-	Damaged []damagedRecord `json:"damaged"`
+	Records []attachment.Record `json:"records"`
+	Damaged []damagedRecord     `json:"damaged"`
 }
 
 type damagedRecord struct {
@@ -72,7 +72,7 @@ With -o json the whole records are printed.`,
 			if err != nil {
 				return fmt.Errorf("journal list: %w", err)
 			}
-			listed := listedJournal{Metadata: metadata, Records: append([]record.Record{}, all.Records...), Damaged: []damagedRecord{}}
+			listed := listedJournal{Metadata: metadata, Records: append([]attachment.Record{}, all.Records...), Damaged: []damagedRecord{}}
 			for _, p := range all.Problems {
 				listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
 			}
@@ -97,7 +97,7 @@ With -o json the whole records are printed.`,
 	return cmd
 }
 
-func addressesOf(r record.Record) string {
+func addressesOf(r attachment.Record) string {
 	var all []string
 	for _, a := range r.Reserved() {
 		all = append(all, a.String())

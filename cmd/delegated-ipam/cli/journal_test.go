@@ -11,31 +11,31 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-func heldRecord(owner string) record.Record {
-	return record.Record{
-		ContainerID: "id-" + filepath.Base(owner), Owner: owner, Pool: "default", State: record.Held, Network: "pods",
+func heldRecord(owner string) attachment.Record {
+	return attachment.Record{
+		ContainerID: "id-" + filepath.Base(owner), Owner: owner, Pool: "default", State: attachment.Held, Network: "pods",
 		Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.1.0.7/24")}}},
-		Claims:      []record.Family{record.IPv4},
+		Claims:      []attachment.Family{attachment.IPv4},
 		Invocations: []call.Invocation{{ContainerID: "id-" + owner, IfName: "eth0", Network: "pods", Plugin: "host-local", Config: []byte(`{}`)}},
 	}
 }
 
 // tombstone returns the record of a DEL that may act for a time from now on.
-func tombstone(owner string, rest time.Duration) record.Record {
-	return record.Record{
-		ContainerID: "id-" + owner, Owner: owner, Pool: "default", State: record.Tombstone,
-		LateDel: record.LateDel{Until: time.Now().Add(rest), Seconds: int(max(rest, 0).Seconds())},
+func tombstone(owner string, rest time.Duration) attachment.Record {
+	return attachment.Record{
+		ContainerID: "id-" + owner, Owner: owner, Pool: "default", State: attachment.Tombstone,
+		LateDel: attachment.LateDel{Until: time.Now().Add(rest), Seconds: int(max(rest, 0).Seconds())},
 	}
 }
 
 // writeJournal makes the journal of a sidecar that has stopped.
-func writeJournal(t *testing.T, stateDir string, records ...record.Record) {
+func writeJournal(t *testing.T, stateDir string, records ...attachment.Record) {
 	t.Helper()
 	dir, err := statedir.Lock(t.Context(), stateDir, statedir.Holder{}, nil)
 	check.Must(t, err)
@@ -57,7 +57,7 @@ func TestJournal(t *testing.T) {
 		"OWNER     POOL      STATE   ADDRESSES   CONTAINER-ID   CHANGED\ningress   default   held    10.1.0.7    id-ingress     -\nrouter    default   held    10.1.0.7    id-router      -\n")
 	var listed struct {
 		Format  int
-		Records []record.Record
+		Records []attachment.Record
 		Damaged []struct{}
 	}
 	check.Must(t, json.Unmarshal([]byte(d.exec(t, "journal", "list", "-o=json", flag).stdout), &listed))
@@ -97,10 +97,10 @@ func TestUninstallInUse(t *testing.T) {
 			check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 		}
 	}
-	written := func(r record.Record) func(t *testing.T, dir string) {
+	written := func(r attachment.Record) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) { writeJournal(t, dir, r) }
 	}
-	inState := func(state record.State, owner string) record.Record {
+	inState := func(state attachment.State, owner string) attachment.Record {
 		r := heldRecord(owner)
 		r.State, r.Claims = state, nil
 		return r
@@ -118,8 +118,8 @@ func TestUninstallInUse(t *testing.T) {
 		discarded bool // by --discard-quarantine
 	}{
 		"held":                   {written(heldRecord("router")), []string{"1 attachments", "router", "held", "10.1.0.7", "release --all --yes"}, false},
-		"releasing":              {written(inState(record.Releasing, "router")), []string{"router", "releasing"}, false},
-		"container in cooldown":  {written(inState(record.Cooldown, "cni/c/eth0")), []string{"cni/c/eth0", "cooldown"}, false},
+		"releasing":              {written(inState(attachment.Releasing, "router")), []string{"router", "releasing"}, false},
+		"container in cooldown":  {written(inState(attachment.Cooldown, "cni/c/eth0")), []string{"cni/c/eth0", "cooldown"}, false},
 		"late DEL":               {written(tombstone("router", time.Hour)), []string{"the outcome of 1 DELs", "router", "again later"}, false},
 		"damaged record":         {damaged, []string{"1 records and files are damaged", "router", "checksum", "--discard-quarantine"}, true},
 		"damaged file":           {file("journal.db", "{"), []string{"journal.db: damaged", "--discard-quarantine"}, true},
@@ -151,12 +151,12 @@ func TestUninstallInUse(t *testing.T) {
 func TestLateUntil(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
-		late record.LateDel
+		late attachment.LateDel
 		want time.Time
 	}{
-		{record.LateDel{}, time.Time{}},
-		{record.LateDel{Until: now.Add(time.Minute), Seconds: 3600}, now.Add(time.Minute)},
-		{record.LateDel{Until: now.Add(24 * time.Hour), Seconds: 60}, now.Add(time.Minute)},
+		{attachment.LateDel{}, time.Time{}},
+		{attachment.LateDel{Until: now.Add(time.Minute), Seconds: 3600}, now.Add(time.Minute)},
+		{attachment.LateDel{Until: now.Add(24 * time.Hour), Seconds: 60}, now.Add(time.Minute)},
 	} {
 		got := lateUntil(tt.late, now)
 		check.True(t, got.Equal(tt.want), "%+v: %v; want %v", tt.late, got, tt.want)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // journalInUse returns why the journal of a state directory must not be removed: without it, addresses stay
@@ -25,7 +25,7 @@ func journalInUse(stateDir string, discardQuarantine bool, now time.Time) error 
 	for _, r := range all.Records {
 		switch {
 		case ofRuntime(r):
-		case r.State != record.Tombstone:
+		case r.State != attachment.Tombstone:
 			held = append(held, describe(r))
 		case now.Before(lateUntil(r.LateDel, now)):
 			late = append(late, fmt.Sprintf("%s of pool %s: until %s", r.Owner, r.Pool, r.LateDel.Until.Format(time.RFC3339)))
@@ -64,7 +64,7 @@ func part(heading string, lines []string) []string {
 }
 
 // describe returns the owner, the state and the addresses of a record.
-func describe(r record.Record) string {
+func describe(r attachment.Record) string {
 	text := fmt.Sprintf("%s of pool %s (%s, container ID %s)", r.Owner, r.Pool, r.State, r.IDInUse())
 	if addresses := addressesOf(r); addresses != "" {
 		text += ": " + addresses
@@ -78,7 +78,7 @@ func recordsToRelease(stateDir string) (int, error) {
 	_, all, err := journal.Read(stateDir)
 	n := len(all.Problems)
 	for _, r := range all.Records {
-		if r.State != record.Tombstone && !ofRuntime(r) {
+		if r.State != attachment.Tombstone && !ofRuntime(r) {
 			n++
 		}
 	}
@@ -87,13 +87,13 @@ func recordsToRelease(stateDir string) (int, error) {
 
 // ofRuntime reports whether the runtime of a container releases a record. Its DEL reaches the plugin without
 // the sidecar, too.
-func ofRuntime(r record.Record) bool {
-	return record.OfContainer(r.Owner) && (r.State == record.Adding || r.State == record.Held)
+func ofRuntime(r attachment.Record) bool {
+	return attachment.OfContainer(r.Owner) && (r.State == attachment.Adding || r.State == attachment.Held)
 }
 
 // lateUntil returns until when a DEL may act: not longer than its duration from now on, even if the
 // clock was set back since.
-func lateUntil(l record.LateDel, now time.Time) time.Time {
+func lateUntil(l attachment.LateDel, now time.Time) time.Time {
 	if longest := now.Add(time.Duration(l.Seconds) * time.Second); l.Until.After(longest) {
 		return longest
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -66,7 +66,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 // or without it, and until then their addresses are in use. It need not release those in cooldown or releasing.
 func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	return slices.DeleteFunc(all, func(a *models.Attachment) bool {
-		return record.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown && a.State != models.AttachmentStateReleasing
+		return attachment.OfContainer(a.Owner) && a.State != models.AttachmentStateCooldown && a.State != models.AttachmentStateReleasing
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // checkVerification checks that held attachments are verified by the method of the plugin's profile.
@@ -118,7 +118,7 @@ func lastVerified(list []*models.Attachment) string {
 func ofPods(list []*models.Attachment) string {
 	count, oldest := 0, time.Time{}
 	for _, a := range list {
-		if !record.OfContainer(a.Owner) {
+		if !attachment.OfContainer(a.Owner) {
 			continue
 		}
 		if count++; count == 1 || time.Time(a.Created).Before(oldest) {

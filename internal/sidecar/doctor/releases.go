@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // releases is whether DEL can send the release of each held address from that address
@@ -32,7 +32,7 @@ func (p *pool) collectReleases(list []*models.Attachment) {
 	for _, a := range list {
 		for _, at := range a.Addresses {
 			ip, err := netip.ParseAddr(at.IP)
-			if err == nil && ip.Is4() && a.Pool == p.name && !record.OfContainer(a.Owner) {
+			if err == nil && ip.Is4() && a.Pool == p.name && !attachment.OfContainer(a.Owner) {
 				r.held = append(r.held, ip)
 			}
 		}

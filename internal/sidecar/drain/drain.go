@@ -20,8 +20,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
@@ -43,7 +42,7 @@ type Engine interface {
 	// container which the sidecar does not know, in a network that it does not serve.
 	DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error)
 	// ContainerRecord returns the record of a container interface in a network, if there is one.
-	ContainerRecord(network, owner string) (record.Record, bool)
+	ContainerRecord(network, owner string) (attachment.Record, bool)
 }
 
 // Status is the state of the spool.
@@ -213,7 +212,7 @@ func (d *Drainer) BeforeAdd(ctx context.Context, network string, a call.Attachme
 		return nil
 	}
 	if err := d.carryOut(ctx, name); err != nil {
-		return &protocol.Error{Kind: protocol.Failed, RetryAfter: addRetryAfter, Err: fmt.Errorf("an earlier DEL of the interface has to succeed first: %w", err)}
+		return &attachment.Error{Kind: attachment.Failed, RetryAfter: addRetryAfter, Err: fmt.Errorf("an earlier DEL of the interface has to succeed first: %w", err)}
 	}
 	return nil
 }
@@ -301,7 +300,7 @@ func (d *Drainer) moveAside(name string, why *spool.InvalidError) error {
 
 func (d *Drainer) entryLog(e spool.Entry) *logrus.Entry {
 	return d.log.WithFields(logrus.Fields{
-		"network": e.Network, "containerID": e.ContainerID, "owner": protocol.ContainerOwner(e.ContainerID, e.IfName), "written": e.Written,
+		"network": e.Network, "containerID": e.ContainerID, "owner": attachment.ContainerOwner(e.ContainerID, e.IfName), "written": e.Written,
 	})
 }
 
@@ -321,7 +320,7 @@ func (d *Drainer) superseded(e spool.Entry) bool {
 	if call.OfSandbox(e.Args, e.ContainerID) {
 		return false
 	}
-	r, ok := d.engine.ContainerRecord(e.Network, protocol.ContainerOwner(e.ContainerID, e.IfName))
+	r, ok := d.engine.ContainerRecord(e.Network, attachment.ContainerOwner(e.ContainerID, e.IfName))
 	if !ok || len(r.Invocations) == 0 || !r.Created.After(e.Written) {
 		return false
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -30,7 +29,7 @@ type fakeEngine struct {
 	dels    []call.Container
 	err     error
 	gate    chan struct{}
-	records map[string]record.Record // by owner
+	records map[string]attachment.Record // by owner
 }
 
 func (e *fakeEngine) DelLeft(_ context.Context, network string, c call.Container, _ time.Time) (bool, error) {
@@ -43,7 +42,7 @@ func (e *fakeEngine) DelLeft(_ context.Context, network string, c call.Container
 	return network == "pods", e.err
 }
 
-func (e *fakeEngine) ContainerRecord(_, owner string) (record.Record, bool) {
+func (e *fakeEngine) ContainerRecord(_, owner string) (attachment.Record, bool) {
 	r, ok := e.records[owner]
 	return r, ok
 }
@@ -64,7 +63,7 @@ func fixture(t *testing.T) (*Drainer, *spool.Dir, *fakeEngine) {
 	t.Cleanup(func() { dir.Close() })
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	e := &fakeEngine{records: map[string]record.Record{}}
+	e := &fakeEngine{records: map[string]attachment.Record{}}
 	return New(dir, nil, e, log), dir, e
 }
 
@@ -111,7 +110,7 @@ func TestBeforeAdd(t *testing.T) {
 
 	put(t, dir, web, time.Now())
 	e.err = errors.New("the server is away")
-	var refused *protocol.Error
+	var refused *attachment.Error
 	if err := d.BeforeAdd(t.Context(), "pods", a); !errors.As(err, &refused) || refused.RetryAfter == 0 {
 		t.Errorf("got %v; want an error that is repeated", err)
 	}
@@ -201,7 +200,7 @@ func TestSuperseded(t *testing.T) {
 		"clock set back, a sandbox": {namespace, now.Add(time.Hour), spool.Entry{Args: "K8S_POD_INFRA_CONTAINER_ID=0123abcd"}, 1},
 	} {
 		e.dels = nil
-		e.records["cni/0123abcd/eth0"] = record.Record{Created: tt.created, Invocations: []call.Invocation{{NetNS: tt.recorded}}}
+		e.records["cni/0123abcd/eth0"] = attachment.Record{Created: tt.created, Invocations: []call.Invocation{{NetNS: tt.recorded}}}
 		entry := web
 		entry.NetNS, entry.Inode, entry.Device = tt.entry.NetNS, tt.entry.Inode, tt.entry.Device
 		entry.Args = cmp.Or(tt.entry.Args, entry.Args)

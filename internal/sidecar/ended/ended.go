@@ -18,9 +18,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 const (
@@ -38,7 +37,7 @@ const (
 // Engine has the containers.
 type Engine interface {
 	All() iter.Seq[engine.Attachment]
-	ReleaseContainer(ctx context.Context, k protocol.Key, ended func(engine.Attachment) bool) (released bool, err error)
+	ReleaseContainer(ctx context.Context, k attachment.Key, ended func(engine.Attachment) bool) (released bool, err error)
 }
 
 // Sweeper finds and releases the containers that ended. Its methods may be called concurrently.
@@ -56,7 +55,7 @@ type Sweeper struct {
 	// shown has for each directory whether the namespace of its last ADD could be seen.
 	shown    map[string]bool
 	report   report
-	suspects map[protocol.Key]suspect
+	suspects map[attachment.Key]suspect
 	hidden   []string
 }
 
@@ -138,10 +137,10 @@ func (s *Sweeper) Report(runtime string, sandboxes []string) error {
 // sweep releases what is due at a moment.
 func (s *Sweeper) sweep(ctx context.Context, now time.Time) {
 	l, began := s.look(now), time.Now()
-	found := map[protocol.Key]suspect{}
+	found := map[attachment.Key]suspect{}
 	for a := range s.engine.All() {
 		if ended, unknown := l.ended(a.Record); ended {
-			k := protocol.Key{Pool: a.Pool, Owner: a.Owner}
+			k := attachment.Key{Pool: a.Pool, Owner: a.Owner}
 			found[k] = suspect{now, a.Created, unknown, false}
 			if before, ok := l.suspects[k]; ok && before.is(a) {
 				found[k] = suspect{before.since, a.Created, unknown, true}
@@ -230,8 +229,8 @@ func named(netns, own string) bool {
 }
 
 // netNS returns the recorded network namespace of a container interface; empty if it is not known.
-func netNS(r record.Record, own string) string {
-	if !protocol.OfContainer(r.Owner) || len(r.Invocations) == 0 {
+func netNS(r attachment.Record, own string) string {
+	if !attachment.OfContainer(r.Owner) || len(r.Invocations) == 0 {
 		return ""
 	}
 	if path := r.Invocations[len(r.Invocations)-1].NetNS; named(path, own) {

@@ -15,9 +15,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -26,7 +25,7 @@ type leases map[string]engine.Attachment
 
 func (l leases) All() iter.Seq[engine.Attachment] { return maps.Values(maps.Clone(l)) }
 
-func (l leases) ReleaseContainer(_ context.Context, k protocol.Key, ended func(engine.Attachment) bool) (bool, error) {
+func (l leases) ReleaseContainer(_ context.Context, k attachment.Key, ended func(engine.Attachment) bool) (bool, error) {
 	if !ended(l[k.Owner]) {
 		return false, nil
 	}
@@ -69,9 +68,9 @@ func (f *fixture) path(id string) string { return filepath.Join(f.dir, id) }
 func (f *fixture) add(id, args string) {
 	inv := call.Invocation{NetNS: f.path(id), Args: args}
 	inv.ContainerID = id
-	owner := protocol.ContainerOwner(id, "eth0")
-	f.leases[owner] = engine.Attachment{Record: record.Record{
-		Owner: owner, State: record.Held, Created: f.start.Add(-time.Hour), Invocations: []call.Invocation{inv},
+	owner := attachment.ContainerOwner(id, "eth0")
+	f.leases[owner] = engine.Attachment{Record: attachment.Record{
+		Owner: owner, State: attachment.Held, Created: f.start.Add(-time.Hour), Invocations: []call.Invocation{inv},
 	}}
 }
 
@@ -81,8 +80,8 @@ func (f *fixture) create(t *testing.T, id string) {
 }
 
 // change changes the record of a container.
-func (f *fixture) change(id string, how func(*record.Record)) {
-	owner := protocol.ContainerOwner(id, "eth0")
+func (f *fixture) change(id string, how func(*attachment.Record)) {
+	owner := attachment.ContainerOwner(id, "eth0")
 	a := f.leases[owner]
 	how(&a.Record)
 	delete(f.leases, owner)
@@ -113,10 +112,12 @@ func TestMissingNamespace(t *testing.T) {
 		"an ADD's namespace can be seen":    {emptyMount, func(f *fixture) { f.Adding(f.path("b")) }, onlyB},
 		"an ADD's namespace cannot be seen": {hostMount, func(f *fixture) { f.Adding(f.path("b")); f.Adding(f.path("new")) }, both},
 		"of an ADD that names none":         {hostMount, func(f *fixture) { f.Adding(""); f.Adding(own); f.Adding("/proc/1/ns/net") }, onlyB},
-		"no namespace is recorded":          {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Invocations[0].NetNS = own }) }, both},
-		"of a process":                      {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Invocations[0].NetNS = "/proc/1/ns/a" }) }, both},
-		"not a container":                   {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.Owner = "a" }) }, "a " + onlyB},
-		"not held":                          {hostMount, func(f *fixture) { f.change("a", func(r *record.Record) { r.State = record.Releasing }) }, both},
+		"no namespace is recorded":          {hostMount, func(f *fixture) { f.change("a", func(r *attachment.Record) { r.Invocations[0].NetNS = own }) }, both},
+		"of a process": {hostMount, func(f *fixture) {
+			f.change("a", func(r *attachment.Record) { r.Invocations[0].NetNS = "/proc/1/ns/a" })
+		}, both},
+		"not a container": {hostMount, func(f *fixture) { f.change("a", func(r *attachment.Record) { r.Owner = "a" }) }, "a " + onlyB},
+		"not held":        {hostMount, func(f *fixture) { f.change("a", func(r *attachment.Record) { r.State = attachment.Releasing }) }, both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, time.Minute, c.mount)
@@ -196,7 +197,7 @@ type slowEngine struct {
 	before func()
 }
 
-func (s slowEngine) ReleaseContainer(ctx context.Context, k protocol.Key, ended func(engine.Attachment) bool) (bool, error) {
+func (s slowEngine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(engine.Attachment) bool) (bool, error) {
 	s.before()
 	return s.leases.ReleaseContainer(ctx, k, ended)
 }
@@ -217,10 +218,14 @@ func TestUnknownSandbox(t *testing.T) {
 		"does not know b, whose file is left":         {[]string{"a"}, true, func(*fixture) {}, onlyA},
 		"knows a, whose namespace is missing":         {[]string{"a", "b"}, true, func(*fixture) {}, both},
 		"of one report":                               {[]string{"a"}, false, func(*fixture) {}, both},
-		"of another client than the runtime":          {[]string{"a"}, true, func(f *fixture) { f.change("b", func(r *record.Record) { r.Invocations[0].Args = "IgnoreUnknown=1" }) }, both},
-		"added after the report":                      {[]string{"a"}, true, func(f *fixture) { f.change("b", func(r *record.Record) { r.Created = f.start.Add(time.Hour) }) }, both},
-		"a hidden directory":                          {[]string{"b"}, true, func(f *fixture) { f.Adding(f.path("hidden")) }, onlyB},
-		"a namespace in /proc":                        {[]string{"b"}, true, func(f *fixture) { f.change("a", func(r *record.Record) { r.Invocations[0].NetNS = "/proc/0/ns/net" }) }, onlyB},
+		"of another client than the runtime": {[]string{"a"}, true, func(f *fixture) {
+			f.change("b", func(r *attachment.Record) { r.Invocations[0].Args = "IgnoreUnknown=1" })
+		}, both},
+		"added after the report": {[]string{"a"}, true, func(f *fixture) { f.change("b", func(r *attachment.Record) { r.Created = f.start.Add(time.Hour) }) }, both},
+		"a hidden directory":     {[]string{"b"}, true, func(f *fixture) { f.Adding(f.path("hidden")) }, onlyB},
+		"a namespace in /proc": {[]string{"b"}, true, func(f *fixture) {
+			f.change("a", func(r *attachment.Record) { r.Invocations[0].NetNS = "/proc/0/ns/net" })
+		}, onlyB},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, time.Minute, hostMount)
@@ -298,7 +303,7 @@ func TestNamespaceExists(t *testing.T) {
 	f := newFixture(t, 0, hostMount)
 	exists := NamespaceExists(own)
 	check.Equal(t, "a file", exists(f.leases[onlyB].Record), false)
-	f.change("b", func(r *record.Record) { r.Invocations[0].NetNS = f.path("c") })
+	f.change("b", func(r *attachment.Record) { r.Invocations[0].NetNS = f.path("c") })
 	check.Must(t, os.Symlink("/proc/self/ns/net", f.path("c")))
 	check.Equal(t, "a namespace", exists(f.leases[onlyB].Record), true)
 }

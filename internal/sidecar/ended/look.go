@@ -10,8 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // look is one look at the node.
@@ -20,7 +19,7 @@ type look struct {
 	mountOf  func(string) files.Mount
 	shown    map[string]bool
 	report   report
-	suspects map[protocol.Key]suspect
+	suspects map[attachment.Key]suspect
 	// visible has the directories that containers have named, and whether they show the host's namespaces.
 	visible map[string]bool
 }
@@ -37,8 +36,8 @@ func (s *Sweeper) look(now time.Time) *look {
 
 // ended reports whether a container seems to have ended, and that by the runtime, which is asked first:
 // of a container that it knows a DEL will come.
-func (l *look) ended(r record.Record) (ended, unknown bool) {
-	if !protocol.OfContainer(r.Owner) || r.State != record.Held && r.State != record.Adding || len(r.Invocations) == 0 {
+func (l *look) ended(r attachment.Record) (ended, unknown bool) {
+	if !attachment.OfContainer(r.Owner) || r.State != attachment.Held && r.State != attachment.Adding || len(r.Invocations) == 0 {
 		return false, false
 	}
 	path := netNS(r, l.own)
@@ -82,8 +81,8 @@ func (l *look) hiddenDirectories() []string {
 
 // NamespaceExists returns a function that reports whether the network namespace of a container exists. own is
 // the namespace of owners without one.
-func NamespaceExists(own string) func(record.Record) bool {
-	return func(r record.Record) bool { return isNamespace(netNS(r, own)) }
+func NamespaceExists(own string) func(attachment.Record) bool {
+	return func(r attachment.Record) bool { return isNamespace(netNS(r, own)) }
 }
 
 // isNamespace reports whether a path is a network namespace. A file that is left of one, or a directory that

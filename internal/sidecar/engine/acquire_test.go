@@ -11,8 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -44,7 +43,7 @@ func TestAcquire(t *testing.T) {
 		"no plugin":                func(n *fakeNode, _ *Options) { n.pluginErr = errors.New("none in /opt/cni") },
 	} {
 		run(t, name, with(s), func(f *fixture) {
-			f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "none in /opt/cni")
+			f.wantError(f.tryAllocate("router"), attachment.Failed, "router", "none in /opt/cni")
 			f.wantSteps("")
 		})
 	}
@@ -52,16 +51,16 @@ func TestAcquire(t *testing.T) {
 		f.allocate("router")
 		f.node.networks["blue"] = "net"
 		err := f.try(AllocateRequest{Owner: "router", Pool: "blue"})
-		f.wantError(err, protocol.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
+		f.wantError(err, attachment.Failed, "cilium-agent-router-", "blue", client.DefaultPool)
 	})
 	run(t, "write of adding fails", nil, func(f *fixture) {
 		f.inject(always(writeFailed, "write adding"))
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal", "no space left")
+		f.wantError(f.tryAllocate("router"), attachment.Failed, "journal", "no space left")
 		f.wantSteps("write adding, remove")
 	})
 	run(t, "write of held fails", nil, func(f *fixture) {
 		f.inject(always(writeFailed, "write held"))
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "journal")
+		f.wantError(f.tryAllocate("router"), attachment.Failed, "journal")
 		f.wantSteps("write adding, DEL, ADD[], write held, write adding, DEL, remove")
 		f.wantStored(0)
 	})
@@ -88,8 +87,8 @@ func TestAcquire(t *testing.T) {
 		f.wantStored(0)
 	})
 	run(t, "two owners do not chase each other's address", with(requestsBy(profile.RequestCNIArgs)), func(f *fixture) {
-		f.allocateFamily("a", record.IPv6)
-		f.allocateFamily("b", record.IPv6)
+		f.allocateFamily("a", attachment.IPv6)
+		f.allocateFamily("b", attachment.IPv6)
 		f.clearStore()
 		f.setStored("a-pod", "fd00::1", "fd00::2")
 		f.restart()
@@ -105,15 +104,15 @@ func TestAcquireFailure(t *testing.T) {
 	run(t, "failed ADD is undone", nil, func(f *fixture) {
 		for _, injected := range []fault{refused, errorAfter} {
 			f.inject(once("ADD", injected))
-			f.wantError(f.tryAllocate("router"), protocol.Failed, "router", "cilium-agent-router-")
+			f.wantError(f.tryAllocate("router"), attachment.Failed, "router", "cilium-agent-router-")
 			f.wantSteps("write adding, DEL, ADD[], DEL, remove")
 			f.wantStored(0)
 		}
 	})
 	run(t, "failed ADD is kept until a DEL succeeds", nil, func(f *fixture) {
 		f.inject(each(map[string]fault{"ADD": errorAfter, "DEL": notStarted}))
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "retried")
-		if l := f.List(); len(l) != 1 || l[0].State != record.Adding {
+		f.wantError(f.tryAllocate("router"), attachment.Failed, "retried")
+		if l := f.List(); len(l) != 1 || l[0].State != attachment.Adding {
 			f.t.Fatalf("list %+v; want one in state adding", l)
 		}
 		f.inject(nil)
@@ -122,7 +121,7 @@ func TestAcquireFailure(t *testing.T) {
 	})
 	run(t, "timed-out ADD is kept while it may act", with(hostLocalActsLate), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		l := f.List()
 		if len(l) != 1 {
 			f.t.Fatalf("list %+v; want the attachment", l)
@@ -138,7 +137,7 @@ func TestAcquireFailure(t *testing.T) {
 		f.setStored("a-pod", "10.0.0.1")
 		f.steps()
 		f.inject(nth(2, "DEL", refused))
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "10.0.0.1 is not available")
+		f.wantError(f.tryAllocate("router"), attachment.Failed, "10.0.0.1 is not available")
 		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.1 fd00::1], write adding, DEL, DEL")
 		f.allocate("router")
 		f.wantHeld("router", "fd00::1")
@@ -147,7 +146,7 @@ func TestAcquireFailure(t *testing.T) {
 		id := f.allocate("router").ContainerID
 		f.clearStore()
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		time.Sleep(100 * time.Second)
 		f.setStored(id, "10.0.0.77") // the ADD acts late
 		f.sleep(time.Hour)
@@ -198,7 +197,7 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.clearStore() // the plugin now allocates the same address again
 		f.steps()
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "health", "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "health", "router", "10.0.0.1")
 		synctest.Wait()
 		f.wantStepsPrefix("write adding, DEL, ADD[], DEL, remove, CHECK")
 		f.wantHeld("router", "10.0.0.1")
@@ -212,9 +211,9 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.clearStore()
 		op := f.lock("router")
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "router")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "router")
 		f.steps()
-		op.publish(func(s *protocol.State) { s.Lost, s.Verified = false, time.Now() }) // what the plugin said before the duplicate
+		op.publish(func(s *attachment.Status) { s.Lost, s.Verified = false, time.Now() }) // what the plugin said before the duplicate
 		op.unlock()
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
@@ -223,7 +222,7 @@ func TestDuplicate(t *testing.T) {
 	run(t, "plugin with one address for all", with(notUnique), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "every attachment", "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "every attachment", "router", "10.0.0.1")
 		synctest.Wait()
 		f.wantCounters(Counters{})
 		f.wantHeld("router", "10.0.0.1")
@@ -232,13 +231,13 @@ func TestDuplicate(t *testing.T) {
 		f.allocate("router")
 		f.node.networks[client.DefaultPool] = "net2"
 		f.clearStore() // one store per network, as host-local has
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "router", "10.0.0.1")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "router", "10.0.0.1")
 		f.wantOwners("router")
 	})
 	run(t, "not with a completed release", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(writeFailed, "remove"))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "could not be removed", "retried")
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed, "could not be removed", "retried")
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
 		f.wantCounters(Counters{})
@@ -255,21 +254,21 @@ func TestDuplicate(t *testing.T) {
 // another address of that family, or until it releases it: nobody else gets it.
 func TestGivenUp(t *testing.T) {
 	for name, end := range map[string]func(*fixture){
-		"told":             func(f *fixture) { f.allocateFamily("router", record.IPv6) },
+		"told":             func(f *fixture) { f.allocateFamily("router", attachment.IPv6) },
 		"released":         func(f *fixture) { f.release("fd00::1") },
 		"all released":     func(f *fixture) { f.release("10.0.0.1", "fd00::1"); f.wantNoAttachment() },
-		"told after start": func(f *fixture) { f.restart(); f.allocateFamily("router", record.IPv6) },
+		"told after start": func(f *fixture) { f.restart(); f.allocateFamily("router", attachment.IPv6) },
 	} {
 		run(t, name, with(storeReadable), func(f *fixture) {
 			f.allocate("router")
 			f.clearStore()
 			f.setStored("a-pod", "fd00::1")
-			f.allocateFamily("router", record.IPv4)
+			f.allocateFamily("router", attachment.IPv4)
 			f.wantHeld("router", "10.0.0.1")
 			f.setStored("a-pod")
-			f.wantError(f.tryAllocate("finder"), protocol.Failed, "fd00::1", `owner "router"`)
+			f.wantError(f.tryAllocate("finder"), attachment.Failed, "fd00::1", `owner "router"`)
 			f.restart()
-			f.wantError(f.tryAllocate("finder"), protocol.Failed, "fd00::1", `owner "router"`)
+			f.wantError(f.tryAllocate("finder"), attachment.Failed, "fd00::1", `owner "router"`)
 			end(f)
 			f.allocate("finder")
 			f.wantHeld("finder", "fd00::1")
@@ -282,7 +281,7 @@ func TestGivenUp(t *testing.T) {
 func (f *fixture) loseHealth() {
 	f.t.Helper()
 	f.setStored(f.get("health").IDInUse())
-	f.wantError(f.tryAllocate("finder"), protocol.Failed, "health")
+	f.wantError(f.tryAllocate("finder"), attachment.Failed, "health")
 	synctest.Wait()
 	if !f.get("health").Lost {
 		f.t.Fatal("health is not lost")
@@ -294,7 +293,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.allocate("health")
 		f.loseHealth()
 		op := f.lock("health")
-		f.wantError(f.tryAllocate("ingress"), protocol.Failed, "has already")
+		f.wantError(f.tryAllocate("ingress"), attachment.Failed, "has already")
 		op.unlock()
 		synctest.Wait() // its verification
 		f.allocate("ingress")
@@ -346,7 +345,7 @@ func TestAssignedID(t *testing.T) {
 	run(t, "taken", nil, func(f *fixture) {
 		f.allocate("router")
 		op := f.lock("health")
-		f.wantError(op.AssignID(f.get("router").ContainerID), protocol.Failed, "health", "router", "release it there first")
+		f.wantError(op.AssignID(f.get("router").ContainerID), attachment.Failed, "health", "router", "release it there first")
 		op.unlock()
 		f.wantHeld("router", "10.0.0.1")
 	})

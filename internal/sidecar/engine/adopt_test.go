@@ -6,8 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // loseJournal kills the engine and starts another one, with these setups, without the records.
@@ -23,7 +22,7 @@ func TestAdopt(t *testing.T) {
 		f.allocate("router")
 		f.loseJournal()
 		f.inject(once("write held", writeFailed))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		f.steps()
 		f.allocate("router")
 		f.wantSteps("lookup, write held")
@@ -40,7 +39,7 @@ func TestAdopt(t *testing.T) {
 		f.allocate("router")
 		f.allocate("health")
 		f.loseJournal()
-		f.wantError(f.tryRestore("router", "10.0.0.2", "fd00::2"), protocol.Failed, "holds [10.0.0.1 fd00::1], not 10.0.0.2")
+		f.wantError(f.tryRestore("router", "10.0.0.2", "fd00::2"), attachment.Failed, "holds [10.0.0.1 fd00::1], not 10.0.0.2")
 		f.wantSteps("lookup, write held")
 		f.allocate("router")
 		f.allocate("health")
@@ -51,11 +50,11 @@ func TestAdopt(t *testing.T) {
 		f.allocate("router")
 		f.node.lookupErr = errors.New("in none of the ranges")
 		f.loseJournal()
-		f.wantError(f.tryRestore("router", "10.0.0.50"), protocol.Failed, "10.0.0.1", "in none of the ranges")
+		f.wantError(f.tryRestore("router", "10.0.0.50"), attachment.Failed, "10.0.0.1", "in none of the ranges")
 		f.wantSteps("lookup")
 		f.wantStored(1)
 	})
-	for _, family := range []record.Family{record.IPv4, record.IPv6} {
+	for _, family := range []attachment.Family{attachment.IPv4, attachment.IPv6} {
 		run(t, "every family is claimed by a request for "+string(family), with(storeReadable), func(f *fixture) {
 			f.allocate("router")
 			f.loseJournal()
@@ -79,7 +78,7 @@ func TestAdopt(t *testing.T) {
 	run(t, "only a family that is disabled", with(storeReadable), func(f *fixture) { // it can be released
 		f.setStored(f.allocate("router").ContainerID, "fd00::1")
 		f.loseJournal(ipv6Disabled)
-		f.wantError(f.tryAllocate("router"), protocol.Failed, "holds [fd00::1]", "no address of [ipv4]", "release")
+		f.wantError(f.tryAllocate("router"), attachment.Failed, "holds [fd00::1]", "no address of [ipv4]", "release")
 		f.release("fd00::1")
 		f.wantNone()
 	})
@@ -87,12 +86,12 @@ func TestAdopt(t *testing.T) {
 		id := f.allocate("router").ContainerID
 		f.setStored(id, "10.0.0.1")
 		f.loseJournal()
-		err := f.try(AllocateRequest{Owner: "router", Family: record.IPv6})
-		f.wantError(err, protocol.Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
-		f.wantError(f.tryRestore("router", "fd00::1"), protocol.Failed, "holds [10.0.0.1], not fd00::1")
+		err := f.try(AllocateRequest{Owner: "router", Family: attachment.IPv6})
+		f.wantError(err, attachment.Failed, "holds [10.0.0.1]", "no address of [ipv6]", "release")
+		f.wantError(f.tryRestore("router", "fd00::1"), attachment.Failed, "holds [10.0.0.1], not fd00::1")
 		f.wantSteps("lookup, write held")
-		f.releaseAll(f.allocateFamily("router", record.IPv4))
-		f.allocateFamily("router", record.IPv6)
+		f.releaseAll(f.allocateFamily("router", attachment.IPv4))
+		f.allocateFamily("router", attachment.IPv6)
 	})
 	run(t, "address of another attachment", with(storeReadable), func(f *fixture) {
 		f.allocate("router")

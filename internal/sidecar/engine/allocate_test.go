@@ -7,16 +7,15 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 func TestAllocate(t *testing.T) {
 	run(t, "second family", nil, func(f *fixture) {
-		f.allocateFamily("health", record.IPv4)
+		f.allocateFamily("health", attachment.IPv4)
 		f.steps()
-		if a := f.allocateFamily("health", record.IPv6); len(a.Claims) != 2 {
+		if a := f.allocateFamily("health", attachment.IPv6); len(a.Claims) != 2 {
 			f.t.Fatalf("claims %v; want both families", a.Claims)
 		}
 		f.wantSteps("CHECK, write held")
@@ -25,16 +24,16 @@ func TestAllocate(t *testing.T) {
 		f.allocate("health")
 		f.node.ipv6 = true
 		f.steps()
-		err := f.try(AllocateRequest{Owner: "health", Family: record.IPv6})
-		f.wantError(err, protocol.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
+		err := f.try(AllocateRequest{Owner: "health", Family: attachment.IPv6})
+		f.wantError(err, attachment.Failed, "holds [10.0.0.1], and no address of [ipv6], which only a new ADD returns", "release the attachment and allocate it again")
 		f.wantSteps("CHECK")
 		f.release("10.0.0.1")
-		f.allocateFamily("health", record.IPv6)
+		f.allocateFamily("health", attachment.IPv6)
 	})
 	run(t, "no response from memory after a failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(writeUnknown, "write releasing"))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "journal")
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed, "journal")
 		f.inject(nil)
 		f.steps()
 		f.allocate("router")
@@ -44,13 +43,13 @@ func TestAllocate(t *testing.T) {
 	})
 	run(t, "of several addresses the last is returned", with(ipv4Only), func(f *fixture) {
 		f.node.extraAddr = "10.0.0.50"
-		if a, _ := f.allocate("router").Address(record.IPv4); a.Addr().String() != "10.0.0.50" {
+		if a, _ := f.allocate("router").Address(attachment.IPv4); a.Addr().String() != "10.0.0.50" {
 			f.t.Fatalf("got %v; want the last one", a)
 		}
 	})
 	run(t, "generated owners", nil, func(f *fixture) {
 		a, b := f.allocate(""), f.allocate("")
-		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, protocol.GeneratedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
+		if a.Owner == b.Owner || !strings.HasPrefix(a.Owner, attachment.GeneratedOwnerPrefix) || sameAddresses(a.Result.Addresses, b.Result.Addresses) {
 			f.t.Errorf("got %+v and %+v", a.Record, b.Record)
 		}
 	})
@@ -67,25 +66,25 @@ func TestRestore(t *testing.T) {
 	})
 	run(t, "address of another owner", nil, func(f *fixture) {
 		f.given("router")
-		f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Exists, "router", "10.0.0.1")
+		f.wantError(f.tryRestore("health", "10.0.0.1"), attachment.Exists, "router", "10.0.0.1")
 		f.wantSteps("")
 	})
 	run(t, "owner holds another address", nil, func(f *fixture) {
 		f.given("router")
-		f.wantError(f.tryRestore("router", "10.0.0.9"), protocol.Failed, "10.0.0.1", "10.0.0.9")
+		f.wantError(f.tryRestore("router", "10.0.0.9"), attachment.Failed, "10.0.0.1", "10.0.0.9")
 		f.wantSteps("")
 		f.wantHeld("router", "10.0.0.1")
 	})
 	run(t, "plugin refuses the address", nil, func(f *fixture) { // and no other one is requested
 		f.setStored("a-pod", "10.0.0.40")
-		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40 is not available")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), attachment.Failed, "10.0.0.40 is not available")
 		f.wantSteps("write adding, DEL, ADD[10.0.0.40], DEL, remove")
 		f.wantNoAttachment()
 		f.wantStored(1)
 	})
 	run(t, "plugin returns another address", nil, func(f *fixture) {
 		f.node.profile.Requests = nil
-		f.wantError(f.tryRestore("router", "10.0.0.40"), protocol.Failed, "10.0.0.40", "10.0.0.1")
+		f.wantError(f.tryRestore("router", "10.0.0.40"), attachment.Failed, "10.0.0.40", "10.0.0.1")
 		f.wantNone()
 	})
 	run(t, "CHECK and DEL request the same", nil, func(f *fixture) {
@@ -162,7 +161,7 @@ func TestExpiration(t *testing.T) {
 		f.allocateExpiring("router")
 		f.clearStore()
 		f.inject(once("ADD", refused))
-		f.wantError(f.try(AllocateRequest{Owner: "router", Expire: true}), protocol.Failed)
+		f.wantError(f.try(AllocateRequest{Owner: "router", Expire: true}), attachment.Failed)
 		f.sleep(time.Hour)
 		f.wantNoAttachment()
 	})
@@ -184,8 +183,8 @@ func TestExpiration(t *testing.T) {
 // verified.
 func TestFromMemory(t *testing.T) {
 	both := AllocateRequest{Owner: "router"}
-	ipv6 := AllocateRequest{Owner: "router", Family: record.IPv6}
-	ipv4 := AllocateRequest{Owner: "router", Family: record.IPv4}
+	ipv6 := AllocateRequest{Owner: "router", Family: attachment.IPv6}
+	ipv4 := AllocateRequest{Owner: "router", Family: attachment.IPv4}
 	releaseBoth := func(f *fixture) { f.release("10.0.0.1", "fd00::1") }
 	for name, c := range map[string]struct {
 		after   func(f *fixture) // what happened since the allocation
@@ -222,15 +221,15 @@ func TestFromMemory(t *testing.T) {
 func setLost(f *fixture) {
 	op := f.lock("router")
 	defer op.unlock()
-	op.publish(func(s *protocol.State) { s.Lost, s.Verified = true, time.Time{} })
+	op.publish(func(s *attachment.Status) { s.Lost, s.Verified = true, time.Time{} })
 }
 
 func setAdding(f *fixture) {
 	op := f.lock("router")
 	defer op.unlock()
 	r := op.entry.Rec.Clone()
-	r.State = record.Adding
-	op.publish(func(s *protocol.State) { s.Rec = &r })
+	r.State = attachment.Adding
+	op.publish(func(s *attachment.Status) { s.Rec = &r })
 }
 
 //evidence:operate/security an owner that `--owners` does not match
@@ -241,18 +240,18 @@ func TestReject(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup   setup
 		request any
-		kind    protocol.Kind
+		kind    attachment.Kind
 		words   []string
 	}{
-		"allocate: owner not served": {onlyRouter, AllocateRequest{Owner: "health"}, protocol.Forbidden, []string{"health", "--owners"}},
-		"restore: owner not served":  {onlyRouter, RestoreRequest{Owner: "health", IP: v4}, protocol.Forbidden, []string{"health"}},
-		"allocate: family disabled":  {ipv6Disabled, AllocateRequest{Family: record.IPv6}, protocol.FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
-		"restore: family disabled":   {ipv6Disabled, RestoreRequest{IP: v6}, protocol.FamilyDisabled, nil},
-		"release: family disabled":   {ipv6Disabled, ReleaseRequest{IP: v6}, protocol.FamilyDisabled, nil},
-		"allocate: unknown pool":     {nil, AllocateRequest{Pool: "green"}, protocol.UnknownPool, pools},
-		"restore: unknown pool":      {nil, RestoreRequest{Pool: "green", IP: v6}, protocol.UnknownPool, pools},
-		"release: unknown pool":      {nil, ReleaseRequest{Pool: "green", IP: v6}, protocol.UnknownPool, pools},
-		"release: unknown address":   {nil, ReleaseRequest{IP: v4}, protocol.NotFound, []string{"10.0.0.77"}},
+		"allocate: owner not served": {onlyRouter, AllocateRequest{Owner: "health"}, attachment.Forbidden, []string{"health", "--owners"}},
+		"restore: owner not served":  {onlyRouter, RestoreRequest{Owner: "health", IP: v4}, attachment.Forbidden, []string{"health"}},
+		"allocate: family disabled":  {ipv6Disabled, AllocateRequest{Family: attachment.IPv6}, attachment.FamilyDisabled, []string{"ipv6", "--enable-ipv6"}},
+		"restore: family disabled":   {ipv6Disabled, RestoreRequest{IP: v6}, attachment.FamilyDisabled, nil},
+		"release: family disabled":   {ipv6Disabled, ReleaseRequest{IP: v6}, attachment.FamilyDisabled, nil},
+		"allocate: unknown pool":     {nil, AllocateRequest{Pool: "green"}, attachment.UnknownPool, pools},
+		"restore: unknown pool":      {nil, RestoreRequest{Pool: "green", IP: v6}, attachment.UnknownPool, pools},
+		"release: unknown pool":      {nil, ReleaseRequest{Pool: "green", IP: v6}, attachment.UnknownPool, pools},
+		"release: unknown address":   {nil, ReleaseRequest{IP: v4}, attachment.NotFound, []string{"10.0.0.77"}},
 	} {
 		run(t, name, with(c.setup), func(f *fixture) {
 			f.wantError(f.try(c.request), c.kind, c.words...)
@@ -270,13 +269,13 @@ func TestPools(t *testing.T) {
 			f.t.Fatalf("both have the container ID %s", a.ContainerID)
 		}
 		ip := b.Addrs()[0]
-		f.wantError(f.try(ReleaseRequest{Pool: client.DefaultPool, IP: ip}), protocol.NotFound)
+		f.wantError(f.try(ReleaseRequest{Pool: client.DefaultPool, IP: ip}), attachment.NotFound)
 		f.must(ReleaseRequest{Pool: "blue", IP: ip})
 	})
 	run(t, "release in a removed pool", with(bluePool), func(f *fixture) {
 		b := f.must(AllocateRequest{Owner: "router", Pool: "blue"})
 		f.restart()
-		f.wantError(f.try(ReleaseRequest{Pool: "blue", IP: addr("10.0.0.77")}), protocol.NotFound)
+		f.wantError(f.try(ReleaseRequest{Pool: "blue", IP: addr("10.0.0.77")}), attachment.NotFound)
 		for _, ip := range b.Addrs() {
 			f.must(ReleaseRequest{Pool: "blue", IP: ip})
 		}

@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Journal makes records durable. Its file system may not be available.
 type Journal interface {
-	protocol.Journal
+	attachment.Journal
 	// Available returns why records cannot be written now, for example because another file
 	// system is mounted over the state directory; the plugin is not called then.
 	Available() error
@@ -59,7 +58,7 @@ type AllocateRequest struct {
 	// Pool is the API's pool; empty for the default pool.
 	Pool string
 	// Family is the address family to allocate; empty for all enabled ones.
-	Family record.Family
+	Family attachment.Family
 	// Expire requests an allocation that must be confirmed (header expiration).
 	Expire bool
 	// User sent the request.
@@ -91,7 +90,7 @@ type ReleaseRequest struct {
 // Attachment is the current view of one attachment. Its record is shared and must not be
 // modified.
 type Attachment struct {
-	record.Record
+	attachment.Record
 	// Verified is when the plugin last confirmed it; zero if not since the start.
 	Verified time.Time
 	// LastUsed is when a client last requested it; zero if not since the start.
@@ -107,10 +106,10 @@ type Attachment struct {
 // retryAfter is the suggested wait before a retry where no better figure is known.
 const retryAfter = 5 * time.Second
 
-func familyDisabledError(what string, f record.Family) error {
-	return newError(protocol.FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
+func familyDisabledError(what string, f attachment.Family) error {
+	return newError(attachment.FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
 }
 
-func stoppingError(k protocol.Key) error {
-	return &protocol.Error{Kind: protocol.Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
+func stoppingError(k attachment.Key) error {
+	return &attachment.Error{Kind: attachment.Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Callers share the plugin processes of a pool, the request queue and the attachments, and none of them
@@ -47,7 +47,7 @@ const bridgeOwnerPrefix = "ciliumnode-"
 
 func (u User) class(owner string) class {
 	switch {
-	case protocol.OfContainer(owner):
+	case attachment.OfContainer(owner):
 		return ofRuntime
 	case !u.Ordinary || strings.HasPrefix(owner, bridgeOwnerPrefix):
 		return ofAgent
@@ -149,10 +149,10 @@ func newCallers(o Options) *callers {
 }
 
 // get returns the caller of a request until put.
-func (c *callers) get(k protocol.Key, u User) *caller {
+func (c *callers) get(k attachment.Key, u User) *caller {
 	key, limits, queued := callerKey{pool: k.Pool, User: u}, ofAgent, c.queued[ofAgent]
 	switch {
-	case protocol.OfContainer(k.Owner):
+	case attachment.OfContainer(k.Owner):
 		key, limits, queued = callerKey{pool: k.Pool, ofRuntime: true}, ofRuntime, c.queued[ofRuntime]
 	case u.Ordinary:
 		limits, queued = ofOthers, c.perUser
@@ -185,25 +185,25 @@ type owned struct {
 }
 
 // check returns an error if a user may not create a further entry.
-func (o *owned) check(k protocol.Key, u User) error {
+func (o *owned) check(k attachment.Key, u User) error {
 	const remedy = "(--max-attachments); release others that are not used"
 	ordinary, each := o.limit*3/4, max(1, o.limit/2)
 	switch {
-	case protocol.OfContainer(k.Owner):
+	case attachment.OfContainer(k.Owner):
 		return nil
 	case o.total >= o.limit:
-		return newError(protocol.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
+		return newError(attachment.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
 	case u.Ordinary && o.users[u.ID] >= each:
-		return newError(protocol.Forbidden, "%s: user ID %d has %d attachments, which is the limit for one user %s", k, u.ID, each, remedy)
+		return newError(attachment.Forbidden, "%s: user ID %d has %d attachments, which is the limit for one user %s", k, u.ID, each, remedy)
 	case u.Ordinary && o.ordinary >= max(1, ordinary):
-		return newError(protocol.Forbidden, "%s: users other than root have %d attachments, which is their limit %s", k, o.ordinary, remedy)
+		return newError(attachment.Forbidden, "%s: users other than root have %d attachments, which is their limit %s", k, o.ordinary, remedy)
 	}
 	return nil
 }
 
 // add adds to the numbers the entry of an attachment.
 func (o *owned) add(n int, a *entry) {
-	if protocol.OfContainer(a.Owner) {
+	if attachment.OfContainer(a.Owner) {
 		return
 	}
 	o.total += n

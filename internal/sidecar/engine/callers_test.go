@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -95,11 +95,11 @@ func TestQueueShares(t *testing.T) {
 	run(t, "shares", with(ipv4Only, gatedAdd, maxQueued(16)), func(f *fixture) {
 		try := func(owner string, u User) error { return f.try(AllocateRequest{Owner: owner, User: u}) }
 		f.floods(ordinary(1000))
-		f.wantError(try("more", ordinary(1000)), protocol.Busy, "4 requests of user ID 1000", "--max-queued-requests")
+		f.wantError(try("more", ordinary(1000)), attachment.Busy, "4 requests of user ID 1000", "--max-queued-requests")
 		f.floods(ordinary(1001))
-		f.wantError(try("more", ordinary(1002)), protocol.Busy, "8 requests", "user ID 1002", "--max-queued-requests")
+		f.wantError(try("more", ordinary(1002)), attachment.Busy, "8 requests", "user ID 1002", "--max-queued-requests")
 		f.floods(User{})
-		f.wantError(try("more", User{}), protocol.Busy, "12 requests", "user ID 0")
+		f.wantError(try("more", User{}), attachment.Busy, "12 requests", "user ID 0")
 		ended := make(chan error, 1)
 		go func() {
 			_, err := f.AddContainer(context.Background(), "net", containerWith("container-1"))
@@ -137,19 +137,19 @@ func TestMaxAttachments(t *testing.T) {
 			}
 		}
 		fill(4, ordinary(1000))
-		f.wantError(create(ordinary(1000)), protocol.Forbidden, "user ID 1000 has 4 attachments", "--max-attachments")
+		f.wantError(create(ordinary(1000)), attachment.Forbidden, "user ID 1000 has 4 attachments", "--max-attachments")
 		if _, err := f.AddContainer(context.Background(), "net", containerWith("container-1")); err != nil {
 			f.t.Error(err)
 		}
 		fill(2, ordinary(1001))
 		f.restart(maxAttachments(8)) // a start knows the users
-		f.wantError(create(ordinary(1001)), protocol.Forbidden, "users other than root have 6 attachments")
-		f.wantError(create(ordinary(1000)), protocol.Forbidden, "user ID 1000")
+		f.wantError(create(ordinary(1001)), attachment.Forbidden, "users other than root have 6 attachments")
+		f.wantError(create(ordinary(1000)), attachment.Forbidden, "user ID 1000")
 		if err := f.try(AllocateRequest{Owner: "owner-1", User: ordinary(1000)}); err != nil {
 			f.t.Errorf("an owner with an attachment: %v", err)
 		}
 		fill(2, User{})
-		f.wantError(create(User{}), protocol.Forbidden, "8 attachments", "--max-attachments")
+		f.wantError(create(User{}), attachment.Forbidden, "8 attachments", "--max-attachments")
 		if _, err := f.AddContainer(context.Background(), "net", containerWith("container-2")); err != nil {
 			f.t.Error(err)
 		}
@@ -160,6 +160,6 @@ func TestMaxAttachments(t *testing.T) {
 		}
 		fill(1, ordinary(1000))
 		fill(1, ordinary(1001))
-		f.wantError(create(User{}), protocol.Forbidden, "8 attachments")
+		f.wantError(create(User{}), attachment.Forbidden, "8 attachments")
 	})
 }

@@ -14,8 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Requests of a container runtime name a network, as its plugins do, and the container interface
@@ -23,12 +22,12 @@ import (
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, protocol.Allocate, network, c)
+	return e.runContainer(ctx, attachment.Allocate, network, c)
 }
 
 // DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
 func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, protocol.Release, network, c)
+	return e.runContainer(ctx, attachment.Release, network, c)
 }
 
 // DelLeft is DelContainer for a DEL of a runtime that was left at an earlier time, and reports whether it was
@@ -40,36 +39,36 @@ func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, 
 		_, err := e.DelContainer(ctx, network, c)
 		return true, err
 	}
-	owner := protocol.ContainerOwner(c.ContainerID, c.IfName)
+	owner := attachment.ContainerOwner(c.ContainerID, c.IfName)
 	for pool := range e.pools {
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
-			return e.ReleaseContainer(ctx, protocol.Key{Pool: pool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(at) })
+			return e.ReleaseContainer(ctx, attachment.Key{Pool: pool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(at) })
 		}
 	}
 	return false, nil
 }
 
 func isNotFound(err error) bool {
-	e, ok := errors.AsType[*protocol.Error](err)
-	return ok && e.Kind == protocol.NotFound
+	e, ok := errors.AsType[*attachment.Error](err)
+	return ok && e.Kind == attachment.NotFound
 }
 
 // CheckContainer runs the plugin's CHECK for a container interface.
 func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, protocol.Check, network, c)
+	return e.runContainer(ctx, attachment.Check, network, c)
 }
 
-func (e *Engine) runContainer(ctx context.Context, action protocol.Action, network string, c call.Container) (Attachment, error) {
-	k, err := e.containerKey(network, protocol.ContainerOwner(c.ContainerID, c.IfName), action == protocol.Release)
+func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container) (Attachment, error) {
+	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
 	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c})
 }
 
 // workForContainer does what a container runtime requests.
 func (op *operation) workForContainer(req request) error {
 	switch req.action {
-	case protocol.Allocate:
+	case attachment.Allocate:
 		return op.protocol.Add(req.container.Requested())
-	case protocol.Release:
+	case attachment.Release:
 		return op.protocol.Del()
 	default:
 		return op.protocol.Check()
@@ -79,16 +78,16 @@ func (op *operation) workForContainer(req request) error {
 // containerKey returns the key of a container interface in a network: that of its record, or else in the
 // pool of the network. A DEL without a record needs no pool that serves containers: after a rollback the
 // plugin may have what was added without the sidecar, and the runtime does not repeat a spooled DEL.
-func (e *Engine) containerKey(network, owner string, del bool) (protocol.Key, error) {
+func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, error) {
 	for pool := range e.pools {
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
-			return protocol.Key{Pool: pool, Owner: owner}, nil
+			return attachment.Key{Pool: pool, Owner: owner}, nil
 		}
 	}
-	if id := record.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
-		return protocol.Key{}, newError(protocol.Forbidden, "container ID %q is one of the sidecar's own; expected one of a container runtime", id)
+	if id := attachment.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
+		return attachment.Key{}, newError(attachment.Forbidden, "container ID %q is one of the sidecar's own; expected one of a container runtime", id)
 	}
-	k := protocol.Key{Owner: owner}
+	k := attachment.Key{Owner: owner}
 	n, err := e.containerNetwork(network)
 	if k.Pool = n.pool; err != nil && del {
 		k.Pool = e.configuredPool(network)
@@ -132,10 +131,10 @@ func (e *Engine) containerNetwork(name string) (pooledNetwork, error) {
 		}
 	}
 	if len(errs) > 0 { // one of them may be its pool
-		return pooledNetwork{}, &protocol.Error{Kind: protocol.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
+		return pooledNetwork{}, &attachment.Error{Kind: attachment.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
 	}
 	slices.Sort(served)
-	return pooledNetwork{}, newError(protocol.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
+	return pooledNetwork{}, newError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
 }
 
 // GC releases the attachments of the network's container interfaces that are not valid and were created
@@ -148,11 +147,11 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 	}
 	owners := map[string]bool{}
 	for _, v := range valid {
-		owners[protocol.ContainerOwner(v.ContainerID, v.IfName)] = true
+		owners[attachment.ContainerOwner(v.ContainerID, v.IfName)] = true
 	}
-	var stale []protocol.Key
+	var stale []attachment.Key
 	e.each(func(a *entry) {
-		if protocol.OfContainer(a.Owner) && a.Rec.Network == network && !owners[a.Owner] {
+		if attachment.OfContainer(a.Owner) && a.Rec.Network == network && !owners[a.Owner] {
 			stale = append(stale, a.Key)
 		}
 	})
@@ -168,9 +167,9 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 // ReleaseContainer releases the attachment of a container interface that does not exist any more, and reports
 // whether it did. ended decides that again when nothing else works on the attachment: it may have been added
 // again since.
-func (e *Engine) ReleaseContainer(ctx context.Context, k protocol.Key, ended func(Attachment) bool) (released bool, err error) {
+func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
 	c := &collect{ended: ended}
-	_, err = e.run(ctx, k, nil, request{action: protocol.Cleanup, families: e.requestedFamilies(""), collect: c})
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), collect: c})
 	return c.begun.Load(), err
 }
 
@@ -181,7 +180,7 @@ type collect struct {
 }
 
 func (op *operation) collect(c *collect) error {
-	if op.entry.Rec == nil || op.entry.Rec.State == record.Tombstone {
+	if op.entry.Rec == nil || op.entry.Rec.State == attachment.Tombstone {
 		return nil
 	}
 	op.engine.mu.Lock()
@@ -209,7 +208,7 @@ func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Att
 	}
 	for s, slots := range all {
 		if err := s.Acquire(ctx, slots); err != nil {
-			return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: the plugin's GC waited for other calls for too long: %w", n.Name, err)}
+			return &attachment.Error{Kind: attachment.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: the plugin's GC waited for other calls for too long: %w", n.Name, err)}
 		}
 		defer s.Release(slots)
 	}
@@ -218,7 +217,7 @@ func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Att
 		listed[v] = true
 	}
 	e.each(func(a *entry) {
-		if a.Rec.State == record.Releasing && protocol.OfContainer(a.Owner) {
+		if a.Rec.State == attachment.Releasing && attachment.OfContainer(a.Owner) {
 			return
 		}
 		for _, recorded := range a.Rec.Invocations { // of other networks, too: not every plugin keeps them apart

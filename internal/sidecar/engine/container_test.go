@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -31,9 +30,9 @@ func TestRepeatedContainerAdd(t *testing.T) {
 		f.steps()
 		f.inject(always(outage, "CHECK"))
 		_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0"))
-		f.wantError(err, protocol.Failed, "could not verify")
+		f.wantError(err, attachment.Failed, "could not verify")
 		f.wantSteps("CHECK")
-		if a := f.get(protocol.ContainerOwner("one", "eth0")); a.State != record.Held {
+		if a := f.get(attachment.ContainerOwner("one", "eth0")); a.State != attachment.Held {
 			f.t.Errorf("the attachment is %s; want held", a.State)
 		}
 		f.wantStoreAgrees()
@@ -53,7 +52,7 @@ func (f *fixture) addIn(netns, args string) error {
 func (f *fixture) last() call.Invocation {
 	f.t.Helper()
 	for _, r := range f.node.records {
-		inv := f.get(protocol.ContainerOwner("one", "eth0")).Invocations
+		inv := f.get(attachment.ContainerOwner("one", "eth0")).Invocations
 		if disk := r.Invocations[len(r.Invocations)-1]; !disk.Equal(inv[len(inv)-1]) {
 			f.t.Errorf("the journal has %+v, and memory %+v", disk, inv[len(inv)-1])
 		}
@@ -67,7 +66,7 @@ func (f *fixture) last() call.Invocation {
 // nothing counts by the earlier one any more.
 func TestRepeatedContainerAddElsewhere(t *testing.T) {
 	const args = "IgnoreUnknown=1;K8S_POD_NAME=web-0"
-	owner := protocol.ContainerOwner("one", "eth0")
+	owner := attachment.ContainerOwner("one", "eth0")
 	for name, setups := range map[string][]setup{"checked": with(checkedPlugin), "lookup": with(storeReadable)} {
 		run(t, name, setups, func(f *fixture) {
 			must := func(err error) {
@@ -81,7 +80,7 @@ func TestRepeatedContainerAddElsewhere(t *testing.T) {
 			f.sleep(time.Minute)
 			before := time.Now()
 			f.inject(once("write held", writeFailed))
-			f.wantError(f.addIn("/var/run/netns/b", args), protocol.Failed, "journal")
+			f.wantError(f.addIn("/var/run/netns/b", args), attachment.Failed, "journal")
 			f.inject(nil)
 			if a := f.get(owner); a.Invocations[0].NetNS != "/var/run/netns/a" {
 				f.t.Errorf("after a failed write memory has %+v", a.Invocations)
@@ -94,7 +93,7 @@ func TestRepeatedContainerAddElsewhere(t *testing.T) {
 				f.t.Errorf("the record is %+v; want one invocation and %v", a, first.Addrs())
 			}
 			// The container that was seen to have ended before is not this one.
-			released, err := f.ReleaseContainer(context.Background(), protocol.Key{Pool: client.DefaultPool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(before) })
+			released, err := f.ReleaseContainer(context.Background(), attachment.Key{Pool: client.DefaultPool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(before) })
 			if err != nil || released {
 				f.t.Errorf("released %t, %v", released, err)
 			}
@@ -140,7 +139,7 @@ func TestContainerConfigRefused(t *testing.T) {
 	run(t, "new", with(checkedPlugin), func(f *fixture) {
 		f.node.with(refuse)
 		_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0"))
-		f.wantError(err, protocol.Failed, "gateway outside of the subnet")
+		f.wantError(err, attachment.Failed, "gateway outside of the subnet")
 		f.wantSteps("")
 		f.wantNone()
 		f.del("one", "web-0")
@@ -187,7 +186,7 @@ func TestReceivedDel(t *testing.T) {
 			f.t.Error(err)
 		}
 		for id, r := range f.node.records {
-			if r.State != record.Releasing {
+			if r.State != attachment.Releasing {
 				f.t.Errorf("after the stop the record %s is %s; want releasing", id, r.State)
 			}
 		}
@@ -199,7 +198,7 @@ func TestReceivedDel(t *testing.T) {
 		f.add("one", "web-0")
 		f.inject(once("write releasing", writeFailed))
 		_, err := f.DelContainer(context.Background(), "net", podContainer("one", "web-0"))
-		f.wantError(err, protocol.Failed)
+		f.wantError(err, attachment.Failed)
 		f.sleep(10 * time.Second)
 		f.wantNone()
 	})
@@ -214,7 +213,7 @@ func TestContainerDelWithoutPlugin(t *testing.T) {
 		run(t, name, nil, func(f *fixture) {
 			f.node.with(fail)
 			_, err := f.DelContainer(context.Background(), "net", podContainer("one", "web-0"))
-			f.wantError(err, protocol.Failed, name)
+			f.wantError(err, attachment.Failed, name)
 			f.wantSteps("")
 		})
 	}
@@ -229,19 +228,19 @@ func TestContainerDelAfterRollback(t *testing.T) {
 		f.node.with(func(n *fakeNode) { n.bare = true })
 		for _, request := range []func(context.Context, string, call.Container) (Attachment, error){f.AddContainer, f.CheckContainer} {
 			_, err := request(context.Background(), "net", podContainer("one", "web-0"))
-			f.wantError(err, protocol.NotFound, "not served")
+			f.wantError(err, attachment.NotFound, "not served")
 		}
 		f.del("one", "web-0")
 		f.del("two", "web-1")
 		f.wantGone()
 		_, err := f.DelContainer(context.Background(), "another", podContainer("one", "web-0"))
-		f.wantError(err, protocol.NotFound, "not served")
+		f.wantError(err, attachment.NotFound, "not served")
 	})
 }
 
 // A container that has ended is released unless it was added or used since that was found out.
 func TestReleaseContainer(t *testing.T) {
-	k := protocol.Key{Pool: client.DefaultPool, Owner: protocol.ContainerOwner("one", "eth0")}
+	k := attachment.Key{Pool: client.DefaultPool, Owner: attachment.ContainerOwner("one", "eth0")}
 	run(t, "the same ADD again", with(checkedPlugin), func(f *fixture) {
 		f.add("one", "web")
 		f.sleep(time.Minute)
@@ -249,7 +248,7 @@ func TestReleaseContainer(t *testing.T) {
 		f.sleep(time.Minute)
 		f.add("one", "web")
 		released, err := f.ReleaseContainer(context.Background(), k, func(a Attachment) bool { return a.LastUsed.Before(began) })
-		if err != nil || released || f.get(k.Owner).State != record.Held {
+		if err != nil || released || f.get(k.Owner).State != attachment.Held {
 			f.t.Errorf("released %t, %v; the attachment is %s", released, err, f.get(k.Owner).State)
 		}
 		f.sleep(time.Minute)
@@ -264,10 +263,10 @@ func TestReleaseContainer(t *testing.T) {
 		f.add("one", "web")
 		f.inject(once("DEL", timeoutLate))
 		_, err := f.DelContainer(context.Background(), "net", podContainer("one", "web"))
-		f.wantError(err, protocol.Failed)
+		f.wantError(err, attachment.Failed)
 		f.inject(nil)
 		f.sleep(10 * time.Second)
-		if r, _ := f.Record(k.Pool, k.Owner); r.State != record.Tombstone {
+		if r, _ := f.Record(k.Pool, k.Owner); r.State != attachment.Tombstone {
 			f.t.Errorf("the record is %s", r.State)
 		}
 		f.steps()
@@ -317,7 +316,7 @@ func TestDelLeft(t *testing.T) {
 	}
 	run(t, "not configured", with(checkedPlugin), func(f *fixture) {
 		_, err := f.DelLeft(context.Background(), "gone", ctr, time.Now())
-		f.wantError(err, protocol.NotFound, `network "gone" is not served`)
+		f.wantError(err, attachment.NotFound, `network "gone" is not served`)
 	})
 }
 
@@ -328,8 +327,8 @@ func TestContainerOfRenamedNetwork(t *testing.T) {
 		f.node.with(func(n *fakeNode) { n.networks[client.DefaultPool] = "other"; clear(n.store) })
 		f.sleep(time.Minute)
 		_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web"))
-		f.wantError(err, protocol.Failed, `is of network "net"`, `has network "other" now`)
-		if a := f.get(protocol.ContainerOwner("one", "eth0")); a.Network != "net" {
+		f.wantError(err, attachment.Failed, `is of network "net"`, `has network "other" now`)
+		if a := f.get(attachment.ContainerOwner("one", "eth0")); a.Network != "net" {
 			f.t.Errorf("the record is of network %q", a.Network)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // A DEL that acts late must not free what its owner gets next.
@@ -23,7 +23,7 @@ func TestLateDel(t *testing.T) {
 	run(t, "leaves a tombstone while it may act", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", timeoutLate))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "ended with an unknown outcome")
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed, "ended with an unknown outcome")
 		f.sleep(10 * time.Second) // the second DEL succeeds
 		f.wantNoAttachment()
 		f.wantRecords(1)
@@ -58,7 +58,7 @@ func TestLateDel(t *testing.T) {
 	run(t, "impossible if a DEL ends with its process", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", timeoutBefore))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		f.allocate("router")
 		f.wantGeneration("router", 0)
 	})
@@ -96,7 +96,7 @@ func TestSingleUseIDs(t *testing.T) {
 	})
 	run(t, "an earlier one gets its DEL later", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		var first string
 		for _, r := range f.node.records {
 			first = r.Invocations[0].ContainerID

@@ -14,13 +14,12 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Options configure an Engine. A duration of zero disables what it times, except Budget.
 type Options struct {
-	protocol.Options
+	attachment.Options
 	// Pools are the names of the configured pools.
 	Pools []string
 	// DefaultPool is the name of the pool of a request without one.
@@ -44,7 +43,7 @@ type Options struct {
 	MaxAttachments int
 	// NamespaceExists reports whether the network namespace of a container is known to exist; nil if that is
 	// never known.
-	NamespaceExists func(record.Record) bool
+	NamespaceExists func(attachment.Record) bool
 	Log             logrus.FieldLogger
 	// Observer receives events; nil for none.
 	Observer Observer
@@ -69,7 +68,7 @@ type Engine struct {
 	mu       sync.Mutex
 	stopping bool
 	wg       sync.WaitGroup
-	byOwner  map[protocol.Key]*entry
+	byOwner  map[attachment.Key]*entry
 	sorted   []*entry // all of byOwner, by pool and owner
 	byID     map[string]*entry
 	index    index
@@ -96,13 +95,13 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	return &Engine{
 		opts: o, journal: j, plugin: p,
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
-		pools: pools, byOwner: map[protocol.Key]*entry{}, byID: map[string]*entry{}, index: index{},
+		pools: pools, byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{},
 		owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 	}
 }
 
 // Start loads the records of the journal. Requests are served from then on.
-func (e *Engine) Start(records []record.Record) {
+func (e *Engine) Start(records []attachment.Record) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range records {
@@ -169,10 +168,10 @@ func (e *Engine) checkPool(pool string, held bool) error {
 	if held {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if i, _ := e.position(protocol.Key{Pool: pool}); i < len(e.sorted) && e.sorted[i].Pool == pool {
+		if i, _ := e.position(attachment.Key{Pool: pool}); i < len(e.sorted) && e.sorted[i].Pool == pool {
 			return nil
 		}
 	}
 	slices.Sort(known)
-	return newError(protocol.UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+	return newError(attachment.UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
 }

@@ -7,15 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // entry is one attachment. Only the holder of its lock changes its state, under Engine.mu, because
 // others read it, such as All. refs and timer are guarded by Engine.mu.
 type entry struct {
-	protocol.Key
-	protocol.State
+	attachment.Key
+	attachment.Status
 	shared *pool
 	// user is who created it.
 	user User
@@ -32,30 +31,30 @@ type entry struct {
 
 // IDInUse returns the container ID of the last ADD. Of a container interface that is always the runtime's,
 // also without a record: the ID of its record is never used for a call.
-func (a *entry) IDInUse() string { return cmp.Or(a.RuntimeID(), a.State.IDInUse()) }
+func (a *entry) IDInUse() string { return cmp.Or(a.RuntimeID(), a.Status.IDInUse()) }
 
-func newEntry(k protocol.Key, s protocol.State, p *pool) *entry {
-	return &entry{Key: k, State: s, shared: p, lock: make(chan struct{}, 1)}
+func newEntry(k attachment.Key, s attachment.Status, p *pool) *entry {
+	return &entry{Key: k, Status: s, shared: p, lock: make(chan struct{}, 1)}
 }
 
 // holder returns the attachment that has an address in a pool, and its container ID.
-func (e *Engine) holder(pool string, ip netip.Addr) (k protocol.Key, containerID string, ok bool) {
+func (e *Engine) holder(pool string, ip netip.Addr) (k attachment.Key, containerID string, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := e.index.holder(pool, ip)
 	if a == nil {
-		return protocol.Key{}, "", false
+		return attachment.Key{}, "", false
 	}
 	return a.Key, a.IDInUse(), true
 }
 
 // position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
-func (e *Engine) position(k protocol.Key) (int, bool) {
-	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k protocol.Key) int { return a.Key.Compare(k) })
+func (e *Engine) position(k attachment.Key) (int, bool) {
+	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k attachment.Key) int { return a.Key.Compare(k) })
 }
 
 // listed reports whether the entry is an attachment; Engine.mu is held.
-func (a *entry) listed() bool { return a.Rec != nil && a.Rec.State != record.Tombstone }
+func (a *entry) listed() bool { return a.Rec != nil && a.Rec.State != attachment.Tombstone }
 
 // view returns the current view of the entry; Engine.mu is held.
 func (a *entry) view() Attachment {
@@ -67,7 +66,7 @@ func (a *entry) view() Attachment {
 
 // getOrCreate returns the entry of a key, with a reference that unref drops. The user may not create more
 // than its share.
-func (e *Engine) getOrCreate(k protocol.Key, u User) (*entry, error) {
+func (e *Engine) getOrCreate(k attachment.Key, u User) (*entry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopping {
@@ -78,7 +77,7 @@ func (e *Engine) getOrCreate(k protocol.Key, u User) (*entry, error) {
 		if err := e.owned.check(k, u); err != nil {
 			return nil, err
 		}
-		a = newEntry(k, protocol.State{}, e.pools[k.Pool])
+		a = newEntry(k, attachment.Status{}, e.pools[k.Pool])
 		a.user = u
 		e.owned.add(1, a)
 		e.byOwner[k] = a
@@ -108,7 +107,7 @@ func (e *Engine) unref(a *entry) {
 
 // releasing reports whether the attachment is being released; Engine.mu is held. One that is being adopted
 // has addresses, but no record yet.
-func (a *entry) releasing() bool { return a.Rec != nil && a.Rec.State == record.Releasing }
+func (a *entry) releasing() bool { return a.Rec != nil && a.Rec.State == attachment.Releasing }
 
 // olderThan reports whether the record of an entry is older; one without a record is the younger.
 // Engine.mu is held.

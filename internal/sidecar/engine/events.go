@@ -4,8 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // EventOutcome is how an action ended.
@@ -21,11 +20,11 @@ const (
 
 // Event is one completed action.
 type Event struct {
-	Action  protocol.Action
+	Action  attachment.Action
 	Outcome EventOutcome
 	Pool    string
 	// Families are the affected address families.
-	Families []record.Family
+	Families []attachment.Family
 }
 
 // Queue is a queue in which operations wait.
@@ -52,16 +51,16 @@ type nopObserver struct{}
 func (nopObserver) ActionDone(Event)               {}
 func (nopObserver) QueueWait(Queue, time.Duration) {}
 
-func (e *Engine) actionDone(a protocol.Action, pool string, families []record.Family, err error) {
+func (e *Engine) actionDone(a attachment.Action, pool string, families []attachment.Family, err error) {
 	e.opts.Observer.ActionDone(Event{Action: a, Outcome: outcomeOf(err), Pool: pool, Families: families})
 }
 
 func outcomeOf(err error) EventOutcome {
-	var known *protocol.Error
+	var known *attachment.Error
 	switch {
 	case err == nil:
 		return OutcomeSuccess
-	case errors.As(err, &known) && known.Kind != protocol.Failed:
+	case errors.As(err, &known) && known.Kind != attachment.Failed:
 		return OutcomeRejected
 	default:
 		return OutcomeFailed
@@ -122,10 +121,10 @@ func (e *Engine) LastFailure() Failure {
 }
 
 // resolveFailure forgets the last failure if this attachment had it.
-func (e *Engine) resolveFailure(k protocol.Key) {
+func (e *Engine) resolveFailure(k attachment.Key) {
 	e.statsMu.Lock()
 	defer e.statsMu.Unlock()
-	if k == (protocol.Key{Pool: e.failure.Pool, Owner: e.failure.Owner}) {
+	if k == (attachment.Key{Pool: e.failure.Pool, Owner: e.failure.Owner}) {
 		e.failure = Failure{}
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // fakeObserver records events and waits.
@@ -59,8 +58,8 @@ func (f *fixture) wantWaits(want ...string) {
 }
 
 func TestEvents(t *testing.T) {
-	ipv4 := AllocateRequest{Owner: "router", Family: record.IPv4}
-	unknownPool := AllocateRequest{Owner: "router", Family: record.IPv4, Pool: "red"}
+	ipv4 := AllocateRequest{Owner: "router", Family: attachment.IPv4}
+	unknownPool := AllocateRequest{Owner: "router", Family: attachment.IPv4, Pool: "red"}
 	allocated := func(f *fixture) { f.allocate("router") }
 	releasedIPv6 := func(f *fixture) { f.allocate("router"); f.release("fd00::1") }
 	failedDEL := func(f *fixture) {
@@ -163,12 +162,12 @@ func TestWaits(t *testing.T) {
 			f.startAllocate(AllocateRequest{Owner: "router"})
 			time.Sleep(time.Hour) // its budget is spent, and its work continues
 			f.takeEvents()
-			result, leave := f.startAllocate(AllocateRequest{Owner: c.owner, Family: record.IPv4})
+			result, leave := f.startAllocate(AllocateRequest{Owner: c.owner, Family: attachment.IPv4})
 			time.Sleep(time.Second)
 			if c.leaves {
 				leave()
 			}
-			f.wantError(<-result, protocol.Busy)
+			f.wantError(<-result, attachment.Busy)
 			f.wantEvents("allocate rejected default [ipv4]")
 			f.wantWaits(c.want)
 			close(f.node.addGate)

@@ -19,8 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -29,7 +28,7 @@ import (
 type fakeNode struct {
 	mu sync.Mutex
 	// records is the disk, by container ID.
-	records map[string]record.Record
+	records map[string]attachment.Record
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
 	// steps are the journal writes and plugin calls with their container ID, in order.
@@ -81,7 +80,7 @@ type fakeNode struct {
 
 func newFakeNode() *fakeNode {
 	return &fakeNode{
-		records: map[string]record.Record{}, store: map[string][]netip.Addr{},
+		records: map[string]attachment.Record{}, store: map[string][]netip.Addr{},
 		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{client.DefaultPool: "net"},
 		ipv6: true, rangeSize: 200, storeHidden: true,
 	}
@@ -96,7 +95,7 @@ func defaultOptions() Options {
 		panic(err)
 	}
 	return Options{
-		Options: protocol.Options{Node: "node1", BootID: "boot1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
+		Options: attachment.Options{Node: "node1", BootID: "boot1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
 		Pools:   []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
 		Owners: owners, Budget: 80 * time.Second,
 		MaxProcesses: 4, MaxQueued: 100, MaxAttachments: 100_000, Log: silent,
@@ -108,7 +107,7 @@ func (n *fakeNode) start(t *testing.T, o Options) *Engine {
 	t.Helper()
 	n.mu.Lock()
 	n.killed, n.neverErr = false, n.networkErr
-	byID := func(a, b record.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) }
+	byID := func(a, b attachment.Record) int { return strings.Compare(a.ContainerID, b.ContainerID) }
 	records := slices.SortedFunc(maps.Values(n.records), byID)
 	for _, r := range records {
 		n.snapshots = append(n.snapshots, newSnapshot(r))
@@ -139,7 +138,7 @@ func (n *fakeNode) kill(t *testing.T, e *Engine) {
 }
 
 // Write implements Journal.
-func (n *fakeNode) Write(r record.Record) error {
+func (n *fakeNode) Write(r attachment.Record) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := r.Validate(); err != nil {
@@ -162,7 +161,7 @@ func (n *fakeNode) Remove(pool, owner string) error {
 	n.steps = append(n.steps, "remove")
 	injected, effect := n.faultAt("remove")
 	if effect {
-		maps.DeleteFunc(n.records, func(_ string, r record.Record) bool { return r.Pool == pool && r.Owner == owner })
+		maps.DeleteFunc(n.records, func(_ string, r attachment.Record) bool { return r.Pool == pool && r.Owner == owner })
 	}
 	return journalError(injected)
 }
@@ -212,11 +211,11 @@ func (n *fakeNode) shiftTimes(d time.Duration) {
 
 // snapshot is a record that must not be modified any more, and its JSON.
 type snapshot struct {
-	record record.Record
+	record attachment.Record
 	json   string
 }
 
-func newSnapshot(r record.Record) snapshot { return snapshot{r, toJSON(r)} }
+func newSnapshot(r attachment.Record) snapshot { return snapshot{r, toJSON(r)} }
 
 // wantSnapshotsUnchanged fails if the engine has modified a record that it shares.
 func (n *fakeNode) wantSnapshotsUnchanged(t *testing.T) {
@@ -231,14 +230,14 @@ func (n *fakeNode) wantSnapshotsUnchanged(t *testing.T) {
 }
 
 // throughJSON returns a record as it is after it was on disk.
-func throughJSON(r record.Record) (out record.Record) {
+func throughJSON(r attachment.Record) (out attachment.Record) {
 	if err := json.Unmarshal([]byte(toJSON(r)), &out); err != nil {
 		panic(err)
 	}
 	return out
 }
 
-func toJSON(r record.Record) string {
+func toJSON(r attachment.Record) string {
 	data, err := json.Marshal(r)
 	if err != nil {
 		panic(err)

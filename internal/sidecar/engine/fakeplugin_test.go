@@ -13,7 +13,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // pluginProfile returns the shipped profile of a plugin.
@@ -241,9 +241,9 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 			return held, nil
 		}
 	}
-	families := []record.Family{record.IPv4}
+	families := []attachment.Family{attachment.IPv4}
 	if n.ipv6 {
-		families = append(families, record.IPv6)
+		families = append(families, attachment.IPv6)
 	}
 	var requested []netip.Addr
 	if len(n.profile.Requests) > 0 && !n.ignoresRequests {
@@ -266,11 +266,11 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 
 // pick returns the requested address of a family, or else its first free one, after the last one if
 // the plugin continues.
-func (n *fakeNode) pick(family record.Family, requested []netip.Addr) (netip.Addr, error) {
+func (n *fakeNode) pick(family attachment.Family, requested []netip.Addr) (netip.Addr, error) {
 	held := slices.Concat(slices.Collect(maps.Values(n.store))...)
 	unusable := func(ip netip.Addr) bool { return slices.Contains(held, ip) || n.isOutside(ip) }
 	for _, ip := range requested {
-		if record.FamilyOf(ip) != family {
+		if attachment.FamilyOf(ip) != family {
 			continue
 		}
 		if unusable(ip) {
@@ -297,8 +297,8 @@ func (n *fakeNode) isOutside(ip netip.Addr) bool {
 }
 
 // rangeAddr returns the i-th address of a family's range.
-func rangeAddr(family record.Family, i int) netip.Addr {
-	if family == record.IPv6 {
+func rangeAddr(family attachment.Family, i int) netip.Addr {
+	if family == attachment.IPv6 {
 		return netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i)})
 	}
 	return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // podContainer returns a container of a pod.
@@ -23,7 +22,7 @@ func (f *fixture) add(id, pod string) string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ip, _ := a.Address(record.IPv4)
+	ip, _ := a.Address(attachment.IPv4)
 	return ip.Addr().String()
 }
 
@@ -50,14 +49,14 @@ func TestFixedAddress(t *testing.T) {
 		"after a restart":      {pod: "web-0", same: true, between: func(f *fixture) { f.restart(storeReadable, releaseDelay(time.Hour)) }},
 		"after the delay":      {pod: "web-0", between: func(f *fixture) { f.sleep(2 * time.Hour); f.add("other", "db-0") }},
 		"while its start works": {pod: "web-0", same: true, between: func(f *fixture) {
-			op := f.lock(protocol.ContainerOwner("one", "eth0"))
+			op := f.lock(attachment.ContainerOwner("one", "eth0"))
 			time.AfterFunc(time.Second, op.unlock)
 		}},
 		"any name":                  {pod: "web", same: true, between: func(f *fixture) { f.add("other", "web-0") }},
 		"no name":                   {kept: true, between: func(f *fixture) { f.add("other", "") }},
 		"no requests by the plugin": {pod: "web-0", kept: true, setups: []setup{checkedPlugin}, between: func(f *fixture) { f.add("other", "db-0") }},
 		"released by an operator": {pod: "web-0", between: func(f *fixture) {
-			a := f.get(protocol.ContainerOwner("one", "eth0"))
+			a := f.get(attachment.ContainerOwner("one", "eth0"))
 			f.must(ReleaseRequest{IP: a.Addrs()[0], SkipDelay: true})
 			f.add("other", "db-0")
 		}},
@@ -72,8 +71,8 @@ func TestFixedAddress(t *testing.T) {
 				f.t.Errorf("the second container got %s, and the first one %s; want the same: %t", second, first, tt.same)
 			}
 			f.del("one", tt.pod) // late
-			a := f.get(protocol.ContainerOwner("two", "eth0"))
-			if a.State != record.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
+			a := f.get(attachment.ContainerOwner("two", "eth0"))
+			if a.State != attachment.Held || !slices.Equal(f.node.store["two"], a.Addrs()) {
 				f.t.Errorf("after a late DEL the attachment is %+v, and the plugin has %v", a, f.node.store)
 			}
 			if _, ok := f.node.store["one"]; ok != tt.kept {
@@ -109,7 +108,7 @@ func TestFixedAddress(t *testing.T) {
 		time.Sleep(40 * time.Minute)
 		f.restart(delay, rebooted)
 		f.sleep(40 * time.Minute)
-		if a := f.get(protocol.ContainerOwner("expired", "eth0")); a.Owner != "" {
+		if a := f.get(attachment.ContainerOwner("expired", "eth0")); a.Owner != "" {
 			f.t.Errorf("%s is still kept: %+v", expired, a)
 		}
 	})

@@ -18,8 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -149,7 +148,7 @@ func (f *fixture) given(owners ...string) {
 	f.steps()
 }
 
-func (f *fixture) allocateFamily(owner string, family record.Family) Attachment {
+func (f *fixture) allocateFamily(owner string, family attachment.Family) Attachment {
 	f.t.Helper()
 	return f.must(AllocateRequest{Owner: owner, Family: family})
 }
@@ -253,7 +252,7 @@ func (e *Engine) List() []Attachment { return slices.Collect(e.All()) }
 func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a, ok := e.byOwner[protocol.Key{Pool: pool, Owner: owner}]
+	a, ok := e.byOwner[attachment.Key{Pool: pool, Owner: owner}]
 	if !ok || !a.listed() {
 		return Attachment{}, false
 	}
@@ -275,7 +274,7 @@ func (f *fixture) sleep(d time.Duration) {
 // lock locks the entry of an owner. The caller unlocks the operation.
 func (f *fixture) lock(owner string) *operation {
 	f.t.Helper()
-	a, err := f.getOrCreate(protocol.Key{Pool: client.DefaultPool, Owner: owner}, User{})
+	a, err := f.getOrCreate(attachment.Key{Pool: client.DefaultPool, Owner: owner}, User{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -287,8 +286,8 @@ func (f *fixture) lock(owner string) *operation {
 }
 
 // publish changes the state of an attachment.
-func (op *operation) publish(change func(*protocol.State)) {
-	s := op.entry.State
+func (op *operation) publish(change func(*attachment.Status)) {
+	s := op.entry.Status
 	change(&s)
 	op.Publish(s)
 }
@@ -351,10 +350,10 @@ func (f *fixture) wantStepsPrefix(want string) {
 	}
 }
 
-// wantError fails unless err is an *protocol.Error of a kind whose text has the words.
-func (f *fixture) wantError(err error, kind protocol.Kind, words ...string) {
+// wantError fails unless err is an *attachment.Error of a kind whose text has the words.
+func (f *fixture) wantError(err error, kind attachment.Kind, words ...string) {
 	f.t.Helper()
-	var e *protocol.Error
+	var e *attachment.Error
 	if !errors.As(err, &e) || e.Kind != kind {
 		f.t.Fatalf("got %v; want an error of kind %q", err, kind)
 	}
@@ -368,7 +367,7 @@ func (f *fixture) wantError(err error, kind protocol.Kind, words ...string) {
 // wantHeld fails unless the owner holds the address.
 func (f *fixture) wantHeld(owner, ip string) {
 	f.t.Helper()
-	if a := f.get(owner); a.State != record.Held || !a.Holds(addr(ip)) {
+	if a := f.get(owner); a.State != attachment.Held || !a.Holds(addr(ip)) {
 		f.t.Errorf("%s does not hold %s: %+v", owner, ip, a.Record)
 	}
 }
@@ -428,7 +427,7 @@ func (f *fixture) wantStoreAgrees() {
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
 	for _, a := range all {
-		if stored := f.node.store[a.IDInUse()]; a.State == record.Held && !sameAddresses(resultOf(stored).Addresses, a.Result.Addresses) {
+		if stored := f.node.store[a.IDInUse()]; a.State == attachment.Held && !sameAddresses(resultOf(stored).Addresses, a.Result.Addresses) {
 			f.t.Errorf("%s holds %v, and the plugin's store has %v for its ID", a.Owner, a.Addrs(), stored)
 		}
 	}

@@ -8,8 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -42,7 +41,7 @@ func TestInvocations(t *testing.T) {
 			}
 		})
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		began := time.Now()
 		f.node.networks[client.DefaultPool] = "net2"
 		f.allocate("router")
@@ -102,7 +101,7 @@ func TestRefusedInvocation(t *testing.T) {
 		},
 	} {
 		run(t, name, with(needsPod), func(f *fixture) {
-			f.wantError(f.tryAllocate("router"), protocol.Failed, "no pod")
+			f.wantError(f.tryAllocate("router"), attachment.Failed, "no pod")
 			f.sleep(time.Minute)
 			f.wantRecords(1)
 			after(f)
@@ -113,11 +112,11 @@ func TestRefusedInvocation(t *testing.T) {
 		f.node.needsPod = false
 		f.inject(once("ADD", timeoutAfter))
 		f.node.afterAdd = func(call.Call) { f.node.with(func(n *fakeNode) { n.needsPod = true }) }
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		f.restart(namesPod)
 		f.sleep(time.Hour)
 		f.wantRecords(1)
-		if got := f.get("router"); got.State != record.Releasing || got.LastError == "" {
+		if got := f.get("router"); got.State != attachment.Releasing || got.LastError == "" {
 			f.t.Errorf("router is %s, last error %q", got.State, got.LastError)
 		}
 	})

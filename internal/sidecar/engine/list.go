@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // listPage is the number of attachments that are read under one lock.
@@ -20,7 +19,7 @@ const listPage = 64
 func (e *Engine) All() iter.Seq[Attachment] {
 	return func(yield func(Attachment) bool) {
 		views := make([]Attachment, 0, listPage)
-		for last, more := (protocol.Key{}), true; more; {
+		for last, more := (attachment.Key{}), true; more; {
 			views = views[:0]
 			last, more = e.page(last, func(a *entry) { views = append(views, a.view()) })
 			for _, v := range views {
@@ -35,14 +34,14 @@ func (e *Engine) All() iter.Seq[Attachment] {
 
 // each calls f with every attachment, under Engine.mu.
 func (e *Engine) each(f func(*entry)) {
-	for last, more := (protocol.Key{}), true; more; {
+	for last, more := (attachment.Key{}), true; more; {
 		last, more = e.page(last, f)
 	}
 }
 
 // page calls f with the attachments among the next entries after a key, under Engine.mu. It
 // returns the key of the last entry, and whether there may be more.
-func (e *Engine) page(after protocol.Key, f func(*entry)) (last protocol.Key, more bool) {
+func (e *Engine) page(after attachment.Key, f func(*entry)) (last attachment.Key, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	from, found := e.position(after)
@@ -61,20 +60,20 @@ func (e *Engine) page(after protocol.Key, f func(*entry)) (last protocol.Key, mo
 
 // Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
 // liveness probe needs it.
-func (e *Engine) Record(pool, owner string) (record.Record, bool) {
-	r, ok := e.records.Load(protocol.Key{Pool: pool, Owner: owner})
+func (e *Engine) Record(pool, owner string) (attachment.Record, bool) {
+	r, ok := e.records.Load(attachment.Key{Pool: pool, Owner: owner})
 	if !ok {
-		return record.Record{}, false
+		return attachment.Record{}, false
 	}
-	return *r.(*record.Record), true //nolint:forcetypeassert // nothing else is stored
+	return *r.(*attachment.Record), true //nolint:forcetypeassert // nothing else is stored
 }
 
 // Summary counts the attachments of one pool.
 type Summary struct {
 	// States counts attachments by state. A tombstone is not an attachment.
-	States map[record.State]int
+	States map[attachment.State]int
 	// Addresses counts the claimed addresses by family.
-	Addresses map[record.Family]int
+	Addresses map[attachment.Family]int
 	// Lost counts attachments that the plugin does not hold any more.
 	Lost int
 	// Containers counts attachments of container interfaces; OldestContainer is when the oldest was added,
@@ -92,7 +91,7 @@ func (e *Engine) Summaries() map[string]Summary {
 	of := func(pool string) Summary {
 		s, ok := all[pool]
 		if !ok {
-			s = Summary{States: map[record.State]int{}, Addresses: map[record.Family]int{}}
+			s = Summary{States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}}
 		}
 		return s
 	}
@@ -114,11 +113,11 @@ func (s Summary) with(a *entry) Summary {
 	if a.Lost {
 		s.Lost++
 	}
-	if protocol.OfContainer(a.Owner) {
+	if attachment.OfContainer(a.Owner) {
 		s.Containers++
 		s.OldestContainer = earlier(s.OldestContainer, a.Rec.Created)
 	}
-	if a.Rec.State == record.Releasing {
+	if a.Rec.State == attachment.Releasing {
 		s.PendingRelease = earlier(s.PendingRelease, a.Rec.Changed)
 	}
 	return s
@@ -135,7 +134,7 @@ func earlier(a, b time.Time) time.Time {
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
 	sum := Summary{
-		States: map[record.State]int{}, Addresses: map[record.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
+		States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
 		OldestContainer: earlier(s.OldestContainer, o.OldestContainer), PendingRelease: earlier(s.PendingRelease, o.PendingRelease),
 	}
 	for _, part := range []Summary{s, o} {

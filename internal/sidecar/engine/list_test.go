@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -38,7 +37,7 @@ func TestProbesNeedNoLock(t *testing.T) {
 		if r, ok := f.Record(client.DefaultPool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
 			f.t.Errorf("router has %v", r)
 		}
-		if r, _ := f.Record(client.DefaultPool, "health"); r.State != record.Cooldown {
+		if r, _ := f.Record(client.DefaultPool, "health"); r.State != attachment.Cooldown {
 			f.t.Errorf("health is %s", r.State)
 		}
 		if _, ok := f.Record(client.DefaultPool, "ingress"); ok {
@@ -101,7 +100,7 @@ func TestList(t *testing.T) {
 		f.mu.Lock()
 		for i := range n {
 			id := fmt.Sprintf("id-%05d", i)
-			f.load(record.Record{Owner: id, Pool: client.DefaultPool, ContainerID: id, State: record.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
+			f.load(attachment.Record{Owner: id, Pool: client.DefaultPool, ContainerID: id, State: attachment.Cooldown, ReleaseAt: time.Now().Add(time.Hour)})
 		}
 		f.mu.Unlock()
 		synctest.Wait()
@@ -159,7 +158,7 @@ func TestListAllocations(t *testing.T) {
 		e := New(defaultOptions(), n, n)
 		for i := range attachments {
 			owner := fmt.Sprintf("owner-%d", i)
-			e.load(record.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: record.Releasing})
+			e.load(attachment.Record{Owner: owner, Pool: client.DefaultPool, ContainerID: owner, State: attachment.Releasing})
 		}
 		slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 		return testing.AllocsPerRun(1, func() {
@@ -184,12 +183,12 @@ func TestSummaries(t *testing.T) {
 		f.release("fd00::2")
 		f.inject(always(refused, "DEL"))
 		released := time.Now()
-		f.wantError(f.tryRelease("10.0.0.2"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.2"), attachment.Failed)
 		got := f.Summaries()[client.DefaultPool]
-		if got.States[record.Held] != 1 || got.States[record.Releasing] != 1 || got.Addresses[record.IPv4] != 1 || got.Addresses[record.IPv6] != 1 || !got.PendingRelease.Equal(released) {
+		if got.States[attachment.Held] != 1 || got.States[attachment.Releasing] != 1 || got.Addresses[attachment.IPv4] != 1 || got.Addresses[attachment.IPv6] != 1 || !got.PendingRelease.Equal(released) {
 			f.t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
 		}
-		if twice := got.Add(got); twice.States[record.Held] != 2 || twice.Addresses[record.IPv4] != 2 || !twice.PendingRelease.Equal(released) {
+		if twice := got.Add(got); twice.States[attachment.Held] != 2 || twice.Addresses[attachment.IPv4] != 2 || !twice.PendingRelease.Equal(released) {
 			f.t.Errorf("added to itself: %+v", twice)
 		}
 		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(released) {
@@ -203,19 +202,19 @@ func TestSummaries(t *testing.T) {
 }
 
 func TestPlugins(t *testing.T) {
-	entryWith := func(pool, owner string, state record.State, binaries ...string) *entry {
-		rec := &record.Record{State: state}
+	entryWith := func(pool, owner string, state attachment.State, binaries ...string) *entry {
+		rec := &attachment.Record{State: state}
 		for _, b := range binaries {
 			rec.Invocations = append(rec.Invocations, call.Invocation{Plugin: "host-local", Binary: b})
 		}
-		return &entry{Key: protocol.Key{Pool: pool, Owner: owner}, State: protocol.State{Rec: rec}}
+		return &entry{Key: attachment.Key{Pool: pool, Owner: owner}, Status: attachment.Status{Rec: rec}}
 	}
 	e := &Engine{sorted: []*entry{
-		entryWith("blue", "router", record.Adding, "/a/host-local"),
-		entryWith("default", "health", record.Releasing, "/b/host-local", "/a/host-local"),
-		{Key: protocol.Key{Pool: "default", Owner: "no record"}},
-		entryWith("default", "router", record.Held, "/b/host-local"),
-		entryWith("default", "tombstone", record.Tombstone, "/c/host-local"),
+		entryWith("blue", "router", attachment.Adding, "/a/host-local"),
+		entryWith("default", "health", attachment.Releasing, "/b/host-local", "/a/host-local"),
+		{Key: attachment.Key{Pool: "default", Owner: "no record"}},
+		entryWith("default", "router", attachment.Held, "/b/host-local"),
+		entryWith("default", "tombstone", attachment.Tombstone, "/c/host-local"),
 	}}
 	want := []PluginUse{
 		{Pool: "blue", Plugin: "host-local", Binary: "/a/host-local"},
@@ -231,7 +230,7 @@ func TestPlugins(t *testing.T) {
 func TestConflictWithoutRecord(t *testing.T) {
 	addresses := []netip.Addr{addr("10.0.0.1")}
 	adopting, asking := &entry{}, &entry{}
-	held := &entry{State: protocol.State{Rec: &record.Record{State: record.Held}}}
+	held := &entry{Status: attachment.Status{Rec: &attachment.Record{State: attachment.Held}}}
 	for name, c := range map[string]struct {
 		have []*entry
 		want *entry

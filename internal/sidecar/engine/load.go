@@ -5,19 +5,18 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // load adds one record at start; Engine.mu is held.
-func (e *Engine) load(r record.Record) {
+func (e *Engine) load(r attachment.Record) {
 	if e.pools[r.Pool] == nil { // a pool that was removed
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
-	alive := protocol.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
-	a := newEntry(protocol.Key{Pool: r.Pool, Owner: r.Owner}, protocol.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
+	alive := attachment.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
+	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, attachment.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
 	a.user = User{ID: r.User, Ordinary: r.User != 0}
-	a.verifyDue.Store(a.Rec.State == record.Held)
+	a.verifyDue.Store(a.Rec.State == attachment.Held)
 	if first, ok := e.byOwner[a.Key]; ok {
 		e.logger(a).WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
@@ -26,7 +25,7 @@ func (e *Engine) load(r record.Record) {
 		e.count(func(c *Counters) { c.Lost++ })
 	}
 	if e.retires(r) {
-		a.ReleaseAs = protocol.Retire
+		a.ReleaseAs = attachment.Retire
 	}
 	e.byOwner[a.Key], e.byID[a.ID] = a, a
 	e.sorted = append(e.sorted, a)
@@ -37,17 +36,17 @@ func (e *Engine) load(r record.Record) {
 }
 
 // logBoot logs that the boot ID changed, and what that means for the containers.
-func (e *Engine) logBoot(before []record.Record) {
+func (e *Engine) logBoot(before []attachment.Record) {
 	var kept, ended int
 	var boot string
 	for _, r := range before {
-		a := e.byOwner[protocol.Key{Pool: r.Pool, Owner: r.Owner}]
+		a := e.byOwner[attachment.Key{Pool: r.Pool, Owner: r.Owner}]
 		switch {
-		case a == nil || r.BootID == e.opts.BootID || !protocol.OfContainer(r.Owner):
+		case a == nil || r.BootID == e.opts.BootID || !attachment.OfContainer(r.Owner):
 			continue
 		case a.Rec.BootID == e.opts.BootID:
 			kept++
-		case a.Rec.State == record.Releasing:
+		case a.Rec.State == attachment.Releasing:
 			ended++
 		}
 		boot = r.BootID
@@ -61,8 +60,8 @@ func (e *Engine) logBoot(before []record.Record) {
 
 // retires reports whether an attachment is released at start: its owner is not among Owners any more
 // (RetireOwners), which are not about container interfaces.
-func (e *Engine) retires(r record.Record) bool {
-	return e.opts.RetireOwners && !protocol.OfContainer(r.Owner) && !e.opts.Owners.Match(r.Owner)
+func (e *Engine) retires(r attachment.Record) bool {
+	return e.opts.RetireOwners && !attachment.OfContainer(r.Owner) && !e.opts.Owners.Match(r.Owner)
 }
 
 // indexLoaded adds the addresses of a loaded record to the index. If two records have the same
@@ -70,7 +69,7 @@ func (e *Engine) retires(r record.Record) bool {
 func (e *Engine) indexLoaded(a *entry) {
 	other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Reserved())
 	e.index.add(a, a.Rec.Network, a.Rec.Reserved())
-	if other != nil && a.Rec.State != record.Releasing {
+	if other != nil && a.Rec.State != attachment.Releasing {
 		e.count(func(c *Counters) { c.Duplicates++ })
 		e.logger(a).WithField(fieldOther, other.String()).Error("Two records have the same address")
 	}

@@ -5,13 +5,12 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // addCopy adds a younger copy of an owner's record to the disk, with changes.
-func (f *fixture) addCopy(owner, containerID string, change func(*record.Record)) {
+func (f *fixture) addCopy(owner, containerID string, change func(*attachment.Record)) {
 	r := f.get(owner).Clone()
 	r.ContainerID, r.Created = containerID, r.Created.Add(time.Second)
 	r.Invocations = []call.Invocation{r.Invocations[0]}
@@ -36,7 +35,7 @@ func TestLoad(t *testing.T) {
 		run(t, "two records with one address: "+name, with(withProfile(pluginProfile(c.plugin))), func(f *fixture) {
 			f.allocate("router")
 			f.sleep(time.Second) // a record is not younger than its start
-			f.addCopy("router", c.younger, func(r *record.Record) { r.Owner, r.Created = "copy", time.Now() })
+			f.addCopy("router", c.younger, func(r *attachment.Record) { r.Owner, r.Created = "copy", time.Now() })
 			if c.stored {
 				f.setStored(c.younger, "10.0.0.1")
 			}
@@ -53,7 +52,7 @@ func TestLoad(t *testing.T) {
 	}
 	run(t, "two records with one address: one is releasing", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
-		f.addCopy("router", "gone-1", func(r *record.Record) { r.Owner, r.State, r.Claims = "gone", record.Releasing, nil })
+		f.addCopy("router", "gone-1", func(r *attachment.Record) { r.Owner, r.State, r.Claims = "gone", attachment.Releasing, nil })
 		f.restart()
 		f.wantCounters(Counters{})
 		f.wantOwners("router")
@@ -61,7 +60,7 @@ func TestLoad(t *testing.T) {
 	})
 	run(t, "two records of one owner", nil, func(f *fixture) {
 		f.allocate("router")
-		f.addCopy("router", "second-1", func(*record.Record) {})
+		f.addCopy("router", "second-1", func(*attachment.Record) {})
 		f.restart()
 		f.wantOwners("router")
 		if id := f.get("router").ContainerID; id == "second-1" {
@@ -118,7 +117,7 @@ func TestClockAhead(t *testing.T) {
 	})
 	run(t, "ADD and DEL that may act late", with(unknownPlugin), func(f *fixture) {
 		f.inject(always(timeoutBefore, "ADD", "DEL"))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		clockWasAhead(f)
 		f.sleep(time.Hour)
 		f.wantRecords(0)

@@ -4,8 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Held attachments are looked up in the background, so that a lease that was deleted behind the sidecar
@@ -21,10 +20,10 @@ const (
 // lookUpRounds looks up the held attachments, a page at a time, until Stop.
 func (e *Engine) lookUpRounds() {
 	for e.wait(lookupInterval + rand.N(lookupInterval/4)) {
-		for last, more := (protocol.Key{}), true; more; more = more && e.wait(lookupPause) {
-			held := map[*entry]*record.Record{}
+		for last, more := (attachment.Key{}), true; more; more = more && e.wait(lookupPause) {
+			held := map[*entry]*attachment.Record{}
 			last, more = e.page(last, func(a *entry) {
-				if a.Rec.State == record.Held && !a.Lost && a.Failures == 0 {
+				if a.Rec.State == attachment.Held && !a.Lost && a.Failures == 0 {
 					held[a] = a.Rec
 				}
 			})
@@ -46,7 +45,7 @@ func (e *Engine) wait(d time.Duration) bool {
 }
 
 // lookUp causes a verification if the plugin's store lacks an address of a record.
-func (e *Engine) lookUp(a *entry, r *record.Record) {
+func (e *Engine) lookUp(a *entry, r *attachment.Record) {
 	inv := r.Invocations[len(r.Invocations)-1]
 	if !inv.StoreProven {
 		return

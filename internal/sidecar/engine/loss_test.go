@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // bareCode is the profile of a plugin whose CHECK was once believed by its code alone, as records of
@@ -48,7 +48,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		run(t, "request: "+string(injected), with(withProfile(checked()), ipv4Only), func(f *fixture) {
 			f.given("health")
 			f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": injected}))
-			f.wantError(f.tryAllocate("health"), protocol.Failed, "health", "10.0.0.1", "DEL", "kept")
+			f.wantError(f.tryAllocate("health"), attachment.Failed, "health", "10.0.0.1", "DEL", "kept")
 			f.wantSteps("CHECK, write held, DEL, write held")
 			f.wantHeld("health", "10.0.0.1")
 			acted := injected != outage && injected != notStarted
@@ -61,10 +61,10 @@ func TestLossUnconfirmed(t *testing.T) {
 				f.allocate("health")
 				f.wantSteps("CHECK")
 			} else { // the DEL may still act
-				f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act")
+				f.wantError(f.tryAllocate("health"), attachment.Failed, "may still act")
 				f.wantSteps("")
 				f.restart()
-				f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act")
+				f.wantError(f.tryAllocate("health"), attachment.Failed, "may still act")
 			}
 			f.sleep(time.Hour)
 			f.allocate("health")
@@ -84,7 +84,7 @@ func TestLossUnconfirmed(t *testing.T) {
 				f.node.kill(f.t, f.Engine)
 				f.inject(always(outage, "CHECK", "DEL", "ADD"))
 				f.start() // during the outage
-				f.wantError(f.tryAllocate("health"), protocol.Failed)
+				f.wantError(f.tryAllocate("health"), attachment.Failed)
 				f.sleep(time.Minute)
 				f.wantHeld("health", "10.0.0.1")
 				if !f.get("health").Lost {
@@ -115,7 +115,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		_ = f.tryAllocate("health")
 		f.sleep(lateCall / 2)
 		f.restart(checkedPlugin)
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "may still act") // CHECK would succeed
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "may still act") // CHECK would succeed
 		f.sleep(time.Hour)
 		f.allocate("health")
 		f.wantStoreAgrees()
@@ -139,7 +139,7 @@ func TestLossUnconfirmed(t *testing.T) {
 		f.allocate("health")
 		f.release("10.0.0.1")
 		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage}))
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "kept")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "kept")
 		f.inject(nil)
 		f.sleep(2 * time.Minute)
 		f.wantNone()
@@ -147,7 +147,7 @@ func TestLossUnconfirmed(t *testing.T) {
 	run(t, "failed write", with(ipv4Only), func(f *fixture) {
 		f.allocate("health")
 		f.inject(each(map[string]fault{"CHECK": saysLost, "DEL": outage, "write held": writeFailed}))
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "journal")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "journal")
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantHeld("health", "10.0.0.1")

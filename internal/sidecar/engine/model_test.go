@@ -10,15 +10,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // claim identifies an address in a successful response.
 type claim struct {
 	owner  string
-	family record.Family
+	family attachment.Family
 }
 
 // model is the reference model of TestProperties: the state that the responses imply.
@@ -45,7 +44,7 @@ func newModel(n *fakeNode) *model {
 
 func (m *model) steps() string { return strings.Join(m.node.steps, "\n") }
 
-func (m *model) allocated(rt *rapid.T, owner string, family record.Family, a Attachment, err error) {
+func (m *model) allocated(rt *rapid.T, owner string, family attachment.Family, a Attachment, err error) {
 	if err != nil {
 		m.failed(owner, err)
 		return
@@ -99,20 +98,20 @@ func (m *model) restored(rt *rapid.T, owner string, ip netip.Addr, err error) {
 			rt.Fatalf("%s was restored for %s, but %s has it", ip, owner, k.owner)
 		}
 	}
-	m.held[claim{owner, record.FamilyOf(ip)}] = ip
-	m.use(rt, claim{owner, record.FamilyOf(ip)}, ip)
+	m.held[claim{owner, attachment.FamilyOf(ip)}] = ip
+	m.use(rt, claim{owner, attachment.FamilyOf(ip)}, ip)
 	if m.uncertain[owner] || m.forgotten[owner] { // perhaps held, but not claimed before the next request
-		delete(m.held, claim{owner, otherFamily(record.FamilyOf(ip))})
+		delete(m.held, claim{owner, otherFamily(attachment.FamilyOf(ip))})
 	}
 	delete(m.uncertain, owner)
 	delete(m.forgotten, owner)
 }
 
 func (m *model) released(ip netip.Addr, err error) {
-	known, _ := errors.AsType[*protocol.Error](err)
+	known, _ := errors.AsType[*attachment.Error](err)
 	for k, held := range m.held {
 		switch {
-		case held != ip || known != nil && known.Kind == protocol.NotFound:
+		case held != ip || known != nil && known.Kind == attachment.NotFound:
 		case err == nil:
 			delete(m.held, k)
 		default:
@@ -120,13 +119,13 @@ func (m *model) released(ip netip.Addr, err error) {
 		}
 	}
 	// A client that has requested a release does not use the address any more, also if that failed.
-	requested := err == nil || known == nil || known.Kind == protocol.Failed
+	requested := err == nil || known == nil || known.Kind == attachment.Failed
 	maps.DeleteFunc(m.used, func(_ claim, used netip.Addr) bool { return used == ip && requested })
 }
 
 // failed notes a failed request, unless it was rejected before it changed anything.
 func (m *model) failed(owner string, err error) {
-	if known, ok := errors.AsType[*protocol.Error](err); ok && (known.Kind == protocol.Exists || known.Kind == protocol.Forbidden) {
+	if known, ok := errors.AsType[*attachment.Error](err); ok && (known.Kind == attachment.Exists || known.Kind == attachment.Forbidden) {
 		return
 	}
 	m.uncertain[owner] = true
@@ -136,7 +135,7 @@ func (m *model) failed(owner string, err error) {
 func (s *simulation) checkNoDuplicates(rt *rapid.T) {
 	owners := map[netip.Addr]string{}
 	for _, a := range s.engine.List() {
-		if a.State == record.Releasing {
+		if a.State == attachment.Releasing {
 			continue // after its DEL another owner may have the address
 		}
 		for _, ip := range a.Addrs() {
@@ -157,7 +156,7 @@ func (s *simulation) checkPods(rt *rapid.T) {
 	s.node.with(func(n *fakeNode) { pods = slices.Concat(n.store["pod-1"], n.store["pod-2"]) })
 	for _, a := range s.engine.List() {
 		for _, ip := range a.Addrs() {
-			if a.State == record.Held && slices.Contains(pods, ip) {
+			if a.State == attachment.Held && slices.Contains(pods, ip) {
 				rt.Fatalf("%s is held by %s, and a pod has it\n%s", ip, a.Owner, s.model.steps())
 			}
 		}
@@ -194,9 +193,9 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 	held = map[string]bool{}
 	for _, r := range s.node.records {
 		switch {
-		case r.State == record.Held:
+		case r.State == attachment.Held:
 			held[r.IDInUse()] = true
-		case r.State == record.Tombstone, r.State == record.Adding && r.InUse():
+		case r.State == attachment.Tombstone, r.State == attachment.Adding && r.InUse():
 		default:
 			rt.Errorf("the record of %s with claims %v is still %s", r.Owner, r.Claims, r.State)
 		}
@@ -214,12 +213,12 @@ func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
 	if s.node.profile.VerifyBy == profile.VerifyNothing && s.model.storeLost {
 		return // the plugin cannot be queried
 	}
-	inv := protocol.State{Rec: &a.Record}.LastInvocation()
+	inv := attachment.Status{Rec: &a.Record}.LastInvocation()
 	if _, stored := s.node.store[inv.ContainerID]; !stored && !a.Lost {
 		rt.Errorf("%s is listed as holding %s, but the plugin's store has %v", k.owner, ip, slices.Collect(maps.Keys(s.node.store)))
 	}
-	claimed := slices.DeleteFunc(a.Addrs(), func(ip netip.Addr) bool { return !a.Claimed(record.FamilyOf(ip)) })
-	if canRequest(inv, claimed) && a.State != record.Held {
+	claimed := slices.DeleteFunc(a.Addrs(), func(ip netip.Addr) bool { return !a.Claimed(attachment.FamilyOf(ip)) })
+	if canRequest(inv, claimed) && a.State != attachment.Held {
 		rt.Errorf("%s was not reacquired for %s: %s; the plugin holds %v\n%s", ip, k.owner, a.LastError, s.node.store, s.model.steps())
 	}
 }

@@ -10,8 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Log fields, in Cilium's spelling.
@@ -31,7 +30,7 @@ type operation struct {
 	engine *Engine
 	entry  *entry
 	// protocol decides what is done.
-	protocol protocol.Operation
+	protocol attachment.Operation
 	// waitCtx ends when nothing waits for the result any more. It ends the waits for the
 	// entry's lock and for a plugin process, but never a plugin call.
 	waitCtx context.Context
@@ -96,7 +95,7 @@ func (op *operation) logOutcome(ips []netip.Addr, err error, success, failure st
 // describe returns the current view of the attachment; without a record it only identifies it.
 func (op *operation) describe() Attachment {
 	if op.entry.Rec == nil {
-		return Attachment{Record: record.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse()}}
+		return Attachment{Record: attachment.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse()}}
 	}
 	return op.entry.view()
 }

@@ -11,8 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // startAllocate begins an allocation. It returns its result, and a function that makes its client leave.
@@ -32,9 +31,9 @@ func (f *fixture) openGate() {
 }
 
 func TestClientLeaves(t *testing.T) {
-	for name, family := range map[string]record.Family{"both families": "", "one family": record.IPv4} {
+	for name, family := range map[string]attachment.Family{"both families": "", "one family": attachment.IPv4} {
 		run(t, "before the request: "+name, nil, func(f *fixture) {
-			f.wantError(f.tryLeft(AllocateRequest{Owner: "router", Family: family}), protocol.Busy, "disconnected")
+			f.wantError(f.tryLeft(AllocateRequest{Owner: "router", Family: family}), attachment.Busy, "disconnected")
 			synctest.Wait()
 			f.wantSteps("")
 		})
@@ -42,14 +41,14 @@ func TestClientLeaves(t *testing.T) {
 	run(t, "during the ADD", with(gatedAdd), func(f *fixture) {
 		result, leave := f.startAllocate(AllocateRequest{Owner: "router"})
 		leave()
-		f.wantError(<-result, protocol.Busy, "disconnected")
+		f.wantError(<-result, attachment.Busy, "disconnected")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
 	})
 	run(t, "during the ADD for a generated owner", with(gatedAdd), func(f *fixture) {
 		result, leave := f.startAllocate(AllocateRequest{})
 		leave()
-		f.wantError(<-result, protocol.Busy, "disconnected")
+		f.wantError(<-result, attachment.Busy, "disconnected")
 		f.openGate()
 		f.wantNone()
 	})
@@ -58,7 +57,7 @@ func TestClientLeaves(t *testing.T) {
 		f.startAllocate(AllocateRequest{Owner: "b"})
 		result, leave := f.startAllocate(AllocateRequest{Owner: "late"})
 		leave()
-		f.wantError(<-result, protocol.Busy, "disconnected")
+		f.wantError(<-result, attachment.Busy, "disconnected")
 		f.openGate()
 		f.openGate()
 		f.wantOwners("a", "b")
@@ -68,7 +67,7 @@ func TestClientLeaves(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	run(t, "late outcome is recorded", with(gatedAdd), func(f *fixture) {
-		f.wantError(f.tryAllocate("router"), protocol.Busy, "1m20s", "recorded")
+		f.wantError(f.tryAllocate("router"), attachment.Busy, "1m20s", "recorded")
 		f.openGate()
 		f.wantHeld("router", "10.0.0.1")
 	})
@@ -81,11 +80,11 @@ func TestStop(t *testing.T) {
 		stopped := make(chan error)
 		go func() { stopped <- f.Stop(context.Background()) }()
 		synctest.Wait()
-		f.wantError(<-queued, protocol.Stopping)
+		f.wantError(<-queued, attachment.Stopping)
 		err := f.tryAllocate("new")
-		f.wantError(err, protocol.Stopping)
+		f.wantError(err, attachment.Stopping)
 		// A client must not take it for the refusal of a plugin.
-		if e := (&protocol.Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
+		if e := (&attachment.Error{}); !errors.As(err, &e) || e.RetryAfter <= 0 {
 			f.t.Errorf("%v is not to be repeated later", err)
 		}
 		f.openGate()

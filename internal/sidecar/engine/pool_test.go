@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -46,7 +46,7 @@ func TestHangingPool(t *testing.T) {
 		"lost owner whose address a pod has": func(f *fixture) {
 			f.setStored("of a pod", "10.0.0.1")
 			f.allocate("router")
-			if a := f.get("router"); a.State != record.Held || a.Holds(addr("10.0.0.1")) {
+			if a := f.get("router"); a.State != attachment.Held || a.Holds(addr("10.0.0.1")) {
 				f.t.Errorf("router has %v", a.Addrs())
 			}
 		},

@@ -16,8 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -91,18 +90,18 @@ func (s *simulation) start() {
 
 func drawOwner(rt *rapid.T) string { return rapid.SampledFrom(simulatedOwners).Draw(rt, "owner") }
 
-func drawFamily(rt *rapid.T) record.Family {
-	return rapid.SampledFrom([]record.Family{record.IPv4, record.IPv6}).Draw(rt, "family")
+func drawFamily(rt *rapid.T) attachment.Family {
+	return rapid.SampledFrom([]attachment.Family{attachment.IPv4, attachment.IPv6}).Draw(rt, "family")
 }
 
-func otherFamily(f record.Family) record.Family {
-	if f == record.IPv4 {
-		return record.IPv6
+func otherFamily(f attachment.Family) attachment.Family {
+	if f == attachment.IPv4 {
+		return attachment.IPv6
 	}
-	return record.IPv4
+	return attachment.IPv4
 }
 
-func drawAddr(rt *rapid.T, family record.Family) netip.Addr {
+func drawAddr(rt *rapid.T, family attachment.Family) netip.Addr {
 	return rangeAddr(family, rapid.IntRange(1, 8).Draw(rt, "address"))
 }
 
@@ -142,7 +141,7 @@ func (s *simulation) checkNotExcluded(rt *rapid.T, now, before Attachment) {
 func (s *simulation) Allocate(rt *rapid.T) {
 	r := AllocateRequest{
 		Owner:  drawOwner(rt),
-		Family: rapid.SampledFrom([]record.Family{"", record.IPv4, record.IPv6}).Draw(rt, "family"),
+		Family: rapid.SampledFrom([]attachment.Family{"", attachment.IPv4, attachment.IPv6}).Draw(rt, "family"),
 		Expire: rapid.IntRange(0, 3).Draw(rt, "expire") == 0,
 	}
 	before, _ := s.engine.Lookup(client.DefaultPool, r.Owner)
@@ -159,8 +158,8 @@ func (s *simulation) Restore(rt *rapid.T) {
 // RestoreBoth restores the addresses that an owner had, as an agent does after its start: one
 // after the other, each with the other.
 func (s *simulation) RestoreBoth(rt *rapid.T) {
-	owner, ips := drawOwner(rt), []netip.Addr{drawAddr(rt, record.IPv4), drawAddr(rt, record.IPv6)}
-	for i, f := range []record.Family{record.IPv4, record.IPv6} {
+	owner, ips := drawOwner(rt), []netip.Addr{drawAddr(rt, attachment.IPv4), drawAddr(rt, attachment.IPv6)}
+	for i, f := range []attachment.Family{attachment.IPv4, attachment.IPv6} {
 		if had, ok := s.model.held[claim{owner, f}]; ok {
 			ips[i] = had
 		}
@@ -211,7 +210,7 @@ func (s *simulation) restore(rt *rapid.T, owner string, ip, also netip.Addr) boo
 	after, _ := s.engine.Lookup(client.DefaultPool, owner)
 	s.checkNotExcluded(rt, after, before)
 	s.model.restored(rt, owner, ip, err)
-	other := otherFamily(record.FamilyOf(ip))
+	other := otherFamily(attachment.FamilyOf(ip))
 	if a, ok := s.engine.Lookup(client.DefaultPool, owner); ok && s.model.storeLost && !a.Claimed(other) {
 		// The attachment was lost with the store and acquired again for this address. The other
 		// family changed and is not claimed any more, so no response has the old one.
@@ -387,7 +386,7 @@ func (s *simulation) recover(rt *rapid.T) {
 // an address that a plugin allocated twice.
 func (s *simulation) releaseAll(rt *rapid.T) {
 	for _, a := range s.engine.List() {
-		if protocol.OfContainer(a.Owner) {
+		if attachment.OfContainer(a.Owner) {
 			if _, err := s.engine.DelContainer(context.Background(), a.Network, containerWith(a.IDInUse())); err != nil {
 				rt.Errorf("delete %s: %v", a.Owner, err)
 			}
@@ -443,7 +442,7 @@ func (s *simulation) AddContainer(rt *rapid.T) {
 		s.containers.made++
 		id = fmt.Sprint("container-", s.containers.made)
 	}
-	owner := protocol.ContainerOwner(id, "eth0")
+	owner := attachment.ContainerOwner(id, "eth0")
 	s.node.with(func(n *fakeNode) {
 		if n.fault != nil { // a CHECK may report a loss wrongly, and then another address comes
 			s.model.uncertain[owner] = true
@@ -492,7 +491,7 @@ func (s *simulation) CollectGarbage(*rapid.T) {
 
 // forgetContainer notes that a container no longer uses its addresses.
 func (s *simulation) forgetContainer(id string) {
-	owner := protocol.ContainerOwner(id, "eth0")
+	owner := attachment.ContainerOwner(id, "eth0")
 	maps.DeleteFunc(s.model.held, func(k claim, _ netip.Addr) bool { return k.owner == owner })
 	maps.DeleteFunc(s.model.used, func(k claim, _ netip.Addr) bool { return k.owner == owner })
 	delete(s.model.uncertain, owner)
@@ -510,7 +509,7 @@ func (s *simulation) endContainers() {
 func (s *simulation) checkContainers(rt *rapid.T) {
 	known := slices.Concat(s.containers.running, s.containers.ended)
 	for _, a := range s.engine.List() {
-		if protocol.OfContainer(a.Owner) && !slices.Contains(known, a.IDInUse()) {
+		if attachment.OfContainer(a.Owner) && !slices.Contains(known, a.IDInUse()) {
 			rt.Errorf("%s is %s, and its container ended with an earlier boot", a.Owner, a.State)
 		}
 	}

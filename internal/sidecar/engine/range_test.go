@@ -9,8 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // outside removes addresses from the ranges of the configuration.
@@ -62,21 +61,21 @@ func TestOutOfRange(t *testing.T) {
 		run(t, name, with(s), func(f *fixture) {
 			f.given("router")
 			outside(v4)(f.node, nil)
-			f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1", "outside the ranges")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), attachment.Failed, "10.0.0.1", "outside the ranges")
 			f.restore("router", "fd00::1") // of the other family
 			f.wantAddrs("router", "10.0.0.1", "fd00::1")
 			f.wantStoreAgrees()
-			f.wantError(f.tryRestore("health", "10.0.0.2"), protocol.Failed, "10.0.0.2", "outside the ranges")
+			f.wantError(f.tryRestore("health", "10.0.0.2"), attachment.Failed, "10.0.0.2", "outside the ranges")
 			f.wantOwners("router")
 		})
 	}
 	run(t, "one family", nil, func(f *fixture) {
 		f.allocate("router")
 		outside(v4)(f.node, nil)
-		if a := f.allocateFamily("router", record.IPv6); !a.Holds(addr("10.0.0.1")) {
+		if a := f.allocateFamily("router", attachment.IPv6); !a.Holds(addr("10.0.0.1")) {
 			f.t.Errorf("IPv4 of %v has changed for a request of IPv6", a.Addrs())
 		}
-		f.allocateFamily("router", record.IPv4)
+		f.allocateFamily("router", attachment.IPv4)
 		f.wantAddrs("router", "10.0.0.4", "fd00::1") // IPv6 is requested again
 	})
 	run(t, "lost", nil, func(f *fixture) {
@@ -93,7 +92,7 @@ func TestOutOfRange(t *testing.T) {
 	run(t, "lost journal", with(storeReadable), func(f *fixture) {
 		f.allocate("router")
 		f.loseJournal(storeReadable, outside(v4, v6))
-		f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "outside of its configuration")
+		f.wantError(f.tryRestore("router", "10.0.0.1"), attachment.Failed, "outside of its configuration")
 		f.allocate("router")
 		f.wantAddrs("router", "10.0.0.4", "fd00::4")
 		f.wantStoreAgrees()
@@ -104,8 +103,8 @@ func TestOutOfRange(t *testing.T) {
 			f.allocate("router")
 			f.restart(s, outside(v4, v6), func(n *fakeNode, _ *Options) { n.networkErr = errors.New("no file") })
 			f.steps()
-			f.wantError(f.tryAllocate("router"), protocol.Failed, "10.0.0.1", "cannot be compared", "no file")
-			f.wantError(f.tryRestore("router", "10.0.0.1"), protocol.Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryAllocate("router"), attachment.Failed, "10.0.0.1", "cannot be compared", "no file")
+			f.wantError(f.tryRestore("router", "10.0.0.1"), attachment.Failed, "10.0.0.1", "cannot be compared", "no file")
 			f.wantSteps("")
 			f.wantHeld("router", "10.0.0.1")
 			if got := f.get("router").LastError; got != "" { // nothing is wrong with it

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -71,7 +71,7 @@ func TestRetry(t *testing.T) {
 			dels := f.countDELs()
 			f.inject(always(notStarted, "DEL"))
 			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
-			f.pools[client.DefaultPool].workqueue.add(f.byOwner[protocol.Key{Pool: client.DefaultPool, Owner: "router"}])
+			f.pools[client.DefaultPool].workqueue.add(f.byOwner[attachment.Key{Pool: client.DefaultPool, Owner: "router"}])
 			for range 100 { // ten seconds
 				f.sleep(100 * time.Millisecond)
 				f.allocate("router")
@@ -102,7 +102,7 @@ func TestRetry(t *testing.T) {
 			f.openGate()
 			had := f.get("router")
 			f.clearStore()
-			f.wantError(allocate(f), protocol.Busy)
+			f.wantError(allocate(f), attachment.Busy)
 			close(f.node.addGate)
 			f.sleep(time.Minute)
 			f.wantHeld("router", had.Addrs()[0].String())
@@ -116,7 +116,7 @@ func TestRetry(t *testing.T) {
 		for range 600 { // each second for ten minutes
 			for _, ip := range a.Addrs() {
 				err := f.tryRelease(ip.String())
-				if e, ok := errors.AsType[*protocol.Error](err); err == nil || ok && e.Kind == protocol.Failed {
+				if e, ok := errors.AsType[*attachment.Error](err); err == nil || ok && e.Kind == attachment.Failed {
 					requests++
 				}
 			}
@@ -130,10 +130,10 @@ func TestRetry(t *testing.T) {
 	run(t, "not postponed by rejected requests", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		f.inject(nil)
 		for range 100 { // ten seconds
-			f.wantError(f.tryRestore("health", "10.0.0.1"), protocol.Exists)
+			f.wantError(f.tryRestore("health", "10.0.0.1"), attachment.Exists)
 			f.sleep(100 * time.Millisecond)
 			if len(f.List()) == 0 {
 				break
@@ -145,10 +145,10 @@ func TestRetry(t *testing.T) {
 		f.allocate("router")
 		f.inject(once("DEL", refused))
 		f.release("10.0.0.1")
-		f.wantError(f.tryRelease("fd00::1"), protocol.Failed)
+		f.wantError(f.tryRelease("fd00::1"), attachment.Failed)
 		f.node.with(func(n *fakeNode) { n.availableErr = errors.New("another file system is there") })
 		f.steps()
-		f.wantError(f.tryAllocate("health"), protocol.Failed, "another file system is there")
+		f.wantError(f.tryAllocate("health"), attachment.Failed, "another file system is there")
 		f.sleep(time.Hour)
 		f.wantSteps("")
 		f.node.with(func(n *fakeNode) { n.availableErr = nil })
@@ -157,7 +157,7 @@ func TestRetry(t *testing.T) {
 	})
 	run(t, "last DEL begins when no ADD can act any more", with(unknownPlugin), func(f *fixture) {
 		f.inject(once("ADD", timeoutBefore))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		var began []time.Time
 		f.onCall(func(verb string, _ call.Call) {
 			if verb == "DEL" { // each takes longer than the ADD may act

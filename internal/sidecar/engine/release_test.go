@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -17,7 +16,7 @@ func TestRelease(t *testing.T) {
 		f.given("router")
 		f.release("10.0.0.1")
 		f.wantSteps("write held")
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.NotFound)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.NotFound)
 		f.release("fd00::1")
 		f.wantSteps("write releasing, DEL, remove")
 		f.wantNone()
@@ -35,16 +34,16 @@ func TestRelease(t *testing.T) {
 		for range 3 { // ADDs for both addresses, for each separately
 			f.node.addGate <- struct{}{}
 		}
-		f.wantError(<-released, protocol.NotFound)
+		f.wantError(<-released, attachment.NotFound)
 		f.wantHeld("router", "10.0.0.2")
 	})
 	run(t, "failed DEL is retried", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(notStarted, "DEL"))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed, "retried", "router")
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed, "retried", "router")
 		time.Sleep(30 * time.Minute)
 		f.wantStored(1)
-		if state := f.get("router").State; state != record.Releasing {
+		if state := f.get("router").State; state != attachment.Releasing {
 			f.t.Fatalf("state %q; want releasing", state)
 		}
 		f.inject(nil)
@@ -54,7 +53,7 @@ func TestRelease(t *testing.T) {
 	run(t, "repeated release retries immediately", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(once("DEL", notStarted))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		f.release("10.0.0.1")
 		f.wantStored(0)
 	})
@@ -65,7 +64,7 @@ func TestRelease(t *testing.T) {
 		a := f.allocate("router")
 		f.inject(once("DEL", refused))
 		began := time.Now()
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		last := f.LastFailure()
 		if last.Owner != "router" || last.Pool != client.DefaultPool || last.ContainerID != a.ContainerID ||
 			!strings.Contains(last.Text, "could not be released") || !last.At.Equal(began) {
@@ -82,7 +81,7 @@ func TestRelease(t *testing.T) {
 		}
 		f.allocate("router")
 		f.inject(once("DEL", refused))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		f.allocate("health")
 		if now := f.LastFailure(); now.Owner != "router" {
 			f.t.Errorf("after a success of another attachment: %+v; want the one of the router", now)
@@ -118,11 +117,11 @@ func TestReleaseDelay(t *testing.T) {
 		f.allocate("router")
 		f.release("10.0.0.1")
 		f.steps()
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.NotFound, "not allocated")
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.NotFound, "not allocated")
 		f.wantSteps("")
 		f.releaseNow("10.0.0.1")
 		f.wantSteps("write releasing, DEL, remove")
-		f.wantError(f.try(ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true}), protocol.NotFound)
+		f.wantError(f.try(ReleaseRequest{IP: addr("10.0.0.1"), SkipDelay: true}), attachment.NotFound)
 	})
 }
 
@@ -140,7 +139,7 @@ func TestReturn(t *testing.T) {
 			f.sleep(time.Minute)
 			f.wantGone()
 			for _, e := range f.takeEvents() {
-				if strings.HasPrefix(e, string(protocol.Retire)) {
+				if strings.HasPrefix(e, string(attachment.Retire)) {
 					f.t.Errorf("event %q without --retire-owners", e)
 				}
 			}
@@ -156,7 +155,7 @@ func TestReleaseNotWritten(t *testing.T) {
 		f.addInvocation("router", func(c *call.Invocation) { c.ContainerID, c.AddRefused = "earlier", true; c.Args = "A=b" })
 		live := f.get("router").IDInUse()
 		f.inject(once("write releasing", writeFailed))
-		f.wantError(f.tryRelease("10.0.0.1"), protocol.Failed)
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		if got := f.get("router").IDInUse(); got != live {
 			f.t.Errorf("the last container ID is %s; want %s", got, live)
 		}

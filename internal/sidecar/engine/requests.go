@@ -13,18 +13,17 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 type request struct {
-	action   protocol.Action
-	families []record.Family
+	action   attachment.Action
+	families []attachment.Family
 	// user sent it; unknown and irrelevant for a container interface.
 	user User
-	// want is what protocol.Allocate and protocol.Restore request.
-	want protocol.Want
-	// ip and skipDelay are what protocol.Release releases, and how.
+	// want is what attachment.Allocate and attachment.Restore request.
+	want attachment.Want
+	// ip and skipDelay are what attachment.Release releases, and how.
 	ip        netip.Addr
 	skipDelay bool
 	// container are the parameters of a container runtime's request; nil for another one.
@@ -37,7 +36,7 @@ type request struct {
 }
 
 // Allocate returns the attachment of an owner, created if necessary, with the family claimed.
-// Errors are *protocol.Error; the returned Attachment then identifies the attachment if it is known and the
+// Errors are *attachment.Error; the returned Attachment then identifies the attachment if it is known and the
 // work on it has ended, for the log.
 func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, error) {
 	families := e.requestedFamilies(r.Family)
@@ -46,57 +45,57 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
 	return e.run(ctx, k, err, request{
-		action: protocol.Allocate, families: families, user: r.User, generated: r.Owner == "",
-		want: protocol.Want{Families: families, Any: r.Family == "", Expires: r.Expire},
+		action: attachment.Allocate, families: families, user: r.User, generated: r.Owner == "",
+		want: attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire},
 	})
 }
 
 // Restore allocates exactly one address to the owner, or fails without a change. It returns
 // and fails as Allocate does.
 func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, error) {
-	families := []record.Family{record.FamilyOf(r.IP)}
+	families := []attachment.Family{attachment.FamilyOf(r.IP)}
 	k, err := e.authorize(r.Owner, r.Pool)
 	if !e.opts.Enabled(families[0]) {
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
 	return e.run(ctx, k, err, request{
-		action: protocol.Restore, families: families, user: r.User, generated: r.Owner == "",
-		want: protocol.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also},
+		action: attachment.Restore, families: families, user: r.User, generated: r.Owner == "",
+		want: attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also},
 	})
 }
 
 // Release releases one address; the attachment is released with its last one. It returns the
 // attachment as it is afterwards, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
-	pool, family := e.poolOrDefault(r.Pool), record.FamilyOf(r.IP)
+	pool, family := e.poolOrDefault(r.Pool), attachment.FamilyOf(r.IP)
 	k, _, ok := e.holder(pool, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
-	case ok && protocol.OfContainer(k.Owner) && r.User.Ordinary:
-		err = newError(protocol.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
+	case ok && attachment.OfContainer(k.Owner) && r.User.Ordinary:
+		err = newError(attachment.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
 	case ok: // an address of a family that was disabled later can still be released
 	case !e.opts.Enabled(family):
 		err = familyDisabledError("address "+r.IP.String(), family)
 	case unknownPool != nil:
 		err = unknownPool
 	default:
-		err = protocol.NotFoundError(pool, r.IP)
+		err = attachment.NotFoundError(pool, r.IP)
 	}
 	k.Pool = pool
-	return e.run(ctx, k, err, request{action: protocol.Release, families: []record.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
+	return e.run(ctx, k, err, request{action: attachment.Release, families: []attachment.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
 }
 
-// authorize returns the protocol.Key of an owner in a pool, and why it is not served.
-func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
-	k := protocol.Key{Pool: e.poolOrDefault(pool), Owner: owner}
+// authorize returns the attachment.Key of an owner in a pool, and why it is not served.
+func (e *Engine) authorize(owner, pool string) (attachment.Key, error) {
+	k := attachment.Key{Pool: e.poolOrDefault(pool), Owner: owner}
 	if owner == "" {
-		k.Owner = protocol.GeneratedOwnerPrefix + uuid.NewString()
+		k.Owner = attachment.GeneratedOwnerPrefix + uuid.NewString()
 	}
 	switch {
-	case protocol.OfContainer(owner):
-		return k, newError(protocol.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, record.ContainerOwnerPrefix)
+	case attachment.OfContainer(owner):
+		return k, newError(attachment.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, attachment.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):
-		return k, newError(protocol.Forbidden, "owner %q is not admitted by --owners", k.Owner)
+		return k, newError(attachment.Forbidden, "owner %q is not admitted by --owners", k.Owner)
 	}
 	return k, e.checkPool(k.Pool, false)
 }
@@ -104,7 +103,7 @@ func (e *Engine) authorize(owner, pool string) (protocol.Key, error) {
 // run executes a request on the attachment of k, unless it is rejected. It returns when the work is
 // done, the client has left or the budget is spent. In the last two cases work in progress continues,
 // and a release that waits, too; the outcome is recorded.
-func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req request) (Attachment, error) {
+func (e *Engine) run(ctx context.Context, k attachment.Key, rejected error, req request) (Attachment, error) {
 	a, err := (*entry)(nil), rejected
 	if err == nil {
 		a, err = e.getOrCreate(k, req.user)
@@ -117,7 +116,7 @@ func (e *Engine) run(ctx context.Context, k protocol.Key, rejected error, req re
 	defer cancel()
 	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, user: req.user, waitCtx: ctx, requestID: logging.RequestID(ctx)}
 	op.protocol.Action, op.container = req.action, req.container
-	op.release = req.action == protocol.Release || req.action == protocol.Cleanup
+	op.release = req.action == attachment.Release || req.action == attachment.Cleanup
 	done := make(chan result)
 	go op.work(req, done)
 	select {
@@ -161,7 +160,7 @@ func (op *operation) work(req request, done chan<- result) {
 		err = op.collect(req.collect)
 	case req.container != nil:
 		err = op.workForContainer(req)
-	case req.action == protocol.Release:
+	case req.action == attachment.Release:
 		err = op.protocol.Release(req.ip, req.skipDelay)
 	default:
 		err = op.protocol.Allocate(req.want)
@@ -186,29 +185,29 @@ func (op *operation) work(req request, done chan<- result) {
 }
 
 // clientError turns an error into the one that the client receives.
-func (e *Engine) clientError(ctx context.Context, k protocol.Key, err error) error {
-	var known *protocol.Error
+func (e *Engine) clientError(ctx context.Context, k attachment.Key, err error) error {
+	var known *attachment.Error
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
 	case e.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return stoppingError(k)
 	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
-		return &protocol.Error{Kind: protocol.Failed, Err: err}
+		return &attachment.Error{Kind: attachment.Failed, Err: err}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
+		return &attachment.Error{Kind: attachment.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: no result within %s; work in progress continues and is recorded, so a retry returns its result", k, e.opts.Budget)}
 	default:
-		return newError(protocol.Busy, "%s: the client has disconnected", k)
+		return newError(attachment.Busy, "%s: the client has disconnected", k)
 	}
 }
 
 func (e *Engine) poolOrDefault(pool string) string { return cmp.Or(pool, e.opts.DefaultPool) }
 
 // requestedFamilies returns the families that a request covers.
-func (e *Engine) requestedFamilies(f record.Family) []record.Family {
+func (e *Engine) requestedFamilies(f attachment.Family) []attachment.Family {
 	if f != "" {
-		return []record.Family{f}
+		return []attachment.Family{f}
 	}
-	return slices.DeleteFunc([]record.Family{record.IPv4, record.IPv6}, func(f record.Family) bool { return !e.opts.Enabled(f) })
+	return slices.DeleteFunc([]attachment.Family{attachment.IPv4, attachment.IPv6}, func(f attachment.Family) bool { return !e.opts.Enabled(f) })
 }

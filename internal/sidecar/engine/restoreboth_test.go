@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // requestsBy makes a plugin honour these conventions for a requested address.
@@ -20,7 +19,7 @@ func (f *fixture) wantBoth(owner, ipv4, ipv6 string) {
 	f.wantHeld(owner, ipv4)
 	f.wantHeld(owner, ipv6)
 	a := f.get(owner)
-	if len(a.Addrs()) != 2 || !a.Claimed(record.IPv4) || !a.Claimed(record.IPv6) {
+	if len(a.Addrs()) != 2 || !a.Claimed(attachment.IPv4) || !a.Claimed(attachment.IPv6) {
 		f.t.Errorf("%s holds %v, claims %v; want both families claimed, and no other address", owner, a.Addrs(), a.Claims)
 	}
 	f.wantStoreAgrees()
@@ -59,7 +58,7 @@ func TestRestoreBoth(t *testing.T) {
 		f.loseJournal()
 		f.restore("router", v4, v6)
 		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write held")
-		if a := f.get("router"); a.Claimed(record.IPv6) {
+		if a := f.get("router"); a.Claimed(attachment.IPv6) {
 			f.t.Error("the other family is claimed before it is restored")
 		}
 		f.restore("router", v6, v4)
@@ -69,12 +68,12 @@ func TestRestoreBoth(t *testing.T) {
 		f.setStored("a-pod", v6)
 		f.restore("router", v4, v6)
 		f.wantSteps("write adding, DEL, ADD[10.0.0.1 fd00::1], write adding, DEL, ADD[10.0.0.1], write held")
-		f.wantError(f.tryRestore("router", v6, v4), protocol.Failed, "holds [10.0.0.1 fd00::2]")
+		f.wantError(f.tryRestore("router", v6, v4), attachment.Failed, "holds [10.0.0.1 fd00::2]")
 		f.wantHeld("router", v4)
 	})
 	run(t, "the first is not available", nil, func(f *fixture) {
 		f.setStored("a-pod", v4)
-		f.wantError(f.tryRestore("router", v4, v6), protocol.Failed, "not available")
+		f.wantError(f.tryRestore("router", v4, v6), attachment.Failed, "not available")
 		f.wantNoAttachment()
 		f.restore("router", v6, v4)
 		f.wantHeld("router", v6)
@@ -110,7 +109,7 @@ func TestRestoreBoth(t *testing.T) {
 		f.allocate("router")
 		f.release(v4)
 		f.inject(once("DEL", refused))
-		f.wantError(f.tryRelease(v6), protocol.Failed)
+		f.wantError(f.tryRelease(v6), attachment.Failed)
 		f.restore("router", v4, v6)
 		f.restore("router", v6, v4)
 		f.wantBoth("router", v4, v6)

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Retries of background work wait minRetryDelay, doubled with each failure up to maxRetryDelay,
@@ -44,12 +43,12 @@ func backoff(failures int) time.Duration {
 
 // reportBackground reports completed background work. A verified attachment is not reported, and
 // neither is work that continues later: an earlier ADD may still act, so a last DEL follows.
-func (op *operation) reportBackground(was Attachment, families []record.Family, err error) {
+func (op *operation) reportBackground(was Attachment, families []attachment.Family, err error) {
 	r := op.entry.Rec
 	switch {
-	case err == nil && (op.protocol.Action == "" || r != nil && (op.protocol.Expired(time.Now()) || op.protocol.Action != protocol.Expire && r.State == record.Releasing)):
+	case err == nil && (op.protocol.Action == "" || r != nil && (op.protocol.Expired(time.Now()) || op.protocol.Action != attachment.Expire && r.State == attachment.Releasing)):
 		return
-	case err != nil || op.protocol.Action != protocol.Reacquire: // which logs its own success
+	case err != nil || op.protocol.Action != attachment.Reacquire: // which logs its own success
 		op.logOutcome(was.Addrs(), err, "Background work done", "Background work failed; it is retried")
 	case op.entry.Lost: // the owner's next request gets others
 		err = errors.New("these addresses cannot be requested from the plugin")
@@ -69,7 +68,7 @@ func (op *operation) recordResult(err error) {
 	case err == nil && op.entry.Failures == 0:
 		op.entry.lastErr = ""
 		op.engine.resolveFailure(op.entry.Key)
-	case err != nil && !waited && !protocol.IsRejection(err):
+	case err != nil && !waited && !attachment.IsRejection(err):
 		op.entry.lastErr = withoutKey(err, op.entry.Key)
 		op.engine.setFailure(Failure{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse(), Text: err.Error(), At: time.Now()})
 	}
@@ -77,7 +76,7 @@ func (op *operation) recordResult(err error) {
 
 // withoutKey returns the text of an error without owner and pool at its start: the error of an
 // attachment is shown with both.
-func withoutKey(err error, k protocol.Key) string {
+func withoutKey(err error, k attachment.Key) string {
 	text := err.Error()
 	if rest, ok := strings.CutPrefix(text, k.String()); ok {
 		return strings.TrimLeft(rest, ": ")

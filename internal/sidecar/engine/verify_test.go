@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -24,14 +23,14 @@ func TestVerify(t *testing.T) {
 		f.allocate("router")
 		for _, injected := range []fault{notStarted, timeoutBefore, refused} {
 			f.inject(always(injected, "CHECK"))
-			f.wantError(f.tryAllocate("router"), protocol.Failed, "could not verify", "router")
+			f.wantError(f.tryAllocate("router"), attachment.Failed, "could not verify", "router")
 		}
 		f.wantHeld("router", "10.0.0.1")
 	})
 	run(t, "last error is kept until the plugin works", with(ipv4Only), func(f *fixture) {
 		f.allocate("router")
 		f.inject(always(refused, "CHECK"))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		f.sleep(time.Minute)
 		if f.get("router").LastError == "" {
 			f.t.Error("no last error although CHECK still fails")
@@ -100,7 +99,7 @@ func TestVerifyByAdd(t *testing.T) {
 				return firstADD(step)
 			})
 			err := f.tryAllocate("router")
-			f.wantError(err, protocol.Failed, "could not verify [10.0.0.1]")
+			f.wantError(err, attachment.Failed, "could not verify [10.0.0.1]")
 			if strings.Contains(err.Error(), "nothing was changed") {
 				f.t.Errorf("error %q although the ADD may have allocated", err)
 			}
@@ -152,7 +151,7 @@ func TestReboot(t *testing.T) {
 	atServer := withProfile(pluginProfile("calico-ipam"), func(p *profile.Profile) { p.AddOutlivesSeconds = 240 })
 	run(t, "does not end an ADD at a server", with(ipv4Only, atServer), func(f *fixture) {
 		f.inject(once("ADD", timeoutLate))
-		f.wantError(f.tryAllocate("router"), protocol.Failed)
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
 		f.restart(rebooted)
 		f.sleep(time.Hour)
 		f.wantNone()
@@ -263,10 +262,10 @@ func TestLookUpRounds(t *testing.T) {
 	})
 	run(t, "one address of a container is lost", with(storeReadable), func(f *fixture) {
 		f.add("one", "web-0")
-		owner := protocol.ContainerOwner("one", "eth0")
+		owner := attachment.ContainerOwner("one", "eth0")
 		f.setStored("one", "10.0.0.1")
 		f.sleep(round)
-		if a := f.get(owner); !a.Lost || a.State != record.Held {
+		if a := f.get(owner); !a.Lost || a.State != attachment.Held {
 			f.t.Errorf("the container is %s, lost %t; want it kept and lost", a.State, a.Lost)
 		}
 		f.restart(storeReadable)

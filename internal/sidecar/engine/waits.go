@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // An operation holds up to three things: the lock of its entry (one operation at a time per
@@ -32,7 +32,7 @@ func (op *operation) acquireSlot() error {
 	}
 	callers, by, c := op.engine.callers, op.requestedBy(), op.class()
 	full := func(format string, args ...any) error {
-		return &protocol.Error{Kind: protocol.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("%s: %s (--max-queued-requests); try again", op, fmt.Sprintf(format, args...))}
+		return &attachment.Error{Kind: attachment.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("%s: %s (--max-queued-requests); try again", op, fmt.Sprintf(format, args...))}
 	}
 	if !by.queued.TryAcquire(1) {
 		return full("%d requests of %s are queued or in progress, which is the limit", by.maxQueued, by)
@@ -89,7 +89,7 @@ func (op *operation) waitForLock() error {
 // begin begins the work on the locked entry.
 func (op *operation) begin() {
 	op.started = time.Now()
-	op.protocol.Key, op.protocol.State, op.protocol.World, op.protocol.Opts = op.entry.Key, op.entry.State, op, &op.engine.opts.Options
+	op.protocol.Key, op.protocol.Status, op.protocol.World, op.protocol.Opts = op.entry.Key, op.entry.Status, op, &op.engine.opts.Options
 	op.protocol.User = op.entry.user.recorded()
 }
 
@@ -179,7 +179,7 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 // lockOther returns an operation on another attachment that uses the plugin process of op; nil if the
 // engine is stopping or the other attachment is locked for longer than a time: the holder of its lock may
 // wait for a process. The caller unlocks it.
-func (op *operation) lockOther(k protocol.Key, wait time.Duration) *operation {
+func (op *operation) lockOther(k attachment.Key, wait time.Duration) *operation {
 	a, err := op.engine.getOrCreate(k, User{})
 	if err != nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -14,8 +14,8 @@ func TestQueueSlots(t *testing.T) {
 	run(t, "full queue", with(gatedAdd, maxQueued(1)), func(f *fixture) {
 		f.startAllocate(AllocateRequest{Owner: "a"})
 		err := f.tryAllocate("b")
-		f.wantError(err, protocol.Busy, "--max-queued-requests")
-		if e := err.(*protocol.Error); e.RetryAfter <= 0 {
+		f.wantError(err, attachment.Busy, "--max-queued-requests")
+		if e := err.(*attachment.Error); e.RetryAfter <= 0 {
 			f.t.Error("the error has no RetryAfter")
 		}
 		f.openGate()
@@ -67,7 +67,7 @@ func TestProcesses(t *testing.T) {
 		},
 		"failed write": {
 			func(f *fixture) { f.inject(always(writeFailed, "write adding")) },
-			func(f *fixture) { f.wantError(f.tryAllocate("router"), protocol.Failed) }, 0,
+			func(f *fixture) { f.wantError(f.tryAllocate("router"), attachment.Failed) }, 0,
 		},
 	} {
 		run(t, name, with(maxProcesses(3)), func(f *fixture) {
@@ -94,5 +94,5 @@ func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	if err := op.Write(r); err != nil {
 		f.t.Fatal(err)
 	}
-	op.publish(func(s *protocol.State) { s.Rec = &r })
+	op.publish(func(s *attachment.Status) { s.Rec = &r })
 }

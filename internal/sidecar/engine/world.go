@@ -12,12 +12,11 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
-// An operation is the protocol.World of its attachment.
-var _ protocol.World = (*operation)(nil)
+// An operation is the attachment.World of its attachment.
+var _ attachment.World = (*operation)(nil)
 
 func (op *operation) Now() time.Time { return time.Now() }
 
@@ -28,7 +27,7 @@ func (op *operation) UniqueID(id string) string { return containerid.Unique(id) 
 func (op *operation) Stopping() bool { return op.engine.ctx.Err() != nil }
 
 // Publish replaces the state that readers see, and its addresses in the index.
-func (op *operation) Publish(s protocol.State) {
+func (op *operation) Publish(s attachment.Status) {
 	e, a := op.engine, op.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,30 +42,30 @@ func (op *operation) Publish(s protocol.State) {
 			e.records.Delete(a.Key)
 		}
 	}
-	a.State = s
+	a.Status = s
 }
 
 // Note logs and counts.
-func (op *operation) Note(n protocol.Note) {
+func (op *operation) Note(n attachment.Note) {
 	log := op.outcomeLogger(op.protocol.Rec.Addrs())
 	if n.Err != nil {
 		log = log.WithError(n.Err)
 	}
 	switch n.Kind {
-	case protocol.NoteLost:
+	case attachment.NoteLost:
 		op.engine.count(func(c *Counters) { c.Lost++ })
 		log.Error(n.Kind)
-	case protocol.NoteReacquired:
+	case attachment.NoteReacquired:
 		op.engine.count(func(c *Counters) { c.Reacquired++ })
 		log.Info(n.Kind)
-	case protocol.NoteDuplicate:
+	case attachment.NoteDuplicate:
 		op.engine.count(func(c *Counters) { c.Duplicates++ })
 		log.Error(n.Kind)
-	case protocol.NoteExpired:
+	case attachment.NoteExpired:
 		op.engine.count(func(c *Counters) { c.Expired++ })
-	case protocol.NoteDelFailed:
+	case attachment.NoteDelFailed:
 		log.Warn(n.Kind)
-	case protocol.NoteNoLookup:
+	case attachment.NoteNoLookup:
 		log.Debug(n.Kind)
 	default:
 		log.Info(n.Kind)
@@ -82,7 +81,7 @@ func (op *operation) Outside(ip netip.Addr) bool {
 }
 
 func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, error) {
-	if protocol.OfContainer(op.entry.Owner) {
+	if attachment.OfContainer(op.entry.Owner) {
 		c := op.container
 		if c == nil { // in the background
 			recorded := call.ContainerOf(op.protocol.LastInvocation())
@@ -90,7 +89,7 @@ func (op *operation) NewInvocation(n call.Network, id string) (call.Invocation, 
 		}
 		inv, err := op.engine.plugin.ContainerInvocation(op.callCtx(), n, *c)
 		// Before a record is written, as for other owners. A DEL or CHECK is the plugin's to refuse.
-		if adds := op.protocol.Action == protocol.Allocate || op.protocol.Action == protocol.Reacquire; err == nil && adds {
+		if adds := op.protocol.Action == attachment.Allocate || op.protocol.Action == attachment.Reacquire; err == nil && adds {
 			err = op.engine.plugin.CheckConfig(op.callCtx(), n, inv)
 		}
 		return inv, err
@@ -128,7 +127,7 @@ func (op *operation) AssignID(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if other, ok := e.byID[id]; ok && other != a {
-		return newError(protocol.Failed, "%s: its container ID %s belongs to %s already; release it there first", a, id, other)
+		return newError(attachment.Failed, "%s: its container ID %s belongs to %s already; release it there first", a, id, other)
 	}
 	if a.ID != id {
 		delete(e.byID, a.ID)
@@ -137,12 +136,12 @@ func (op *operation) AssignID(id string) error {
 	return nil
 }
 
-func (op *operation) Holder(ip netip.Addr) (protocol.Other, bool) {
+func (op *operation) Holder(ip netip.Addr) (attachment.Other, bool) {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
 	a := op.engine.index.holder(op.entry.Pool, ip)
 	if a == nil || a == op.entry {
-		return protocol.Other{}, false
+		return attachment.Other{}, false
 	}
 	return a.other(), true
 }
@@ -155,7 +154,7 @@ func (op *operation) Older() bool {
 	return other != nil && other.olderThan(op.entry)
 }
 
-func (op *operation) Reserve(network string, ips []netip.Addr) (protocol.Other, netip.Addr) {
+func (op *operation) Reserve(network string, ips []netip.Addr) (attachment.Other, netip.Addr) {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
 	other, taken := op.engine.index.conflict(op.entry, network, ips)
@@ -163,7 +162,7 @@ func (op *operation) Reserve(network string, ips []netip.Addr) (protocol.Other, 
 		return other.other(), taken
 	}
 	op.engine.index.add(op.entry, network, ips)
-	return protocol.Other{}, netip.Addr{}
+	return attachment.Other{}, netip.Addr{}
 }
 
 func (op *operation) Unreserve(ips []netip.Addr) {
@@ -179,7 +178,7 @@ func (op *operation) Doubted() bool { return op.entry.verifyDue.Load() }
 
 func (op *operation) SetDoubted(due bool) { op.entry.verifyDue.Store(due) }
 
-func (op *operation) Doubt(o protocol.Other) {
+func (op *operation) Doubt(o attachment.Other) {
 	op.engine.mu.Lock()
 	defer op.engine.mu.Unlock()
 	if other := op.engine.byOwner[o.Key]; other != nil {
@@ -197,7 +196,7 @@ func (op *operation) TryProcess() (bool, error) { return op.tryProcess() }
 
 // Freed reconciles a lost attachment whose addresses the plugin has just returned to op, which released
 // them. Now the plugin may allocate them to their owner, even if they cannot be requested.
-func (op *operation) Freed(o protocol.Other) {
+func (op *operation) Freed(o attachment.Other) {
 	other := op.lockOther(o.Key, 0)
 	if other == nil {
 		return
@@ -209,10 +208,10 @@ func (op *operation) Freed(o protocol.Other) {
 }
 
 // Kept returns the attachment whose container was the last one of the pod.
-func (op *operation) Kept(inv call.Invocation) (k protocol.Key, had []call.Address) {
+func (op *operation) Kept(inv call.Invocation) (k attachment.Key, had []call.Address) {
 	var since time.Time
 	op.engine.each(func(a *entry) {
-		if a.Pool == op.entry.Pool && protocol.KeptFor(a.Rec, inv) && a.Rec.Changed.After(since) {
+		if a.Pool == op.entry.Pool && attachment.KeptFor(a.Rec, inv) && a.Rec.Changed.After(since) {
 			k, had, since = a.Key, slices.Clone(a.Rec.Result.Addresses), a.Rec.Changed
 		}
 	})
@@ -223,18 +222,18 @@ func (op *operation) Kept(inv call.Invocation) (k protocol.Key, had []call.Addre
 const cooldownWait = 2 * time.Second
 
 // EndCooldown releases another attachment that is in cooldown.
-func (op *operation) EndCooldown(k protocol.Key) {
+func (op *operation) EndCooldown(k attachment.Key) {
 	_, _ = op.endCooldown(k, cooldownWait)
 }
 
 // endCooldown releases another attachment that is in cooldown, unless it is locked for longer than a time.
-func (op *operation) endCooldown(k protocol.Key, wait time.Duration) (locked bool, err error) {
+func (op *operation) endCooldown(k attachment.Key, wait time.Duration) (locked bool, err error) {
 	other := op.lockOther(k, wait)
 	if other == nil {
 		return true, nil
 	}
 	defer other.unlock()
-	other.protocol.Action, other.requestID = protocol.Cleanup, op.requestID
+	other.protocol.Action, other.requestID = attachment.Cleanup, op.requestID
 	ips := other.protocol.Rec.Addrs()
 	err = other.protocol.EndCooldown()
 	other.recordResult(err)
@@ -245,14 +244,14 @@ func (op *operation) endCooldown(k protocol.Key, wait time.Duration) (locked boo
 
 // EndOldestCooldown ends the oldest cooldown of the pool. One that is locked is being ended or requested.
 func (op *operation) EndOldestCooldown(having []netip.Addr) bool {
-	since := map[protocol.Key]time.Time{}
+	since := map[attachment.Key]time.Time{}
 	op.engine.each(func(a *entry) {
 		has := func(ip netip.Addr) bool { return slices.Contains(having, ip) }
-		if a.Pool == op.entry.Pool && a != op.entry && a.Rec.State == record.Cooldown && (len(having) == 0 || slices.ContainsFunc(a.Rec.Addrs(), has)) {
+		if a.Pool == op.entry.Pool && a != op.entry && a.Rec.State == attachment.Cooldown && (len(having) == 0 || slices.ContainsFunc(a.Rec.Addrs(), has)) {
 			since[a.Key] = a.Rec.Changed
 		}
 	})
-	oldest := func(a, b protocol.Key) int { return cmp.Or(since[a].Compare(since[b]), a.Compare(b)) }
+	oldest := func(a, b attachment.Key) int { return cmp.Or(since[a].Compare(since[b]), a.Compare(b)) }
 	for _, k := range slices.SortedFunc(maps.Keys(since), oldest) {
 		if locked, err := op.endCooldown(k, 0); !locked {
 			return err == nil
@@ -261,19 +260,19 @@ func (op *operation) EndOldestCooldown(having []netip.Addr) bool {
 	return false
 }
 
-func (a *entry) other() protocol.Other {
-	return protocol.Other{Key: a.Key, ID: a.IDInUse(), Lost: a.Lost, Addresses: a.Rec.Addrs()}
+func (a *entry) other() attachment.Other {
+	return attachment.Other{Key: a.Key, ID: a.IDInUse(), Lost: a.Lost, Addresses: a.Rec.Addrs()}
 }
 
-func newError(k protocol.Kind, format string, args ...any) *protocol.Error {
-	return &protocol.Error{Kind: k, Err: fmt.Errorf(format, args...)}
+func newError(k attachment.Kind, format string, args ...any) *attachment.Error {
+	return &attachment.Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
 // families are the families of an operation that no client requested.
-func (op *operation) families() []record.Family {
-	var families []record.Family
+func (op *operation) families() []attachment.Family {
+	var families []attachment.Family
 	for _, ip := range op.protocol.Rec.Addrs() {
-		if f := record.FamilyOf(ip); !slices.Contains(families, f) {
+		if f := attachment.FamilyOf(ip); !slices.Contains(families, f) {
 			families = append(families, f)
 		}
 	}

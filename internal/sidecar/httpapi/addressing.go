@@ -5,8 +5,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 const (
@@ -31,8 +31,8 @@ type Addressing struct {
 }
 
 // of returns the addressing of a family.
-func (a Addressing) of(f record.Family) (enabled bool, router netip.Addr, allocRange netip.Prefix) {
-	if f == record.IPv4 {
+func (a Addressing) of(f attachment.Family) (enabled bool, router netip.Addr, allocRange netip.Prefix) {
+	if f == attachment.IPv4 {
 		return a.EnableIPv4, a.RouterIPv4, a.RangeIPv4
 	}
 	return a.EnableIPv6, a.RouterIPv6, a.RangeIPv6
@@ -41,25 +41,25 @@ func (a Addressing) of(f record.Family) (enabled bool, router netip.Addr, allocR
 // configuration returns the response to GET /config.
 func (h *handlers) configuration() *models.DaemonConfiguration {
 	return &models.DaemonConfiguration{Status: &models.DaemonConfigurationStatus{
-		Addressing: h.hostAddressing(record.Record{}),
+		Addressing: h.hostAddressing(attachment.Record{}),
 		IpamMode:   ipamMode,
 	}}
 }
 
 // hostAddressing returns the addressing of the node for a response with the addresses of a
 // record, which may be empty. Disabled families are left out.
-func (h *handlers) hostAddressing(allocated record.Record) *models.NodeAddressing {
+func (h *handlers) hostAddressing(allocated attachment.Record) *models.NodeAddressing {
 	router, ok := h.Engine.Record(h.DefaultPool, routerOwner)
-	if !ok || router.State != record.Held {
-		router = record.Record{}
+	if !ok || router.State != attachment.Held {
+		router = attachment.Record{}
 	}
 	return &models.NodeAddressing{
-		IPv4: h.Addressing.family(record.IPv4, allocated, router),
-		IPv6: h.Addressing.family(record.IPv6, allocated, router),
+		IPv4: h.Addressing.family(attachment.IPv4, allocated, router),
+		IPv6: h.Addressing.family(attachment.IPv6, allocated, router),
 	}
 }
 
-func (a Addressing) family(f record.Family, allocated, router record.Record) *models.NodeAddressingElement {
+func (a Addressing) family(f attachment.Family, allocated, router attachment.Record) *models.NodeAddressingElement {
 	enabled, ip, subnet := a.of(f)
 	if !enabled {
 		return nil
@@ -67,7 +67,7 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 	if addr, ok := router.Address(f); ok && !ip.IsValid() {
 		ip = addr.Addr()
 	}
-	for _, r := range []record.Record{allocated, router} {
+	for _, r := range []attachment.Record{allocated, router} {
 		if addr, ok := r.Address(f); ok && !subnet.IsValid() {
 			subnet = addr.Prefix.Masked()
 		}
@@ -81,17 +81,17 @@ func (a Addressing) family(f record.Family, allocated, router record.Record) *mo
 
 // allocation returns the response to POST /ipam: the allocated address of the requested family,
 // or of each family if none was requested.
-func (h *handlers) allocation(got engine.Attachment, requested record.Family) *models.IPAMResponse {
+func (h *handlers) allocation(got engine.Attachment, requested attachment.Family) *models.IPAMResponse {
 	out := &models.IPAMResponse{
 		Address:        &models.AddressPair{},
 		HostAddressing: h.hostAddressing(got.Record),
 	}
-	if addr, ok := claimedAddress(got, record.IPv4, requested); ok {
+	if addr, ok := claimedAddress(got, attachment.IPv4, requested); ok {
 		out.IPv4 = h.Addressing.addressResponse(got, addr)
 		out.Address.IPv4, out.Address.IPv4PoolName = out.IPv4.IP, got.Pool
 		out.Address.IPv4ExpirationUUID = out.IPv4.ExpirationUUID
 	}
-	if addr, ok := claimedAddress(got, record.IPv6, requested); ok {
+	if addr, ok := claimedAddress(got, attachment.IPv6, requested); ok {
 		out.IPv6 = h.Addressing.addressResponse(got, addr)
 		out.Address.IPv6, out.Address.IPv6PoolName = out.IPv6.IP, got.Pool
 		out.Address.IPv6ExpirationUUID = out.IPv6.ExpirationUUID
@@ -100,7 +100,7 @@ func (h *handlers) allocation(got engine.Attachment, requested record.Family) *m
 }
 
 // claimedAddress returns the address of family f if it is claimed and was requested.
-func claimedAddress(got engine.Attachment, f, requested record.Family) (call.Address, bool) {
+func claimedAddress(got engine.Attachment, f, requested attachment.Family) (call.Address, bool) {
 	if (requested != "" && requested != f) || !got.Claimed(f) {
 		return call.Address{}, false
 	}
@@ -125,7 +125,7 @@ func (a Addressing) addressResponse(got engine.Attachment, addr call.Address) *m
 // cidr returns the configured range if it contains the address. The addresses of another pool
 // may be outside of it; for these it is the subnet of the plugin's result.
 func (a Addressing) cidr(addr call.Address) netip.Prefix {
-	if _, _, r := a.of(record.FamilyOf(addr.Addr())); r.Contains(addr.Addr()) {
+	if _, _, r := a.of(attachment.FamilyOf(addr.Addr())); r.Contains(addr.Addr()) {
 		return r
 	}
 	return addr.Prefix.Masked()

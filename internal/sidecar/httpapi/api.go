@@ -24,8 +24,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server"
@@ -33,7 +33,7 @@ import (
 )
 
 // Engine allocates addresses. Its methods return the attachment also
-// with an error, if it is known. Errors with a separate status code are *protocol.Error.
+// with an error, if it is known. Errors with a separate status code are *attachment.Error.
 type Engine interface {
 	Allocate(context.Context, engine.AllocateRequest) (engine.Attachment, error)
 	Restore(context.Context, engine.RestoreRequest) (engine.Attachment, error)
@@ -47,7 +47,7 @@ type Engine interface {
 	// All yields every attachment, sorted by pool and owner.
 	All() iter.Seq[engine.Attachment]
 	// Record returns the record of an owner in a pool, if there is one, without waiting for a lock.
-	Record(pool, owner string) (record.Record, bool)
+	Record(pool, owner string) (attachment.Record, bool)
 }
 
 // Reporter reports the state of the process.

@@ -11,8 +11,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
 )
 
@@ -20,24 +20,24 @@ import (
 
 var (
 	addErrors = errorResponses{
-		protocol.Failed:    failed(cni.NewPostCniAddFailure),
-		protocol.Forbidden: refused(cni.NewPostCniAddForbidden),
-		protocol.NotFound:  refused(cni.NewPostCniAddNotFound),
+		attachment.Failed:    failed(cni.NewPostCniAddFailure),
+		attachment.Forbidden: refused(cni.NewPostCniAddForbidden),
+		attachment.NotFound:  refused(cni.NewPostCniAddNotFound),
 	}
 	delErrors = errorResponses{
-		protocol.Failed:    failed(cni.NewPostCniDelFailure),
-		protocol.Forbidden: refused(cni.NewPostCniDelForbidden),
-		protocol.NotFound:  refused(cni.NewPostCniDelNotFound),
+		attachment.Failed:    failed(cni.NewPostCniDelFailure),
+		attachment.Forbidden: refused(cni.NewPostCniDelForbidden),
+		attachment.NotFound:  refused(cni.NewPostCniDelNotFound),
 	}
 	checkErrors = errorResponses{
-		protocol.Failed:    failed(cni.NewPostCniCheckFailure),
-		protocol.Forbidden: refused(cni.NewPostCniCheckForbidden),
-		protocol.NotFound:  refused(cni.NewPostCniCheckNotFound),
+		attachment.Failed:    failed(cni.NewPostCniCheckFailure),
+		attachment.Forbidden: refused(cni.NewPostCniCheckForbidden),
+		attachment.NotFound:  refused(cni.NewPostCniCheckNotFound),
 	}
 	gcErrors = errorResponses{
-		protocol.Failed:    failed(cni.NewPostCniGcFailure),
-		protocol.Forbidden: refused(cni.NewPostCniGcForbidden),
-		protocol.NotFound:  refused(cni.NewPostCniGcNotFound),
+		attachment.Failed:    failed(cni.NewPostCniGcFailure),
+		attachment.Forbidden: refused(cni.NewPostCniGcForbidden),
+		attachment.NotFound:  refused(cni.NewPostCniGcNotFound),
 	}
 )
 
@@ -140,7 +140,7 @@ func (h *handlers) sandboxes(p cni.PostCniSandboxesParams) middleware.Responder 
 }
 
 // errNotRuntime is why a caller may not make the requests of a container runtime.
-var errNotRuntime = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("only root and the sidecar's own user may add and release the addresses of containers")}
+var errNotRuntime = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("only root and the sidecar's own user may add and release the addresses of containers")}
 
 // checkContainers returns why the peer may not add, release or check container interfaces.
 func (h *handlers) checkContainers(ctx context.Context) error {
@@ -163,7 +163,7 @@ func containerOf(ctx context.Context, r *models.CNIRequest) (call.Container, err
 		CNIArgs: r.CniArgs, RuntimeConfig: r.RuntimeConfig,
 	}
 	logField(ctx, "network", r.Network)
-	logField(ctx, "owner", protocol.ContainerOwner(r.ContainerID, r.Ifname))
+	logField(ctx, "owner", attachment.ContainerOwner(r.ContainerID, r.Ifname))
 	err := checkAttachment(c.Attachment)
 	for name, object := range map[string]*json.RawMessage{"cni-args": &c.CNIArgs, "runtime-config": &c.RuntimeConfig} {
 		var fields map[string]json.RawMessage

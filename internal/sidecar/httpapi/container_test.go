@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -20,7 +20,7 @@ func TestBeforeAdd(t *testing.T) {
 	var got string
 	f := newFixtureWith(t, httpapi.Options{BeforeAdd: func(_ context.Context, network string, c call.Container) error {
 		got = network + " " + c.ContainerID + " " + c.IfName
-		return &protocol.Error{Kind: protocol.Failed, RetryAfter: 5 * time.Second, Err: errors.New("an earlier DEL")}
+		return &attachment.Error{Kind: attachment.Failed, RetryAfter: 5 * time.Second, Err: errors.New("an earlier DEL")}
 	}})
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/cni/add", strings.NewReader(`{"network":"pods","container-id":"a","ifname":"eth0"}`))
 	request.Header.Set("Content-Type", "application/json")

@@ -10,7 +10,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
@@ -18,26 +18,26 @@ import (
 type errorResponse func(reason, retryAfter string) middleware.Responder
 
 // errorResponses are the error responses of one operation. The codes of swagger.yaml are Cilium's; a
-// kind for which the operation documents no separate code gets the one of protocol.Failed.
-type errorResponses map[protocol.Kind]errorResponse
+// kind for which the operation documents no separate code gets the one of attachment.Failed.
+type errorResponses map[attachment.Kind]errorResponse
 
 var (
 	allocateErrors = errorResponses{
-		protocol.Failed:    failed(ipam.NewPostIpamFailure),
-		protocol.Forbidden: refused(ipam.NewPostIpamForbidden),
+		attachment.Failed:    failed(ipam.NewPostIpamFailure),
+		attachment.Forbidden: refused(ipam.NewPostIpamForbidden),
 	}
 	restoreErrors = errorResponses{
-		protocol.Failed:         failed(ipam.NewPostIpamIPFailure),
-		protocol.Forbidden:      refused(ipam.NewPostIpamIPForbidden),
-		protocol.FamilyDisabled: refused(ipam.NewPostIpamIPDisabled),
-		protocol.Exists:         refused(ipam.NewPostIpamIPExists),
+		attachment.Failed:         failed(ipam.NewPostIpamIPFailure),
+		attachment.Forbidden:      refused(ipam.NewPostIpamIPForbidden),
+		attachment.FamilyDisabled: refused(ipam.NewPostIpamIPDisabled),
+		attachment.Exists:         refused(ipam.NewPostIpamIPExists),
 	}
 	releaseErrors = errorResponses{
-		protocol.Failed:         failed(ipam.NewDeleteIpamIPFailure),
-		protocol.Forbidden:      refused(ipam.NewDeleteIpamIPForbidden),
-		protocol.FamilyDisabled: refused(ipam.NewDeleteIpamIPDisabled),
-		protocol.UnknownPool:    refused(ipam.NewDeleteIpamIPNotFound),
-		protocol.NotFound:       refused(ipam.NewDeleteIpamIPNotFound),
+		attachment.Failed:         failed(ipam.NewDeleteIpamIPFailure),
+		attachment.Forbidden:      refused(ipam.NewDeleteIpamIPForbidden),
+		attachment.FamilyDisabled: refused(ipam.NewDeleteIpamIPDisabled),
+		attachment.UnknownPool:    refused(ipam.NewDeleteIpamIPNotFound),
+		attachment.NotFound:       refused(ipam.NewDeleteIpamIPNotFound),
 	}
 )
 
@@ -65,19 +65,19 @@ func failed[R failure[R]](newResponder func() R) errorResponse {
 	}
 }
 
-// respond returns the response to an error of the engine; one that is not an *protocol.Error
+// respond returns the response to an error of the engine; one that is not an *attachment.Error
 // is of kind Failed. The reason is logged, too.
 func (e errorResponses) respond(ctx context.Context, err error) middleware.Responder {
 	logField(ctx, "error", err.Error())
-	kind, wait := protocol.Failed, time.Duration(0)
-	var typed *protocol.Error
+	kind, wait := attachment.Failed, time.Duration(0)
+	var typed *attachment.Error
 	if errors.As(err, &typed) {
 		kind, wait = typed.Kind, typed.RetryAfter
 	}
 	logField(ctx, "kind", string(kind))
 	newResponse, ok := e[kind]
 	if !ok {
-		newResponse = e[protocol.Failed]
+		newResponse = e[attachment.Failed]
 	}
 	return newResponse(err.Error(), retryAfter(wait))
 }

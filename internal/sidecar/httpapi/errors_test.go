@@ -12,24 +12,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // codes are the status codes of an error of the engine, by operation.
 type codes struct{ allocate, restore, release int }
 
-func codesByKind() map[protocol.Kind]codes {
-	return map[protocol.Kind]codes{
-		protocol.Forbidden:      {403, 403, 403},
-		protocol.FamilyDisabled: {502, 501, 501},
-		protocol.UnknownPool:    {502, 500, 404},
-		protocol.NotFound:       {502, 500, 404},
-		protocol.Exists:         {502, 409, 500},
-		protocol.Failed:         {502, 500, 500},
-		protocol.Busy:           {502, 500, 500},
-		protocol.Stopping:       {502, 500, 500},
-		"unheard of":            {502, 500, 500},
+func codesByKind() map[attachment.Kind]codes {
+	return map[attachment.Kind]codes{
+		attachment.Forbidden:      {403, 403, 403},
+		attachment.FamilyDisabled: {502, 501, 501},
+		attachment.UnknownPool:    {502, 500, 404},
+		attachment.NotFound:       {502, 500, 404},
+		attachment.Exists:         {502, 409, 500},
+		attachment.Failed:         {502, 500, 500},
+		attachment.Busy:           {502, 500, 500},
+		attachment.Stopping:       {502, 500, 500},
+		"unheard of":              {502, 500, 500},
 	}
 }
 
@@ -52,9 +52,9 @@ func TestErrorCodes(t *testing.T) {
 		err  error
 		want codes
 	}
-	results := map[string]result{"error of another type": {errors.New("why"), codesByKind()[protocol.Failed]}}
+	results := map[string]result{"error of another type": {errors.New("why"), codesByKind()[attachment.Failed]}}
 	for kind, want := range codesByKind() {
-		results[string(kind)] = result{fmt.Errorf("wrapped: %w", &protocol.Error{Kind: kind, Err: errors.New("why")}), want}
+		results[string(kind)] = result{fmt.Errorf("wrapped: %w", &attachment.Error{Kind: kind, Err: errors.New("why")}), want}
 	}
 	shared := newDual(t)
 	for name, c := range results {
@@ -84,20 +84,20 @@ func TestErrorKinds(t *testing.T) {
 	want := codesByKind()
 	kinds := kindsInSource(t)
 	if len(kinds) == 0 {
-		t.Fatal("no constant of type Kind found in package protocol")
+		t.Fatal("no constant of type Kind found in package attachment")
 	}
 	for _, kind := range kinds {
 		_, ok := want[kind]
-		check.True(t, ok, "kind %q of package protocol is not in this test", kind)
+		check.True(t, ok, "kind %q of package attachment is not in this test", kind)
 	}
 }
 
-// kindsInSource returns each constant of type Kind in package protocol, so that no new one is missed.
-func kindsInSource(t *testing.T) []protocol.Kind {
+// kindsInSource returns each constant of type Kind in package attachment, so that no new one is missed.
+func kindsInSource(t *testing.T) []attachment.Kind {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../engine/protocol/errors.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../attachment/errors.go", nil, 0)
 	check.Must(t, err)
-	var kinds []protocol.Kind
+	var kinds []attachment.Kind
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
@@ -106,7 +106,7 @@ func kindsInSource(t *testing.T) []protocol.Kind {
 		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Kind" {
 			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 			check.Must(t, err)
-			kinds = append(kinds, protocol.Kind(text))
+			kinds = append(kinds, attachment.Kind(text))
 		}
 		return false
 	})
@@ -120,7 +120,7 @@ func TestRetryAfter(t *testing.T) {
 	} {
 		for _, r := range requests() {
 			f := shared.reset()
-			f.engine.err = &protocol.Error{Kind: protocol.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
+			f.engine.err = &attachment.Error{Kind: attachment.Busy, RetryAfter: wait, Err: errors.New("queue is full")}
 			got := f.send(t, r.method, r.target)
 			check.Equal(t, "Retry-After after "+wait.String(), got.header["Retry-After"], []string{want})
 		}

@@ -20,9 +20,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -96,13 +96,13 @@ func (e *fakeEngine) All() iter.Seq[engine.Attachment] {
 	return slices.Values(e.all)
 }
 
-func (e *fakeEngine) Record(pool, owner string) (record.Record, bool) {
+func (e *fakeEngine) Record(pool, owner string) (attachment.Record, bool) {
 	if e.lookupPanic != nil {
 		panic(e.lookupPanic)
 	}
 	i := slices.IndexFunc(e.all, func(a engine.Attachment) bool { return a.Pool == pool && a.Owner == owner })
 	if i < 0 {
-		return record.Record{}, false
+		return attachment.Record{}, false
 	}
 	return e.all[i].Record, true
 }
@@ -203,18 +203,18 @@ var dualStack = httpapi.Addressing{
 func held(owner string) engine.Attachment {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	return engine.Attachment{
-		Record: record.Record{
+		Record: attachment.Record{
 			ContainerID: "cilium-agent-" + owner + "-0123456789abcdef",
 			Owner:       owner,
 			Pool:        "default",
 			Node:        "node-1",
-			State:       record.Held,
+			State:       attachment.Held,
 			Network:     "pods",
 			Result: call.Result{Addresses: []call.Address{
 				{Prefix: netip.MustParsePrefix("10.1.2.3/24"), Gateway: netip.MustParseAddr("10.1.2.1")},
 				{Prefix: netip.MustParsePrefix("fd00:1::203/120"), Gateway: netip.MustParseAddr("fe80::1")},
 			}},
-			Claims:      []record.Family{record.IPv4, record.IPv6},
+			Claims:      []attachment.Family{attachment.IPv4, attachment.IPv6},
 			Invocations: []call.Invocation{{IfName: "eth9"}, {IfName: "eth0"}},
 			Created:     at,
 			Changed:     at.Add(time.Second),

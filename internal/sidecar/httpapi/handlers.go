@@ -8,8 +8,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 	"github.com/delegated-ipam/delegated-ipam/server/operations"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
@@ -41,7 +41,7 @@ func (h *handlers) allocate(p ipam.PostIpamParams) middleware.Responder {
 		User:   h.user(ctx),
 		Owner:  conv.Value(p.Owner),
 		Pool:   h.poolName(p.Pool),
-		Family: record.Family(conv.Value(p.Family)),
+		Family: attachment.Family(conv.Value(p.Family)),
 		Expire: conv.Value(p.Expiration),
 	}
 	if err := checkOwner(request.Owner); err != nil {
@@ -117,7 +117,7 @@ func (h *handlers) poolName(pool *string) string {
 }
 
 // logRequest adds the parameters of a request to its log line; empty ones are left out.
-func logRequest(ctx context.Context, owner, pool string, family record.Family) {
+func logRequest(ctx context.Context, owner, pool string, family attachment.Family) {
 	if family != "" {
 		logField(ctx, "family", string(family))
 	}

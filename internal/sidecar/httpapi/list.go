@@ -14,8 +14,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 const (
@@ -127,7 +127,7 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 
 func addressModel(a call.Address) *models.AttachmentAddress {
 	return &models.AttachmentAddress{
-		Family:  string(record.FamilyOf(a.Addr())),
+		Family:  string(attachment.FamilyOf(a.Addr())),
 		IP:      a.Addr().String(),
 		Prefix:  a.Prefix.String(),
 		Gateway: formatAddr(a.Gateway),

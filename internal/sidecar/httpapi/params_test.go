@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -140,7 +140,7 @@ func TestAllocateParameters(t *testing.T) {
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=health&pool=blue&family=ipv6", "Expiration", "true"), http.StatusCreated)
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam"), http.StatusCreated)
 	check.Equal(t, "calls of the engine", f.engine.allocated, []engine.AllocateRequest{
-		{Owner: "health", Pool: "blue", Family: record.IPv6, Expire: true},
+		{Owner: "health", Pool: "blue", Family: attachment.IPv6, Expire: true},
 		{Pool: "default"},
 	})
 }

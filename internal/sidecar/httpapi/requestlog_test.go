@@ -13,7 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -69,7 +69,7 @@ func TestLogLevel(t *testing.T) {
 
 func TestErrorLog(t *testing.T) {
 	f := newDual(t)
-	f.engine.err = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("--owners does not admit it")}
+	f.engine.err = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("--owners does not admit it")}
 	wantCode(t, f.send(t, http.MethodPost, "/v1/ipam?owner=other&owner=health&pool=blue&family=ipv4"), http.StatusForbidden)
 	line := f.logLine(t)
 	wantFields(t, line, logrus.Fields{
@@ -226,7 +226,7 @@ func TestCountedBeforeResponse(t *testing.T) {
 func TestRefusedRequestLog(t *testing.T) {
 	const each = 100
 	f := newDual(t)
-	f.engine.err = &protocol.Error{Kind: protocol.Forbidden, Err: errors.New("--owners does not admit it")}
+	f.engine.err = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("--owners does not admit it")}
 	f.handler.Callers.UIDs = []int{70002}
 	requests := map[string]int{
 		"POST /v1/ipam?family=x": 422, "POST /v1/ipam?owner=x": 403, "POST /v1/ipam/10.1.2.3?owner=x": 403, "POST /v1/ipam/x?owner=x": 400,

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -27,13 +27,13 @@ func TestAllocateResponse(t *testing.T) {
 		{name: "requested family", file: "allocate-ipv6", query: "&family=ipv6", node: dualStack},
 		{
 			name: "claimed family", file: "allocate-claimed", node: dualStack,
-			change: func(e *fakeEngine) { e.got.Claims = []record.Family{record.IPv4} },
+			change: func(e *fakeEngine) { e.got.Claims = []attachment.Family{attachment.IPv4} },
 		},
 		{
 			name: "uplink and expiration", file: "allocate-uplink", node: dualStack,
 			change: func(e *fakeEngine) {
 				e.got.Result.MasterMAC = "02:00:00:00:00:01"
-				e.got.Expiration = &record.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
+				e.got.Expiration = &attachment.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
 			},
 		},
 		{
@@ -43,7 +43,7 @@ func TestAllocateResponse(t *testing.T) {
 				e.got.Result.Addresses = e.got.Result.Addresses[:1]
 				e.got.Result.Addresses[0].Prefix = netip.MustParsePrefix("172.16.5.6/28")
 				e.got.Result.Addresses[0].Gateway = netip.Addr{}
-				e.got.Claims = []record.Family{record.IPv4}
+				e.got.Claims = []attachment.Family{attachment.IPv4}
 			},
 		},
 		{name: "no configuration, no router", file: "allocate-bare", node: bothFamilies},
@@ -82,7 +82,7 @@ func router() engine.Attachment {
 
 func TestConfigResponse(t *testing.T) {
 	releasing, elsewhere := router(), router()
-	releasing.State = record.Releasing
+	releasing.State = attachment.Releasing
 	elsewhere.Pool = "blue"
 	for _, tt := range []struct {
 		name, file string
@@ -107,10 +107,10 @@ func TestListResponse(t *testing.T) {
 	at := time.Date(2024, 5, 6, 8, 0, 0, 0, time.UTC)
 	health, blue, adding, cooldown := held("health"), held("router"), held("ingress"), held("zebra")
 	health.Verified, health.LastUsed = at, at.Add(time.Minute)
-	health.Expiration = &record.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8", Deadline: at.Add(time.Hour)}
+	health.Expiration = &attachment.Expiration{UUID: "6ba7b810-9dad-11d1-80b4-00c04fd430c8", Deadline: at.Add(time.Hour)}
 	blue.Pool, blue.Lost, blue.LastError = "blue", true, "plugin host-local CHECK refused"
-	adding.State, adding.Claims, adding.Result.Addresses, adding.Invocations = record.Adding, nil, nil, nil
-	cooldown.State, cooldown.Claims, cooldown.ReleaseAt = record.Cooldown, nil, at.Add(2*time.Hour)
+	adding.State, adding.Claims, adding.Result.Addresses, adding.Invocations = attachment.Adding, nil, nil, nil
+	cooldown.State, cooldown.Claims, cooldown.ReleaseAt = attachment.Cooldown, nil, at.Add(2*time.Hour)
 	cooldown.Result.Addresses = cooldown.Result.Addresses[:1]
 	cooldown.Result.Addresses[0].Gateway = netip.Addr{}
 

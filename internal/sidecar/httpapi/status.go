@@ -14,8 +14,8 @@ import (
 	"github.com/go-openapi/swag/conv"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // serveState responds to GET /healthz with the state alone: Ok, Warning or Failure, without a
@@ -61,7 +61,7 @@ func (h *handlers) complete(out *models.StatusResponse, r *models.DelegatedIPAMS
 	out.DelegatedIpam = r
 	// All states are present.
 	r.Attachments = map[string]int64{
-		string(record.Adding): 0, string(record.Held): 0, string(record.Cooldown): 0, string(record.Releasing): 0,
+		string(attachment.Adding): 0, string(attachment.Held): 0, string(attachment.Cooldown): 0, string(attachment.Releasing): 0,
 	}
 	// As in Cilium's IPAM (pkg/ipam, Dump).
 	out.Ipam = &models.IPAMStatus{Allocations: models.AllocationMap{}, IPv4: []string{}, IPv6: []string{}}
@@ -84,7 +84,7 @@ func (h *handlers) complete(out *models.StatusResponse, r *models.DelegatedIPAMS
 func (h *handlers) addAttachment(out *models.StatusResponse, a engine.Attachment) {
 	r := out.DelegatedIpam
 	r.Attachments[string(a.State)]++
-	if p := r.OldestPendingRelease; a.State == record.Releasing && (p == nil || a.Changed.Before(time.Time(p.Since))) {
+	if p := r.OldestPendingRelease; a.State == attachment.Releasing && (p == nil || a.Changed.Before(time.Time(p.Since))) {
 		r.OldestPendingRelease = &models.PendingRelease{
 			Owner: a.Owner, Pool: a.Pool, ContainerID: a.IDInUse(),
 			Since: strfmt.DateTime(a.Changed), LastError: a.LastError,
@@ -100,7 +100,7 @@ func (h *handlers) addAttachment(out *models.StatusResponse, a engine.Attachment
 			key = a.Pool + "/" + key // as in Cilium: two pools may have the same address
 		}
 		out.Ipam.Allocations[key] = a.Owner
-		if f == record.IPv4 {
+		if f == attachment.IPv4 {
 			out.Ipam.IPv4 = append(out.Ipam.IPv4, key)
 		} else {
 			out.Ipam.IPv6 = append(out.Ipam.IPv6, key)

@@ -9,9 +9,9 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 func readyReport() *models.DelegatedIPAMStatus {
@@ -86,9 +86,9 @@ func TestStatusResponse(t *testing.T) {
 func mixedAttachments() []engine.Attachment {
 	health, blue, first, second := held("health"), held("ingress"), held("old"), held("older")
 	blue.Pool = "blue"
-	blue.Claims = []record.Family{record.IPv4}
+	blue.Claims = []attachment.Family{attachment.IPv4}
 	for _, a := range []*engine.Attachment{&first, &second} {
-		a.State, a.Claims = record.Releasing, nil
+		a.State, a.Claims = attachment.Releasing, nil
 	}
 	second.Changed, second.LastError = first.Changed.Add(-time.Hour), "plugin host-local DEL ended with an unknown outcome: it was killed"
 	return []engine.Attachment{health, blue, first, second}

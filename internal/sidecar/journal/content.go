@@ -18,7 +18,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 const (
@@ -93,7 +93,7 @@ func sumOf(value []byte) uint64 {
 }
 
 // encode returns the JSON of a record, which it decodes: a record that Load would refuse must never be written.
-func encode(r record.Record) ([]byte, error) {
+func encode(r attachment.Record) ([]byte, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -111,16 +111,16 @@ func encode(r record.Record) ([]byte, error) {
 	return raw, nil
 }
 
-func decode(raw []byte) (r record.Record, err error) {
+func decode(raw []byte) (r attachment.Record, err error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return record.Record{}, fmt.Errorf("the record cannot be read: %w", err)
+		return attachment.Record{}, fmt.Errorf("the record cannot be read: %w", err)
 	}
 	return r, r.Validate()
 }
 
 // share replaces parts of a record by equal ones of others, so that memory has each once. Most records have the
 // configuration and the profile of the one before, last.
-func share(r *record.Record, last *call.Invocation) {
+func share(r *attachment.Record, last *call.Invocation) {
 	texts := []*string{&r.ContainerID, &r.Pool, &r.Node, &r.Network, &r.BootID}
 	for i := range r.Invocations {
 		inv := &r.Invocations[i]
@@ -139,7 +139,7 @@ func share(r *record.Record, last *call.Invocation) {
 }
 
 // recordOf returns the record of an entry, if it is what Write has written.
-func recordOf(e boltfile.Entry) (r record.Record, err error) {
+func recordOf(e boltfile.Entry) (r attachment.Record, err error) {
 	raw, err := unseal(e)
 	if err == nil {
 		r, err = decode(raw)

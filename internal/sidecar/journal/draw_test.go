@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // drawText generates texts, some of them invalid UTF-8 or special to JSON.
@@ -61,8 +61,8 @@ func drawPrefix() *rapid.Generator[netip.Prefix] {
 }
 
 // drawRecord generates records, some of them invalid.
-func drawRecord() *rapid.Generator[record.Record] {
-	return rapid.Custom(func(t *rapid.T) record.Record {
+func drawRecord() *rapid.Generator[attachment.Record] {
+	return rapid.Custom(func(t *rapid.T) attachment.Record {
 		r := sample("a")
 		r.Generation = rapid.Int().Draw(t, "generation")
 		for _, text := range []*string{&r.Owner, &r.Pool, &r.Node, &r.Network, &r.BootID, &r.Result.MasterMAC, &r.Expiration.UUID} {
@@ -70,12 +70,12 @@ func drawRecord() *rapid.Generator[record.Record] {
 				*text = drawText().Draw(t, "text")
 			}
 		}
-		r.State = rapid.SampledFrom([]record.State{record.Adding, record.Held, record.Cooldown, record.Releasing, record.Tombstone}).Draw(t, "state")
+		r.State = rapid.SampledFrom([]attachment.State{attachment.Adding, attachment.Held, attachment.Cooldown, attachment.Releasing, attachment.Tombstone}).Draw(t, "state")
 		r.Result.Addresses = rapid.OneOf(rapid.Just(r.Result.Addresses), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call.Address {
 			return call.Address{Prefix: drawPrefix().Draw(t, "prefix"), Gateway: drawAddr().Draw(t, "gateway")}
 		}), 0, 2)).Draw(t, "addresses")
 		r.Result.Raw = rapid.OneOf(rapid.Just(r.Result.Raw), drawJSON()).Draw(t, "raw")
-		r.Claims = rapid.SampledFrom([][]record.Family{nil, {}, r.Claims}).Draw(t, "claims")
+		r.Claims = rapid.SampledFrom([][]attachment.Family{nil, {}, r.Claims}).Draw(t, "claims")
 		for _, at := range []*time.Time{&r.Created, &r.Changed, &r.ReleaseAt, &r.Expiration.Deadline} {
 			if rapid.Bool().Draw(t, "changed") {
 				*at = drawTime().Draw(t, "time")

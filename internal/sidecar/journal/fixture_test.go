@@ -7,20 +7,20 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // sample returns a record with a value in every kind of field.
-func sample(owner string) record.Record {
+func sample(owner string) attachment.Record {
 	at := time.Date(2025, 3, 1, 12, 0, 0, 123456789, time.UTC)
-	return record.Record{
+	return attachment.Record{
 		ContainerID: "id-" + owner,
 		Owner:       owner,
 		Pool:        "default",
 		Node:        "worker-1",
-		State:       record.Held,
+		State:       attachment.Held,
 		Network:     "net",
 		Result: call.Result{
 			Addresses: []call.Address{{
@@ -29,8 +29,8 @@ func sample(owner string) record.Record {
 			}},
 			Raw: []byte(`{"cniVersion":"1.0.0"}`),
 		},
-		Claims:      []record.Family{record.IPv4},
-		Expiration:  &record.Expiration{UUID: "7c9e", Deadline: at.Add(time.Minute)},
+		Claims:      []attachment.Family{attachment.IPv4},
+		Expiration:  &attachment.Expiration{UUID: "7c9e", Deadline: at.Add(time.Minute)},
 		Invocations: []call.Invocation{{Network: "net", Config: []byte(`{"name":"net"}`)}},
 		BootID:      "boot",
 		Created:     at,
@@ -82,7 +82,7 @@ func (f *fixture) load() Loaded {
 	return l
 }
 
-func (f *fixture) write(records ...record.Record) {
+func (f *fixture) write(records ...attachment.Record) {
 	f.t.Helper()
 	for _, r := range records {
 		check.Must(f.t, f.Write(r))
@@ -93,7 +93,7 @@ func (f *fixture) write(records ...record.Record) {
 func (f *fixture) path() string { return filepath.Join(f.dir, fileName) }
 
 // wantRecords wants these records on disk, and nothing quarantined.
-func (f *fixture) wantRecords(want ...record.Record) {
+func (f *fixture) wantRecords(want ...attachment.Record) {
 	f.t.Helper()
 	check.Equal(f.t, "loaded", f.restart(), Loaded{Records: want, BootID: "boot"})
 }

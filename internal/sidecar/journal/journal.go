@@ -18,7 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
@@ -101,7 +101,7 @@ type Change struct {
 }
 
 // Put returns the change that writes a record. Apply refuses it if Load would not return the record unchanged.
-func (j *Journal) Put(r record.Record) Change {
+func (j *Journal) Put(r attachment.Record) Change {
 	r.Pool = j.stored(r.Pool)
 	k := key(r.Pool, r.Owner)
 	raw, err := encode(r)
@@ -125,7 +125,7 @@ func (j *Journal) stored(pool string) string {
 }
 
 // Write is Apply for Put.
-func (j *Journal) Write(r record.Record) error { return j.Apply(j.Put(r)) }
+func (j *Journal) Write(r attachment.Record) error { return j.Apply(j.Put(r)) }
 
 // removalDelay is how long a removal waits for another change that makes it durable, too, and retryDelay how long after
 // a failure.

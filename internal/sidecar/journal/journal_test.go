@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -28,7 +28,7 @@ func TestWriteLoad(t *testing.T) {
 	f := newFixture(t)
 	f.write(sample("b"), sample("a"))
 	changed := sample("b")
-	changed.State, changed.Claims, changed.Expiration = record.Releasing, nil, nil
+	changed.State, changed.Claims, changed.Expiration = attachment.Releasing, nil, nil
 	f.write(changed)
 	f.wantRecords(sample("a"), changed)
 	check.Equal(t, "files", check.Names(t, f.dir), fileName+" lock")
@@ -59,14 +59,14 @@ func TestApply(t *testing.T) {
 }
 
 func TestWriteRefused(t *testing.T) {
-	for name, change := range map[string]func(*record.Record){
-		"container ID with a path":   func(r *record.Record) { r.ContainerID = "../escape" },
-		"owner is not UTF-8":         func(r *record.Record) { r.Owner = "a\xffb" },
-		"owner is too long":          func(r *record.Record) { r.Owner = strings.Repeat("x", 40_000) },
-		"pool with a zero byte":      func(r *record.Record) { r.Pool = "a\x00b" },
-		"result is not JSON":         func(r *record.Record) { r.Result.Raw = []byte("{") },
-		"time without a JSON form":   func(r *record.Record) { r.Changed = time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"more bytes than Load reads": func(r *record.Record) { r.Node = strings.Repeat("n", maxRecord) },
+	for name, change := range map[string]func(*attachment.Record){
+		"container ID with a path":   func(r *attachment.Record) { r.ContainerID = "../escape" },
+		"owner is not UTF-8":         func(r *attachment.Record) { r.Owner = "a\xffb" },
+		"owner is too long":          func(r *attachment.Record) { r.Owner = strings.Repeat("x", 40_000) },
+		"pool with a zero byte":      func(r *attachment.Record) { r.Pool = "a\x00b" },
+		"result is not JSON":         func(r *attachment.Record) { r.Result.Raw = []byte("{") },
+		"time without a JSON form":   func(r *attachment.Record) { r.Changed = time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"more bytes than Load reads": func(r *attachment.Record) { r.Node = strings.Repeat("n", maxRecord) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -133,7 +133,7 @@ func TestConcurrentWrites(t *testing.T) {
 func TestJournalModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := newFixture(t)
-		model := map[string]record.Record{}
+		model := map[string]attachment.Record{}
 		owner := rapid.SampledFrom([]string{"a", "b", "c", "d.e_f-g"})
 		rt.Repeat(map[string]func(*rapid.T){
 			"write": func(rt *rapid.T) {
@@ -149,7 +149,7 @@ func TestJournalModel(t *testing.T) {
 				delete(model, removed)
 			},
 			"restart": func(rt *rapid.T) {
-				got := map[string]record.Record{}
+				got := map[string]attachment.Record{}
 				for _, r := range f.restart().Records {
 					got[r.Owner] = r
 				}
@@ -354,7 +354,7 @@ func TestRead(t *testing.T) {
 	metadata, all, err := Read(f.dir) // of a running process
 	check.Must(t, err)
 	check.Equal(t, "metadata", metadata, Metadata{Format: format, MachineID: "machine", BootID: "boot", Node: "node"})
-	check.Equal(t, "contents", all, Loaded{Records: []record.Record{sample("a"), sample("b")}})
+	check.Equal(t, "contents", all, Loaded{Records: []attachment.Record{sample("a"), sample("b")}})
 }
 
 // Every read and every copy is as the journal was at one moment.

@@ -16,13 +16,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // Loaded are the contents of a journal.
 type Loaded struct {
 	// Records are those that can be used, by pool and owner.
-	Records []record.Record
+	Records []attachment.Record
 	// Problems are why others cannot.
 	Problems []Problem
 	// BootID is that of the metadata; empty for a new journal.

@@ -17,7 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -39,7 +39,7 @@ func (f *fixture) rewriteFile(change func(data []byte) []byte) {
 }
 
 // wantProblem wants a start that returns these records and a problem, and every start after it to report it.
-func (f *fixture) wantProblem(owner, reason string, records ...record.Record) {
+func (f *fixture) wantProblem(owner, reason string, records ...attachment.Record) {
 	f.t.Helper()
 	l := f.restart()
 	check.Equal(f.t, "records", l.Records, records)
@@ -59,7 +59,7 @@ func (f *fixture) wantProblem(owner, reason string, records ...record.Record) {
 func TestDamagedRecord(t *testing.T) {
 	b := sample("b")
 	b.Pool = "blue"
-	text := func(r record.Record) []byte {
+	text := func(r attachment.Record) []byte {
 		raw, err := json.Marshal(r)
 		check.Must(t, err)
 		return raw
@@ -149,7 +149,7 @@ func TestDamagedFile(t *testing.T) {
 		"a record is missing": {records(func(b *bbolt.Bucket) error { return b.Delete(key("default", "a")) }), "1 of 2 records"},
 		"a record is older": {records(func(b *bbolt.Bucket) error {
 			older := sample("a")
-			older.State = record.Adding
+			older.State = attachment.Adding
 			raw, err := encode(older)
 			return errors.Join(err, b.Put(key("default", "a"), seal(key("default", "a"), raw)))
 		}), "older"},
@@ -184,7 +184,7 @@ func TestDamagedFile(t *testing.T) {
 // Whatever bytes change, a start returns each record as it was written, or reports what is missing.
 func TestRotIsNeverSilent(t *testing.T) {
 	f := newFixture(t)
-	written := map[string]record.Record{}
+	written := map[string]attachment.Record{}
 	for i := range 60 {
 		r := sample(fmt.Sprintf("owner-%02d", i%40))
 		r.Generation, r.Node = i, strings.Repeat("n", 20*i)

@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Engine is read at each scrape.
@@ -28,7 +28,7 @@ type Report struct {
 	// EndedContainers is the number of containers that ended without a DEL and are not released.
 	EndedContainers int
 	// Ranges are the ranges of the pools, by family, without those that are not known.
-	Ranges map[string]map[record.Family]call.RangeUse
+	Ranges map[string]map[attachment.Family]call.RangeUse
 }
 
 // Register adds the metrics that are collected at each scrape, from the engine and from a report. report
@@ -54,11 +54,11 @@ func (m *Metrics) RegisterSpool(status func() drain.Status) {
 func Definitions() prometheus.Gatherer {
 	m := New(Options{})
 	m.Register(idle{}, func() Report {
-		ranges := map[record.Family]call.RangeUse{}
+		ranges := map[attachment.Family]call.RangeUse{}
 		for _, family := range families() {
 			ranges[family] = call.RangeUse{}
 		}
-		return Report{Ranges: map[string]map[record.Family]call.RangeUse{other: ranges}}
+		return Report{Ranges: map[string]map[attachment.Family]call.RangeUse{other: ranges}}
 	})
 	m.RegisterSpool(func() drain.Status { return drain.Status{} })
 	m.RegisterAPI(map[string][]int{other: {http.StatusNotFound}})
@@ -108,7 +108,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge("ended_containers", "Number of pods' interfaces that ended without a DEL and still have addresses.", float64(report.EndedContainers), nil)
 	for pool, summary := range c.summaries() {
 		labels := prometheus.Labels{"pool": pool}
-		for _, state := range []record.State{record.Adding, record.Held, record.Cooldown, record.Releasing} {
+		for _, state := range []attachment.State{attachment.Adding, attachment.Held, attachment.Cooldown, attachment.Releasing} {
 			gauge("attachments", "Number of attachments by state.", float64(summary.States[state]), prometheus.Labels{"pool": pool, "state": string(state)})
 		}
 		for _, family := range families() {
@@ -117,7 +117,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		gauge("lost_attachments", "Number of attachments that the plugin has lost and that are not reacquired yet.", float64(summary.Lost), labels)
 		gauge("container_attachments", "Number of attachments of pods' interfaces (delegated-ipam-cni).", float64(summary.Containers), labels)
 		gauge("container_attachment_age_seconds", "Age of the oldest attachment of a pod's interface in seconds; 0 without one.", age(summary.OldestContainer), labels)
-		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[record.Releasing]), labels)
+		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[attachment.Releasing]), labels)
 		gauge("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", age(summary.PendingRelease), labels)
 	}
 	for pool, ranges := range report.Ranges {

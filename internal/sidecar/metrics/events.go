@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // The changes of a journal.
@@ -50,17 +49,17 @@ func (m *Metrics) prepare() {
 
 // actions returns all actions with their possible outcomes: only a client's request can be
 // rejected.
-func actions() map[protocol.Action][]engine.EventOutcome {
+func actions() map[attachment.Action][]engine.EventOutcome {
 	request := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeRejected, engine.OutcomeFailed}
 	background := []engine.EventOutcome{engine.OutcomeSuccess, engine.OutcomeFailed}
-	return map[protocol.Action][]engine.EventOutcome{
-		protocol.Allocate: request, protocol.Restore: request, protocol.Release: request,
-		protocol.Expire: background, protocol.Retire: background,
-		protocol.Reacquire: background, protocol.Cleanup: background,
+	return map[attachment.Action][]engine.EventOutcome{
+		attachment.Allocate: request, attachment.Restore: request, attachment.Release: request,
+		attachment.Expire: background, attachment.Retire: background,
+		attachment.Reacquire: background, attachment.Cleanup: background,
 	}
 }
 
-func families() []record.Family { return []record.Family{record.IPv4, record.IPv6} }
+func families() []attachment.Family { return []attachment.Family{attachment.IPv4, attachment.IPv6} }
 
 // ActionDone implements engine.Observer.
 func (m *Metrics) ActionDone(done engine.Event) {

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -31,7 +30,7 @@ func operations() map[string][]int { return map[string][]int{"GET /known": {200,
 func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
 	m.Register(e, func() Report {
-		return Report{Ready: true, Quarantined: 4, Ranges: map[string]map[record.Family]call.RangeUse{"blue": {record.IPv6: {Total: 254, Used: 9}}}}
+		return Report{Ready: true, Quarantined: 4, Ranges: map[string]map[attachment.Family]call.RangeUse{"blue": {attachment.IPv6: {Total: 254, Used: 9}}}}
 	})
 	return m
 }
@@ -40,13 +39,13 @@ func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newRegistered(fakeEngine{map[string]engine.Summary{
 			"default": {
-				States:    map[record.State]int{record.Held: 5, record.Releasing: 1},
-				Addresses: map[record.Family]int{record.IPv4: 5}, Lost: 2,
+				States:    map[attachment.State]int{attachment.Held: 5, attachment.Releasing: 1},
+				Addresses: map[attachment.Family]int{attachment.IPv4: 5}, Lost: 2,
 				PendingRelease: time.Now().Add(-time.Minute),
 			},
 			"blue":  {},
-			"gone":  {States: map[record.State]int{record.Held: 1}},
-			"gone2": {States: map[record.State]int{record.Held: 1}},
+			"gone":  {States: map[attachment.State]int{attachment.Held: 1}},
+			"gone2": {States: map[attachment.State]int{attachment.Held: 1}},
 		}})
 		wantLines(
 			t, m, `delegated_ipam_attachments{pool="default",state="held"} 5`,
@@ -79,7 +78,7 @@ func TestBoundedSeries(t *testing.T) {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
 			m.ActionDone(engine.Event{
-				Action: protocol.Allocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []record.Family{record.IPv4},
+				Action: attachment.Allocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []attachment.Family{attachment.IPv4},
 			})
 			m.Called(call.VerbAdd, name, call.Refused, time.Second)
 			m.Requested("", http.StatusNotFound, time.Second)
@@ -158,7 +157,7 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 // The observations are made for each request of a client.
 func TestAllocations(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
-	e := engine.Event{Action: protocol.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
+	e := engine.Event{Action: attachment.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
 	for name, observe := range map[string]func(){
 		"event":          func() { m.ActionDone(e) },
 		"queue wait":     func() { m.QueueWait(engine.QueueEntry, time.Millisecond) },

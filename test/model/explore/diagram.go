@@ -6,38 +6,38 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // transition is a change of the durable state of an attachment. Without a record the state is none.
-type transition struct{ from, to record.State }
+type transition struct{ from, to attachment.State }
 
-const none record.State = "[*]"
+const none attachment.State = "[*]"
 
 // labels have the transitions in the order of the diagram, with what causes them.
 var labels = []struct {
 	transition
 	cause string
 }{
-	{transition{none, record.Adding}, "requested"},
-	{transition{none, record.Held}, "found in the plugin's store"},
-	{transition{none, record.Releasing}, "DEL of an unknown container"},
-	{transition{record.Adding, record.Held}, "ADD returned addresses"},
-	{transition{record.Adding, record.Releasing}, "interrupted or expired"},
-	{transition{record.Adding, none}, "ADD failed, DEL succeeded"},
-	{transition{record.Held, record.Adding}, "lost by the plugin, or outside the ranges"},
-	{transition{record.Held, record.Cooldown}, "released, with a delay"},
-	{transition{record.Held, record.Releasing}, "released or expired"},
-	{transition{record.Held, none}, "the plugin itself has added its ID again"},
-	{transition{record.Cooldown, record.Held}, "requested again"},
-	{transition{record.Cooldown, record.Adding}, "requested again, lost"},
-	{transition{record.Cooldown, record.Releasing}, "deadline"},
-	{transition{record.Releasing, record.Adding}, "requested again"},
-	{transition{record.Releasing, none}, "DEL succeeded"},
-	{transition{record.Adding, record.Tombstone}, "undone, but a DEL may still act"},
-	{transition{record.Releasing, record.Tombstone}, "released, but a DEL may still act"},
-	{transition{record.Tombstone, record.Adding}, "requested again"},
-	{transition{record.Tombstone, none}, "deadline"},
+	{transition{none, attachment.Adding}, "requested"},
+	{transition{none, attachment.Held}, "found in the plugin's store"},
+	{transition{none, attachment.Releasing}, "DEL of an unknown container"},
+	{transition{attachment.Adding, attachment.Held}, "ADD returned addresses"},
+	{transition{attachment.Adding, attachment.Releasing}, "interrupted or expired"},
+	{transition{attachment.Adding, none}, "ADD failed, DEL succeeded"},
+	{transition{attachment.Held, attachment.Adding}, "lost by the plugin, or outside the ranges"},
+	{transition{attachment.Held, attachment.Cooldown}, "released, with a delay"},
+	{transition{attachment.Held, attachment.Releasing}, "released or expired"},
+	{transition{attachment.Held, none}, "the plugin itself has added its ID again"},
+	{transition{attachment.Cooldown, attachment.Held}, "requested again"},
+	{transition{attachment.Cooldown, attachment.Adding}, "requested again, lost"},
+	{transition{attachment.Cooldown, attachment.Releasing}, "deadline"},
+	{transition{attachment.Releasing, attachment.Adding}, "requested again"},
+	{transition{attachment.Releasing, none}, "DEL succeeded"},
+	{transition{attachment.Adding, attachment.Tombstone}, "undone, but a DEL may still act"},
+	{transition{attachment.Releasing, attachment.Tombstone}, "released, but a DEL may still act"},
+	{transition{attachment.Tombstone, attachment.Adding}, "requested again"},
+	{transition{attachment.Tombstone, none}, "deadline"},
 }
 
 // transitionsTo returns the durable changes of a move. A write after one whose outcome is unknown is none: it
@@ -55,7 +55,7 @@ func (w *world) transitionsTo(next *world) (all []transition) {
 	return all
 }
 
-func durable(r *record.Record) record.State {
+func durable(r *attachment.Record) attachment.State {
 	if r == nil {
 		return none
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // key identifies a world: two worlds with one key have the same future.
@@ -68,8 +68,8 @@ func list[T any](e *encoder, all []T, each func(T)) {
 
 func (e *encoder) addrs(all []netip.Addr) { list(e, all, e.addr) }
 
-func (e *encoder) families(all []record.Family) {
-	list(e, all, func(f record.Family) { e.b = append(e.b, f[3]) })
+func (e *encoder) families(all []attachment.Family) {
+	list(e, all, func(f attachment.Family) { e.b = append(e.b, f[3]) })
 }
 
 func (e *encoder) inv(inv call.Invocation) {
@@ -79,7 +79,7 @@ func (e *encoder) inv(inv call.Invocation) {
 	e.time(inv.AddActsUntil)
 }
 
-func (e *encoder) record(r *record.Record) {
+func (e *encoder) record(r *attachment.Record) {
 	if r == nil {
 		e.num(-1)
 		return

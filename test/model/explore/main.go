@@ -1,4 +1,4 @@
-// Command explore tries every order of steps, outcomes and faults of the protocol (package protocol), as
+// Command explore tries every order of steps, outcomes and faults of the protocol (package attachment), as
 // the engine runs it, breadth first (docs/design/model.md).
 package main
 
@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // reached is how a world was reached: by a move from another one.
@@ -263,8 +263,8 @@ func configs() []config {
 		p.RepeatedAdd, p.VerifyBy = profile.RepeatedAddAnotherAddress, profile.VerifyNothing
 	})
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
-	v4 := []record.Family{record.IPv4}
-	both := []record.Family{record.IPv4, record.IPv6}
+	v4 := []attachment.Family{attachment.IPv4}
+	both := []attachment.Family{attachment.IPv4, attachment.IPv6}
 	all := []config{
 		{name: "local", profile: local, lookup: true, reboot: true, lostJournal: true, olderStore: true},
 		{name: "check", profile: node, reboot: true, lostJournal: true, olderStore: true},

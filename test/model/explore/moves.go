@@ -10,8 +10,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 var (
@@ -92,7 +91,7 @@ func (x *explorer) moves(w *world) []move {
 		to(chosen, func(c *world) {
 			c.rolledBack = true
 			for i := range c.owners { // assumed: a container whose lease is lost ends before
-				if o := &c.owners[i]; protocol.OfContainer(o.key.Owner) && len(c.held(idOf(o.key.Owner))) == 0 {
+				if o := &c.owners[i]; attachment.OfContainer(o.key.Owner) && len(c.held(idOf(o.key.Owner))) == 0 {
 					o.using = nil
 				}
 			}
@@ -235,7 +234,7 @@ func (x *explorer) faults(w *world, to adder) {
 		}
 	}
 	for n, o := range w.owners {
-		if !cfg.lostAddress || !protocol.OfContainer(o.key.Owner) || len(o.using) < 2 {
+		if !cfg.lostAddress || !attachment.OfContainer(o.key.Owner) || len(o.using) < 2 {
 			continue
 		}
 		for _, ip := range o.using {
@@ -259,7 +258,7 @@ func (x *explorer) faults(w *world, to adder) {
 		to(fault, func(c *world) {
 			for i := range c.owners {
 				c.owners[i].disk = nil
-				if !cfg.lookup || protocol.OfContainer(c.owners[i].key.Owner) {
+				if !cfg.lookup || attachment.OfContainer(c.owners[i].key.Owner) {
 					c.owners[i].using = nil
 				}
 			}
@@ -272,7 +271,7 @@ func (x *explorer) faults(w *world, to adder) {
 		}, "the journal is lost")
 	}
 	if cfg.ranges && len(w.outside) == 0 {
-		ip := x.pool[record.IPv4][0]
+		ip := x.pool[attachment.IPv4][0]
 		to(fault, func(c *world) { c.outside = []netip.Addr{ip} }, "%s is outside the ranges", ip)
 	}
 }
@@ -300,7 +299,7 @@ func (x *explorer) reboot(w *world) {
 	w.pod = nil // it has ended; its lease may stay
 	for i := range w.owners {
 		o := &w.owners[i]
-		o.using, o.stale = nil, o.disk != nil && o.disk.State != record.Tombstone && protocol.OfContainer(o.key.Owner)
+		o.using, o.stale = nil, o.disk != nil && o.disk.State != attachment.Tombstone && attachment.OfContainer(o.key.Owner)
 	}
 	x.restart(w)
 }
@@ -311,7 +310,7 @@ func (x *explorer) begins(w *world, i int, to adder) {
 	if o.waits {
 		to(goesOn, func(c *world) {
 			c.owners[i].waits = false
-			x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
+			x.begin(c, i, task{action: attachment.Release, families: x.cfg.families})
 		}, "%s: the DEL that waited begins", o.key.Owner)
 		return
 	}
@@ -321,18 +320,18 @@ func (x *explorer) begins(w *world, i int, to adder) {
 	if w.calls == 0 {
 		return
 	}
-	if protocol.OfContainer(o.key.Owner) {
+	if attachment.OfContainer(o.key.Owner) {
 		x.beginsOfContainer(w, i, to)
 		return
 	}
-	families := [][]record.Family{x.cfg.families}
+	families := [][]attachment.Family{x.cfg.families}
 	if len(x.cfg.families) > 1 {
 		families = append(families, x.cfg.families[:1], x.cfg.families[1:])
 	}
 	for _, f := range families {
 		to(chosen, func(c *world) {
 			c.calls--
-			x.begin(c, i, task{action: protocol.Allocate, families: f})
+			x.begin(c, i, task{action: attachment.Allocate, families: f})
 		}, "%s allocates %v", o.key.Owner, f)
 	}
 	for _, ip := range o.using {
@@ -340,14 +339,14 @@ func (x *explorer) begins(w *world, i int, to adder) {
 			c.calls--
 			o := &c.owners[i]
 			o.using = slices.DeleteFunc(slices.Clone(o.using), func(u netip.Addr) bool { return u == ip })
-			x.begin(c, i, task{action: protocol.Release, ip: ip})
+			x.begin(c, i, task{action: attachment.Release, ip: ip})
 		}, "%s releases %s", o.key.Owner, ip)
 	}
 	if x.cfg.restore {
-		for _, ip := range x.pool[record.IPv4] {
+		for _, ip := range x.pool[attachment.IPv4] {
 			to(chosen, func(c *world) {
 				c.calls--
-				x.begin(c, i, task{action: protocol.Restore, ip: ip, families: []record.Family{record.IPv4}})
+				x.begin(c, i, task{action: attachment.Restore, ip: ip, families: []attachment.Family{attachment.IPv4}})
 			}, "%s restores %s", o.key.Owner, ip)
 		}
 	}
@@ -368,13 +367,13 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 				c.owners[i].using = nil
 			}
 			c.owners[i].deleted = false
-			x.begin(c, i, task{action: protocol.Allocate, families: x.cfg.families})
+			x.begin(c, i, task{action: attachment.Allocate, families: x.cfg.families})
 		}, "%s: ADD", o.key.Owner)
 	}
 	to(chosen, func(c *world) {
 		c.calls--
 		c.owners[i].using, c.owners[i].deleted = nil, true
-		x.begin(c, i, task{action: protocol.Release, families: x.cfg.families})
+		x.begin(c, i, task{action: attachment.Release, families: x.cfg.families})
 	}, "%s: DEL", o.key.Owner)
 	if x.cfg.bare {
 		x.beginsWithoutSidecar(w, i, to)
@@ -389,7 +388,7 @@ func (x *explorer) beginsWithoutSidecar(w *world, i int, to adder) {
 			c.owners[i].using = nil
 			c.delete(id)
 		}, "%s: DEL without the sidecar", o.key.Owner)
-	} else if o.st.Rec == nil || x.cfg.lookup && (o.st.Rec.State == record.Held || o.st.Lost) { // assumed: a runtime repeats a verb that failed
+	} else if o.st.Rec == nil || x.cfg.lookup && (o.st.Rec.State == attachment.Held || o.st.Lost) { // assumed: a runtime repeats a verb that failed
 		for _, set := range x.choices(w, nil) {
 			to(chosen, func(c *world) {
 				c.calls--
@@ -404,7 +403,7 @@ func (x *explorer) beginsWithoutSidecar(w *world, i int, to adder) {
 // receives is a DEL that the sidecar receives while another operation is in progress on the container. Its client
 // may leave: it makes no difference.
 func (x *explorer) receives(w *world, i int, to adder) {
-	if o := &w.owners[i]; x.cfg.leaves && w.calls > 0 && protocol.OfContainer(o.key.Owner) && !o.waits {
+	if o := &w.owners[i]; x.cfg.leaves && w.calls > 0 && attachment.OfContainer(o.key.Owner) && !o.waits {
 		to(chosen, func(c *world) {
 			c.calls--
 			c.owners[i].using, c.owners[i].deleted, c.owners[i].waits = nil, true, true
@@ -518,14 +517,14 @@ func (x *explorer) others(w *world, s step, then continuation) {
 	}
 }
 
-func (x *explorer) writes(i int, r record.Record, then continuation) {
+func (x *explorer) writes(i int, r attachment.Record, then continuation) {
 	disk := r.Clone()
 	written := func(c *world) {
-		if d := c.owners[i].disk; x.cfg.olderJournal && d != nil && d.State == record.Held {
+		if d := c.owners[i].disk; x.cfg.olderJournal && d != nil && d.State == attachment.Held {
 			c.owners[i].before = d
 		}
 		c.owners[i].disk, c.owners[i].removing = &disk, false
-		c.owners[i].stale = c.owners[i].stale && (disk.State == record.Held || disk.State == record.Releasing)
+		c.owners[i].stale = c.owners[i].stale && (disk.State == attachment.Held || disk.State == attachment.Releasing)
 	}
 	what := text{func() string { return fmt.Sprintf("%s %v claims %v", r.State, r.Addrs(), r.Claims) }}
 	then(goesOn, outcome{}, written, "writes %s", what)

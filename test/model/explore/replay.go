@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // A run is an operation in progress. The protocol is ordinary code, so an operation that waits for a
 // step is resumed by running it again from its start with the outcomes that it has had.
 type run struct {
-	start protocol.State
+	start attachment.Status
 	task  task
 	began int
 	// had are the outcomes of its reads and steps, in order.
@@ -27,10 +26,10 @@ type run struct {
 
 // task is what an operation is for.
 type task struct {
-	action     protocol.Action
+	action     attachment.Action
 	background bool
 	ip         netip.Addr
-	families   []record.Family
+	families   []attachment.Family
 	freed      bool
 	outside    []netip.Addr // the ranges, at its begin
 	kept       []netip.Addr // the addresses that the container's pod had, at its begin
@@ -55,7 +54,7 @@ const (
 // step is what an operation does next.
 type step struct {
 	verb  kind
-	rec   record.Record
+	rec   attachment.Record
 	inv   call.Invocation
 	addrs []netip.Addr
 	// owner is the other one, begin what it begins there; nil to wait for its end.
@@ -69,7 +68,7 @@ type outcome struct {
 	ips   []netip.Addr
 	ok    bool
 	at    int
-	other protocol.Other
+	other attachment.Other
 }
 
 // paused ends a run at its next step.
@@ -125,7 +124,7 @@ func (x *explorer) advance(w *world, i int) {
 		op.Finish(err, !r.task.background, waited, func(int) time.Duration { return time.Second })
 		done, o.result = true, err
 	}()
-	o.st = op.State
+	o.st = op.Status
 	if done {
 		o.run, o.reserved = nil, nil
 		x.ended(w, i, r.task, err)
@@ -133,8 +132,8 @@ func (x *explorer) advance(w *world, i int) {
 }
 
 // operation returns the operation of a run at its start.
-func (x *explorer) operation(w *world, i int, r *run) *protocol.Operation {
-	op := &protocol.Operation{Key: w.owners[i].key, State: r.start, Opts: x.options(w), Freed: r.task.freed}
+func (x *explorer) operation(w *world, i int, r *run) *attachment.Operation {
+	op := &attachment.Operation{Key: w.owners[i].key, Status: r.start, Opts: x.options(w), Freed: r.task.freed}
 	op.World = &replay{explorer: x, w: w, i: i, r: r}
 	if !r.task.background {
 		op.Action = r.task.action
@@ -142,20 +141,20 @@ func (x *explorer) operation(w *world, i int, r *run) *protocol.Operation {
 	return op
 }
 
-func (x *explorer) do(op *protocol.Operation, t task) error {
-	ofContainer := protocol.OfContainer(op.Owner)
+func (x *explorer) do(op *attachment.Operation, t task) error {
+	ofContainer := attachment.OfContainer(op.Owner)
 	switch {
-	case t.action == protocol.Allocate && ofContainer:
+	case t.action == attachment.Allocate && ofContainer:
 		return op.Add(nil)
-	case t.action == protocol.Allocate:
-		return op.Allocate(protocol.Want{Families: t.families, Any: true})
-	case t.action == protocol.Restore:
-		return op.Allocate(protocol.Want{Families: t.families, Required: []netip.Addr{t.ip}})
-	case t.action == protocol.Release && ofContainer:
+	case t.action == attachment.Allocate:
+		return op.Allocate(attachment.Want{Families: t.families, Any: true})
+	case t.action == attachment.Restore:
+		return op.Allocate(attachment.Want{Families: t.families, Required: []netip.Addr{t.ip}})
+	case t.action == attachment.Release && ofContainer:
 		return op.Del()
-	case t.action == protocol.Release:
+	case t.action == attachment.Release:
 		return op.Release(t.ip, false)
-	case t.action == protocol.Cleanup:
+	case t.action == attachment.Cleanup:
 		return op.EndCooldown()
 	}
 	return op.Reconcile()
@@ -171,13 +170,13 @@ func (p *replay) UniqueID(id string) string {
 	return fmt.Sprintf("%s-u%d", id, p.read(func() outcome { p.w.unique++; return outcome{at: p.w.unique} }).at)
 }
 
-func (p *replay) Publish(protocol.State) {}
+func (p *replay) Publish(attachment.Status) {}
 
-func (p *replay) Note(protocol.Note) {}
+func (p *replay) Note(attachment.Note) {}
 
 func (p *replay) Stopping() bool { return false }
 
-func (p *replay) Write(r record.Record) error { return p.step(step{verb: write, rec: r}).err }
+func (p *replay) Write(r attachment.Record) error { return p.step(step{verb: write, rec: r}).err }
 
 func (p *replay) Remove(_, _ string) error { return p.step(step{verb: remove}).err }
 
@@ -234,7 +233,7 @@ func (p *replay) TryProcess() (bool, error) {
 
 func (p *replay) AssignID(string) error { return nil }
 
-func (p *replay) Holder(ip netip.Addr) (protocol.Other, bool) {
+func (p *replay) Holder(ip netip.Addr) (attachment.Other, bool) {
 	o := p.read(func() outcome {
 		for j := range p.w.owners {
 			if s := p.w.owners[j].st; j != p.i && slices.Contains(s.Rec.Reserved(), ip) {
@@ -253,7 +252,7 @@ func (p *replay) Older() bool {
 	}).ok
 }
 
-func (p *replay) Reserve(_ string, ips []netip.Addr) (protocol.Other, netip.Addr) {
+func (p *replay) Reserve(_ string, ips []netip.Addr) (attachment.Other, netip.Addr) {
 	o := p.read(func() outcome {
 		j, ip := p.w.conflict(p.i, ips)
 		if j < 0 {
@@ -263,7 +262,7 @@ func (p *replay) Reserve(_ string, ips []netip.Addr) (protocol.Other, netip.Addr
 		return outcome{ok: true, other: p.w.other(j), ips: []netip.Addr{ip}}
 	})
 	if !o.ok {
-		return protocol.Other{}, netip.Addr{}
+		return attachment.Other{}, netip.Addr{}
 	}
 	return o.other, o.ips[0]
 }
@@ -272,7 +271,7 @@ func (p *replay) Unreserve([]netip.Addr) {
 	p.read(func() outcome { p.w.owners[p.i].reserved = nil; return outcome{} })
 }
 
-func (p *replay) Doubt(other protocol.Other) {
+func (p *replay) Doubt(other attachment.Other) {
 	p.read(func() outcome {
 		o := &p.w.owners[p.w.find(other.Key)]
 		o.doubted = true
@@ -292,9 +291,9 @@ func (p *replay) SetDoubted(due bool) {
 	p.read(func() outcome { p.w.owners[p.i].doubted = due; return outcome{} })
 }
 
-func (p *replay) Freed(o protocol.Other) { p.another(o.Key, &task{background: true, freed: true}) }
+func (p *replay) Freed(o attachment.Other) { p.another(o.Key, &task{background: true, freed: true}) }
 
-func (p *replay) Kept(inv call.Invocation) (protocol.Key, []call.Address) {
+func (p *replay) Kept(inv call.Invocation) (attachment.Key, []call.Address) {
 	o := p.read(func() outcome {
 		if j := p.w.kept(p.i); j >= 0 {
 			return outcome{other: p.w.other(j)}
@@ -304,25 +303,25 @@ func (p *replay) Kept(inv call.Invocation) (protocol.Key, []call.Address) {
 	return o.other.Key, result(o.other.Addresses, false).Addresses
 }
 
-func (p *replay) EndCooldown(k protocol.Key) {
-	p.another(k, &task{action: protocol.Cleanup, background: true})
+func (p *replay) EndCooldown(k attachment.Key) {
+	p.another(k, &task{action: attachment.Cleanup, background: true})
 }
 
 func (p *replay) EndOldestCooldown([]netip.Addr) bool {
 	o := p.read(func() outcome {
 		for j := range p.w.owners {
-			if r := p.w.owners[j].st.Rec; j != p.i && r != nil && r.State == record.Cooldown {
+			if r := p.w.owners[j].st.Rec; j != p.i && r != nil && r.State == attachment.Cooldown {
 				return outcome{other: p.w.other(j)}
 			}
 		}
 		return outcome{}
 	})
-	return o.other.Owner != "" && p.another(o.other.Key, &task{action: protocol.Cleanup, background: true})
+	return o.other.Owner != "" && p.another(o.other.Key, &task{action: attachment.Cleanup, background: true})
 }
 
 // another begins an operation on another attachment and waits for its end, unless one is in progress there. It
 // reports whether it succeeded.
-func (p *replay) another(k protocol.Key, t *task) bool {
+func (p *replay) another(k attachment.Key, t *task) bool {
 	j := p.w.find(k)
 	if p.step(step{verb: other, owner: j, begin: t}).ok {
 		return p.step(step{verb: other, owner: j}).err == nil

@@ -11,8 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine/protocol"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // config is one plugin, and the bounds within which all is explored.
@@ -21,7 +20,7 @@ type config struct {
 	profile profile.Profile
 	// lookup: the plugin's store can be read.
 	lookup   bool
-	families []record.Family
+	families []attachment.Family
 	// addrs is the number of addresses of each family, calls of requests, pods of ADDs of a pod, late of
 	// verbs that may act late at one time.
 	addrs, calls, faults, pods, late int
@@ -55,13 +54,13 @@ type lateCall struct {
 
 // owner is an owner: its attachment, its record on disk, and its client.
 type owner struct {
-	key protocol.Key
-	st  protocol.State
+	key attachment.Key
+	st  attachment.Status
 	// doubted, queued and reserved are what the engine has beside the state.
 	doubted, queued bool
 	reserved        []netip.Addr
-	disk            *record.Record
-	before          *record.Record // the last one on disk that was held, before it was written again
+	disk            *attachment.Record
+	before          *attachment.Record // the last one on disk that was held, before it was written again
 	run             *run
 	// result is that of the last operation.
 	result error
@@ -104,30 +103,30 @@ func (w *world) clone() *world {
 
 type explorer struct {
 	cfg  config
-	opts protocol.Options
-	pool map[record.Family][]netip.Addr
+	opts attachment.Options
+	pool map[attachment.Family][]netip.Addr
 	// labels: moves have labels.
 	labels bool
 }
 
 func newExplorer(c config) *explorer {
-	x := &explorer{cfg: c, pool: map[record.Family][]netip.Addr{}}
+	x := &explorer{cfg: c, pool: map[attachment.Family][]netip.Addr{}}
 	for i := range c.addrs {
-		x.pool[record.IPv4] = append(x.pool[record.IPv4], netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}))
-		x.pool[record.IPv6] = append(x.pool[record.IPv6], netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1)))
+		x.pool[attachment.IPv4] = append(x.pool[attachment.IPv4], netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}))
+		x.pool[attachment.IPv6] = append(x.pool[attachment.IPv6], netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1)))
 	}
-	x.opts = protocol.Options{
-		Node: "n", EnableIPv4: slices.Contains(c.families, record.IPv4), EnableIPv6: slices.Contains(c.families, record.IPv6),
+	x.opts = attachment.Options{
+		Node: "n", EnableIPv4: slices.Contains(c.families, attachment.IPv4), EnableIPv6: slices.Contains(c.families, attachment.IPv6),
 		ReleaseDelay: time.Duration(c.releaseDelay) * time.Second, VerifyInterval: time.Duration(c.verifyInterval) * time.Second,
 	}
-	for _, ip := range x.pool[record.IPv4][:c.exclude] {
+	for _, ip := range x.pool[attachment.IPv4][:c.exclude] {
 		x.opts.Exclude = append(x.opts.Exclude, netip.PrefixFrom(ip, 32))
 	}
 	return x
 }
 
 // options returns the options of a run in the present boot.
-func (x *explorer) options(w *world) *protocol.Options {
+func (x *explorer) options(w *world) *attachment.Options {
 	o := x.opts
 	o.BootID = fmt.Sprint("boot", w.boot)
 	return &o
@@ -143,10 +142,10 @@ func (x *explorer) initial() *world {
 		names[1] = nextOwner
 	}
 	for _, n := range names {
-		w.owners = append(w.owners, owner{key: protocol.Key{Pool: "p", Owner: n}})
+		w.owners = append(w.owners, owner{key: attachment.Key{Pool: "p", Owner: n}})
 	}
 	if x.cfg.held {
-		x.begin(w, 0, task{action: protocol.Allocate, families: x.cfg.families})
+		x.begin(w, 0, task{action: attachment.Allocate, families: x.cfg.families})
 		for w.owners[0].run != nil {
 			w = x.moves(w)[0].w
 		}
@@ -157,17 +156,17 @@ func (x *explorer) initial() *world {
 // kept returns the other owner whose addresses are kept for the pod of a container; -1 for none.
 func (w *world) kept(i int) int {
 	return slices.IndexFunc(w.owners, func(o owner) bool {
-		return o.key != w.owners[i].key && protocol.KeptFor(o.st.Rec, invocation)
+		return o.key != w.owners[i].key && attachment.KeptFor(o.st.Rec, invocation)
 	})
 }
 
-func (w *world) find(k protocol.Key) int {
+func (w *world) find(k attachment.Key) int {
 	return slices.IndexFunc(w.owners, func(o owner) bool { return o.key == k })
 }
 
 // has returns the addresses of an attachment that no other one may get.
 func (o *owner) has() []netip.Addr {
-	if o.st.Rec != nil && o.st.Rec.State == record.Releasing {
+	if o.st.Rec != nil && o.st.Rec.State == attachment.Releasing {
 		return nil
 	}
 	return slices.Concat(o.st.Rec.Reserved(), o.reserved)
@@ -194,9 +193,9 @@ func (w *world) older(j, i int) bool {
 	return cmp.Or(a.Rec.Created.Compare(b.Rec.Created), strings.Compare(a.ID, b.ID)) < 0
 }
 
-func (w *world) other(j int) protocol.Other {
+func (w *world) other(j int) attachment.Other {
 	o := &w.owners[j]
-	return protocol.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Addresses: o.st.Rec.Addrs()}
+	return attachment.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Addresses: o.st.Rec.Addrs()}
 }
 
 // held returns the addresses that the store has for an ID.
@@ -232,7 +231,7 @@ func (x *explorer) choices(w *world, requested []netip.Addr) [][]netip.Addr {
 	sets := [][]netip.Addr{nil}
 	for _, f := range x.cfg.families {
 		var next [][]netip.Addr
-		asked := slices.ContainsFunc(requested, func(ip netip.Addr) bool { return record.FamilyOf(ip) == f })
+		asked := slices.ContainsFunc(requested, func(ip netip.Addr) bool { return attachment.FamilyOf(ip) == f })
 		for _, ip := range x.pool[f] {
 			if !w.free(ip) || slices.Contains(w.outside, ip) || asked && !slices.Contains(requested, ip) {
 				continue
@@ -260,12 +259,12 @@ func (x *explorer) restart(w *world) {
 	for i := range w.owners {
 		o := &w.owners[i]
 		// A DEL without a response is repeated, and one after a failed write has one.
-		repeated := o.waits || o.run != nil && o.run.task.action == protocol.Release || o.st.Dirty
+		repeated := o.waits || o.run != nil && o.run.task.action == attachment.Release || o.st.Dirty
 		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, stale: o.stale, deleted: o.deleted && !repeated}
 		if o.disk != nil {
-			alive := protocol.OfContainer(o.key.Owner) && len(o.using) > 0
-			o.st = protocol.Load(*o.disk, x.options(w), at(w.now), alive)
-			o.doubted, o.queued = o.st.Rec.State == record.Held, true
+			alive := attachment.OfContainer(o.key.Owner) && len(o.using) > 0
+			o.st = attachment.Load(*o.disk, x.options(w), at(w.now), alive)
+			o.doubted, o.queued = o.st.Rec.State == attachment.Held, true
 		}
 	}
 }
@@ -277,11 +276,11 @@ func (x *explorer) begin(w *world, i int, t task) {
 		o.queued = false
 	}
 	t.outside = w.outside
-	if j := w.kept(i); t.action == protocol.Allocate && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
+	if j := w.kept(i); t.action == attachment.Allocate && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
 		t.kept = w.owners[j].st.Rec.Addrs()
 	}
 	for j := range w.owners { // only an undisturbed ADD must get what its pod had
-		if r := w.owners[j].run; r != nil && len(r.task.kept) > 0 && t.action != protocol.Cleanup {
+		if r := w.owners[j].run; r != nil && len(r.task.kept) > 0 && t.action != attachment.Cleanup {
 			disturbed := *r
 			disturbed.task.kept = nil
 			w.owners[j].run = &disturbed
@@ -305,7 +304,7 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		w.excused = slices.DeleteFunc(slices.Clone(w.excused), func(e string) bool { return e == id })
 	}
 	switch t.action {
-	case protocol.Allocate:
+	case attachment.Allocate:
 		var got []netip.Addr
 		for _, f := range t.families {
 			if a, ok := o.st.Rec.Address(f); ok && o.st.Rec.Claimed(f) {
@@ -315,19 +314,19 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		if len(t.kept) > 0 && !slices.Equal(got, t.kept) && w.faults == x.cfg.faults && w.pods == x.cfg.pods {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
-		repeated := x.cfg.again && protocol.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
+		repeated := x.cfg.again && attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
 		if repeated && o.disk.Invocations[len(o.disk.Invocations)-1].NetNS != againNetNS {
 			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
 		}
 		if o.deleted {
 			got = nil // it has ended meanwhile
 		}
-		other := func(ip netip.Addr) bool { return slices.Contains(t.families, record.FamilyOf(ip)) }
+		other := func(ip netip.Addr) bool { return slices.Contains(t.families, attachment.FamilyOf(ip)) }
 		o.using = append(slices.DeleteFunc(slices.Clone(o.using), other), got...)
 		if i := slices.IndexFunc(got, func(ip netip.Addr) bool { return slices.Contains(t.outside, ip) }); i >= 0 {
 			w.wrong = fmt.Sprintf("%s gets %s, which was outside the ranges before", o.key.Owner, got[i])
 		}
-	case protocol.Restore:
+	case attachment.Restore:
 		if !slices.Contains(o.using, t.ip) {
 			o.using = append(slices.Clip(o.using), t.ip)
 		}
@@ -356,7 +355,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && protocol.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
@@ -375,13 +374,13 @@ func (x *explorer) violation(w *world) string {
 }
 
 // had reports whether an ADD requests what a container has, and nothing else.
-func had(r *record.Record, inv call.Invocation) bool {
+func had(r *attachment.Record, inv call.Invocation) bool {
 	lacks := func(ip netip.Addr) bool { return r == nil || !r.Holds(ip) }
 	return len(inv.Requested) > 0 && !slices.ContainsFunc(requested(inv), lacks)
 }
 
 // tooFar returns what of a record is due later than its delay.
-func (x *explorer) tooFar(w *world, r *record.Record) string {
+func (x *explorer) tooFar(w *world, r *attachment.Record) string {
 	if r == nil {
 		return ""
 	}
@@ -414,7 +413,7 @@ func (x *explorer) unfinished(w *world) string {
 		if o.deleted && o.st.Rec != nil {
 			return fmt.Sprintf("the DEL of %s was received, and its record stays %s", o.key.Owner, o.st.Rec.State)
 		}
-		if r := o.st.Rec; r != nil && (r.State == record.Releasing || r.State == record.Cooldown || r.State == record.Tombstone || r.State == record.Adding && (!r.InUse() || protocol.OfContainer(o.key.Owner))) {
+		if r := o.st.Rec; r != nil && (r.State == attachment.Releasing || r.State == attachment.Cooldown || r.State == attachment.Tombstone || r.State == attachment.Adding && (!r.InUse() || attachment.OfContainer(o.key.Owner))) {
 			return fmt.Sprintf("the record of %s stays %s", o.key.Owner, r.State)
 		}
 	}
@@ -424,7 +423,7 @@ func (x *explorer) unfinished(w *world) string {
 // covered reports whether the disk would let a start undo a step that changes the plugin's store: the rule
 // of the write-ahead log. A DEL is covered by a record that will be released or acquired anew, by a held
 // one whose loss the DEL is to confirm, and, under the ID of an earlier ADD, by any.
-func covered(d *record.Record, s step) bool {
+func covered(d *attachment.Record, s step) bool {
 	if s.verb != add && s.verb != del {
 		return true
 	}
@@ -432,17 +431,17 @@ func covered(d *record.Record, s step) bool {
 	switch {
 	case d == nil:
 		return false
-	case d.State == record.Adding:
+	case d.State == attachment.Adding:
 		return listed || s.verb == del
 	case s.verb == add:
 		return listed && s.inv.VerifyBy() == profile.VerifyAdd
-	case d.State == record.Releasing:
+	case d.State == attachment.Releasing:
 		return true
 	}
 	return s.inv.ContainerID != d.IDInUse() || d.Confirming
 }
 
-func recorded(r *record.Record, id string) bool {
+func recorded(r *attachment.Record, id string) bool {
 	return r != nil && slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return inv.ContainerID == id })
 }
 
@@ -482,10 +481,10 @@ func short(id string) string {
 }
 
 // containerOwner is a container interface; its container ID is the runtime's.
-var containerOwner = protocol.ContainerOwner("c", "eth0")
+var containerOwner = attachment.ContainerOwner("c", "eth0")
 
 // nextOwner is another container interface of its pod.
-var nextOwner = protocol.ContainerOwner("d", "eth0")
+var nextOwner = attachment.ContainerOwner("d", "eth0")
 
 var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d"}
 

@@ -107,11 +107,14 @@ func (i *instance) ReleaseIPs(_ context.Context, a *nodemanager.ReleaseAction) e
 
 func (i *instance) PopulateStatusFields(*v2.CiliumNode)                                 {}
 func (i *instance) ReleaseIPPrefixes(context.Context, *nodemanager.ReleaseAction) error { return nil }
-func (i *instance) GetMaximumAllocatableIPv4() int                                      { return capacity }
-func (i *instance) GetMinimumAllocatableIPv4() int                                      { return 8 }
-func (i *instance) GetAttachedCIDRs() []netip.Prefix                                    { return nil }
-func (i *instance) PrepareCIDRRelease([]netip.Prefix) []*nodemanager.ReleaseAction      { return nil }
-func (i *instance) IsPrefixDelegated() bool                                             { return false }
+
+func (i *instance) GetMaximumAllocatableIPv4() int   { return capacity }
+func (i *instance) GetMinimumAllocatableIPv4() int   { return 8 }
+func (i *instance) GetAttachedCIDRs() []netip.Prefix { return nil }
+
+func (i *instance) PrepareCIDRRelease([]netip.Prefix) []*nodemanager.ReleaseAction { return nil }
+
+func (i *instance) IsPrefixDelegated() bool { return false }
 
 func (i *instance) ReleaseCIDRs(context.Context, *nodemanager.ReleaseAction) ([]netip.Prefix, error) {
 	return nil, nil

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // verify reports whether the plugin still holds the recorded addresses, by the method of the
@@ -117,7 +116,7 @@ func (op *Operation) verifyByPlugin(inv call.Invocation) (bool, error) {
 		// This ADD allocated other addresses. They are released like the result of any ADD that
 		// returns something else: with its DEL, deadline and generation.
 		r := op.Rec.Clone()
-		r.State = record.Adding
+		r.State = Adding
 		return false, op.write(r)
 	default:
 		_, err := op.World.Call(call.VerbCheck, inv)

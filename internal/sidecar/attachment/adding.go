@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"errors"
@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // writeAdding records the intent to ADD, keeping every older invocation (step 3).
 func (op *Operation) writeAdding(inv call.Invocation) error {
 	r := op.newOrClonedRecord(inv)
-	r.State, r.BootID, r.ReleaseAt = record.Adding, op.Opts.BootID, time.Time{}
+	r.State, r.BootID, r.ReleaseAt = Adding, op.Opts.BootID, time.Time{}
 	if len(r.Claims) == 0 {
 		// The owner has no claim, so there is nothing to reacquire.
 		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
@@ -33,7 +32,7 @@ func (op *Operation) writeAdding(inv call.Invocation) error {
 
 // writeUnconfirmed sets an adding record in memory, but the disk keeps the attachment held until the DEL
 // has confirmed that it is lost: a start verifies it again, when no DEL may act any more (load).
-func (op *Operation) writeUnconfirmed(adding record.Record) error {
+func (op *Operation) writeUnconfirmed(adding Record) error {
 	held := op.unconfirmed.Clone()
 	for _, inv := range adding.Invocations {
 		markLateDel(&held, inv, op.World.Now())
@@ -86,7 +85,7 @@ func (op *Operation) undoAcquire(inv call.Invocation, cause error) error {
 			// The plugin has nothing of it, as before the ADD. What a lookup finds later is of another ADD.
 			inv.StoreProven = true
 			r := op.Rec.Clone()
-			r.State, r.Invocations = record.Held, withLast(r.Invocations, inv)
+			r.State, r.Invocations = Held, withLast(r.Invocations, inv)
 			cause = errors.Join(cause, op.write(r))
 		}
 		return cause

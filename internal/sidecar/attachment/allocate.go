@@ -1,10 +1,8 @@
-package protocol
+package attachment
 
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Allocate returns held addresses if the plugin still holds them; anything else is acquired.
@@ -41,14 +39,14 @@ func (op *Operation) Allocate(w Want) error {
 }
 
 // isHeld reports whether the plugin has the addresses in a state, for the present or the last owner.
-func isHeld(s record.State) bool { return s == record.Held || s == record.Cooldown }
+func isHeld(s State) bool { return s == Held || s == Cooldown }
 
 // toRestore returns the addresses to request first by a restore, or why the owner cannot get the
 // address. also is RestoreRequest.Also.
 func (op *Operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 	r := op.Rec
 	have := op.addresses()
-	if r != nil && r.State == record.Releasing {
+	if r != nil && r.State == Releasing {
 		have = nil // it is being released
 	}
 	if r != nil && op.excludes(ip) { // without a record it may be found in the plugin's store
@@ -73,7 +71,7 @@ func (op *Operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 // both families, so a request for only the first would give up the second
 // (docs/design/how-it-works.md, Restore).
 func (op *Operation) together(ip, also netip.Addr) []netip.Addr {
-	if !also.IsValid() || record.FamilyOf(also) == record.FamilyOf(ip) || !op.Opts.Enabled(record.FamilyOf(also)) || op.excludes(also) || op.outside(also) {
+	if !also.IsValid() || FamilyOf(also) == FamilyOf(ip) || !op.Opts.Enabled(FamilyOf(also)) || op.excludes(also) || op.outside(also) {
 		return nil
 	}
 	if _, ok := op.World.Holder(also); ok {

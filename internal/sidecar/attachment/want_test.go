@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"net/netip"
@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // An error names a request only where the plugin got one, and the configuration only where no request
 // limited the result.
 func TestAcceptErrors(t *testing.T) {
-	v4, v6 := []record.Family{record.IPv4}, []record.Family{record.IPv6}
+	v4, v6 := []Family{IPv4}, []Family{IPv6}
 	ip := netip.MustParseAddr("10.0.0.9")
 	asked := []netip.Prefix{netip.PrefixFrom(ip, 32)}
 	for name, c := range map[string]struct {

@@ -1,10 +1,8 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
 	"slices"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // wholeRetries is how often all claimed addresses of a lost attachment are requested, before each is
@@ -16,9 +14,9 @@ const wholeRetries = 4
 func (op *Operation) Reconcile() error {
 	r, now := op.Rec, op.World.Now()
 	switch {
-	case r == nil, r.State == record.Tombstone && now.Before(r.LateDel.Until):
+	case r == nil, r.State == Tombstone && now.Before(r.LateDel.Until):
 		return nil
-	case r.State == record.Tombstone:
+	case r.State == Tombstone:
 		return op.removeRecord()
 	case op.ReleaseAs != "":
 		op.Action = op.ReleaseAs
@@ -30,12 +28,12 @@ func (op *Operation) Reconcile() error {
 			op.World.Note(Note{Kind: NoteExpired})
 		}
 		return err
-	case r.State == record.Cooldown && now.Before(r.ReleaseAt):
+	case r.State == Cooldown && now.Before(r.ReleaseAt):
 		return op.writeIfDirty()
-	case r.State == record.Cooldown, r.State == record.Releasing:
+	case r.State == Cooldown, r.State == Releasing:
 		op.Action = Cleanup
 		return op.release()
-	case r.State == record.Adding:
+	case r.State == Adding:
 		return op.reacquire()
 	}
 	return op.reverify()
@@ -65,7 +63,7 @@ func (op *Operation) reverify() error {
 // allocated to the owner, if they can be requested and are in the ranges. Addresses that were never
 // allocated to the owner are released.
 func (op *Operation) reacquire() error {
-	if op.Rec.State == record.Adding && !op.inUse() {
+	if op.Rec.State == Adding && !op.inUse() {
 		op.Action = Cleanup
 		return op.release()
 	}
@@ -85,7 +83,7 @@ func (op *Operation) reacquire() error {
 		return op.acquire(Want{Preferred: op.inRange(op.addresses()), Required: required})
 	}
 	op.setLost(fmt.Errorf("these addresses cannot be requested from plugin %s; the next request of the owner gets others", inv.Plugin))
-	if op.Rec.State != record.Adding {
+	if op.Rec.State != Adding {
 		return nil
 	}
 	if err := op.World.Process(); err != nil {

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Key identifies an attachment. A record is found by owner and pool, regardless of the present names of
@@ -22,14 +21,14 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Pool, o.Pool), cmp.Compare(k.Owner, o.Owner))
 }
 
-// State is what is known of one attachment. It is a value: a change replaces it as a whole, and never
+// Status is what is known of one attachment. It is a value: a change replaces it as a whole, and never
 // modifies what it refers to.
-type State struct {
+type Status struct {
 	// ID is the container ID of generation 0; empty until it is needed.
 	ID string
 	// Rec is the record, with what was learned since it was written; nil for none. Its states are in
 	// docs/design/how-it-works.md, States.
-	Rec *record.Record
+	Rec *Record
 	// Dirty: the last write failed, or memory was changed since, so the disk may have an older record.
 	// Memory is not used for responses before a write has succeeded.
 	Dirty bool
@@ -71,7 +70,7 @@ const (
 )
 
 // LastInvocation returns the invocation of the last ADD.
-func (s State) LastInvocation() call.Invocation {
+func (s Status) LastInvocation() call.Invocation {
 	if s.Rec == nil || len(s.Rec.Invocations) == 0 {
 		return call.Invocation{}
 	}
@@ -79,19 +78,19 @@ func (s State) LastInvocation() call.Invocation {
 }
 
 // addresses returns the recorded addresses; none without a record.
-func (s State) addresses() []netip.Addr { return s.Rec.Addrs() }
+func (s Status) addresses() []netip.Addr { return s.Rec.Addrs() }
 
 // claimedAddresses returns the addresses that the owner must get back: the claimed ones, or
 // all recorded ones if none is claimed.
-func (s State) claimedAddresses() []netip.Addr {
+func (s Status) claimedAddresses() []netip.Addr {
 	return slices.DeleteFunc(s.addresses(), func(ip netip.Addr) bool {
-		return len(s.Rec.Claims) > 0 && !s.Rec.Claimed(record.FamilyOf(ip))
+		return len(s.Rec.Claims) > 0 && !s.Rec.Claimed(FamilyOf(ip))
 	})
 }
 
 // IDInUse returns the container ID of the last ADD. It is a later generation than ID if a DEL may still
 // act on the first one. It is empty before the first ADD.
-func (s State) IDInUse() string {
+func (s Status) IDInUse() string {
 	if s.Rec != nil {
 		return s.Rec.IDInUse()
 	}
@@ -100,19 +99,19 @@ func (s State) IDInUse() string {
 
 // OldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
 // under the same ID waits for the release: its DEL would free the held addresses.
-func (s State) OldIDs() []call.Invocation {
+func (s Status) OldIDs() []call.Invocation {
 	live := s.LastInvocation().ContainerID
 	return slices.DeleteFunc(slices.Clone(s.Rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
 }
 
 // Expired reports whether an allocation was not confirmed in time.
-func (s State) Expired(now time.Time) bool {
-	claimed := s.Rec.State == record.Held || s.Rec.State == record.Adding && len(s.Rec.Claims) > 0
+func (s Status) Expired(now time.Time) bool {
+	claimed := s.Rec.State == Held || s.Rec.State == Adding && len(s.Rec.Claims) > 0
 	return claimed && s.Rec.Expiration != nil && !now.Before(s.Rec.Expiration.Deadline)
 }
 
 // Due returns when the attachment must be reconciled, if ever.
-func (s State) Due(now time.Time) (due time.Time, ok bool) {
+func (s Status) Due(now time.Time) (due time.Time, ok bool) {
 	r, failing := s.Rec, s.Failures > 0
 	if r == nil {
 		return time.Time{}, false
@@ -121,15 +120,15 @@ func (s State) Due(now time.Time) (due time.Time, ok bool) {
 	switch {
 	case failing:
 		times = append(times, s.RetryAt)
-	case s.ReleaseAs != "" && (isHeld(r.State) || r.State == record.Adding):
+	case s.ReleaseAs != "" && (isHeld(r.State) || r.State == Adding):
 		times = append(times, now)
-	case r.State == record.Adding && !s.WaitsForOwner, r.State == record.Releasing:
+	case r.State == Adding && !s.WaitsForOwner, r.State == Releasing:
 		times = append(times, s.addActsUntil())
-	case r.State == record.Cooldown:
+	case r.State == Cooldown:
 		times = append(times, r.ReleaseAt)
-	case r.State == record.Tombstone:
+	case r.State == Tombstone:
 		times = append(times, r.LateDel.Until)
-	case r.State == record.Held:
+	case r.State == Held:
 		for _, inv := range s.OldIDs() {
 			times = append(times, inv.AddActsUntil)
 		}
@@ -144,7 +143,7 @@ func (s State) Due(now time.Time) (due time.Time, ok bool) {
 }
 
 // addActsUntil returns the last moment at which an ADD of the record may act; zero for none.
-func (s State) addActsUntil() time.Time {
+func (s Status) addActsUntil() time.Time {
 	var last time.Time
 	for _, inv := range s.Rec.Invocations {
 		if inv.AddActsUntil.After(last) {

@@ -1,32 +1,31 @@
-package protocol
+package attachment
 
 import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // A start infers from the records of the previous run which calls may still act.
 
 // Load returns the state with which a run begins, by the record that the previous one left. alive reports
 // that it is of a container whose network namespace exists: then another boot ID is not a reboot.
-func Load(r record.Record, o *Options, now time.Time, alive bool) State {
+func Load(r Record, o *Options, now time.Time, alive bool) Status {
 	alive = alive && r.BootID != o.BootID
 	if alive {
 		r.BootID = o.BootID
 	}
 	loaded := inferInFlight(r, o, now)
-	s := State{ID: r.ContainerID, Rec: &loaded, Dirty: alive}
-	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != record.Tombstone { // no container has survived the reboot
+	s := Status{ID: r.ContainerID, Rec: &loaded, Dirty: alive}
+	if OfContainer(r.Owner) && r.BootID != o.BootID && r.State != Tombstone { // no container has survived the reboot
 		switch {
-		case loaded.State == record.Cooldown:
-		case loaded.State == record.Held && o.ReleaseDelay > 0:
-			loaded.State, loaded.Changed, loaded.ReleaseAt = record.Cooldown, now, now.Add(o.ReleaseDelay)
+		case loaded.State == Cooldown:
+		case loaded.State == Held && o.ReleaseDelay > 0:
+			loaded.State, loaded.Changed, loaded.ReleaseAt = Cooldown, now, now.Add(o.ReleaseDelay)
 			s.Dirty = true // the delay begins once
 		default:
-			loaded.State = record.Releasing
+			loaded.State = Releasing
 		}
 		loaded.Claims, loaded.GivenUp = nil, nil
 	}
@@ -38,7 +37,7 @@ func Load(r record.Record, o *Options, now time.Time, alive bool) State {
 
 // inferInFlight returns a record as this run begins with it. Its ADD and its DELs may have been
 // in flight until now.
-func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
+func inferInFlight(r Record, o *Options, now time.Time) Record {
 	r = capDeadlines(r.Clone(), o, now) // the caller keeps the original
 	// The DEL that is to confirm a loss has not ended before now.
 	if r.Confirming {
@@ -64,7 +63,7 @@ func inferInFlight(r record.Record, o *Options, now time.Time) record.Record {
 
 // capDeadlines bounds times that a clock ahead of time has written: deadlines to now plus the delay they were made of, the
 // others to now. They are relative to now, so that a clock that is set back later does not extend them, either.
-func capDeadlines(r record.Record, o *Options, now time.Time) record.Record {
+func capDeadlines(r Record, o *Options, now time.Time) Record {
 	delay := o.ReleaseDelay
 	if delay <= 0 { // disabled since: the delay at that time
 		delay = max(0, r.ReleaseAt.Sub(r.Changed))
@@ -96,14 +95,14 @@ func atMost(t, now time.Time, limit time.Duration) time.Time {
 
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
 // previous run ended. A verification by ADD leaves no trace in the record.
-func mayHaveAdded(s record.State, last call.Invocation) bool {
-	return s == record.Adding && !last.AddRefused ||
+func mayHaveAdded(s State, last call.Invocation) bool {
+	return s == Adding && !last.AddRefused ||
 		isHeld(s) && last.VerifyBy() == profile.VerifyAdd
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
 // attachment, only with the container ID of an earlier ADD.
-func mayHaveDeleted(r record.Record, inv call.Invocation) bool {
+func mayHaveDeleted(r Record, inv call.Invocation) bool {
 	if isHeld(r.State) {
 		return inv.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
 	}

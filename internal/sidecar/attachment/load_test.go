@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"net/netip"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -16,11 +15,11 @@ func TestLoadTimes(t *testing.T) {
 	now, delay := time.Now(), time.Minute
 	for name, ahead := range map[string]time.Duration{"clock ahead": 365 * 24 * time.Hour, "clock as now": -time.Second} {
 		then := now.Add(ahead).Round(0) // as it is read from the disk
-		r := record.Record{
-			ContainerID: "a", Owner: "cni/a/eth0", Pool: "default", State: record.Cooldown, Network: "net", BootID: "boot",
+		r := Record{
+			ContainerID: "a", Owner: "cni/a/eth0", Pool: "default", State: Cooldown, Network: "net", BootID: "boot",
 			Result:      call.Result{Addresses: []call.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}},
 			Invocations: []call.Invocation{{Network: "net", Config: []byte(`{}`), AddActsUntil: then}},
-			Created:     then, Changed: then, ReleaseAt: then.Add(delay), LateDel: record.LateDel{Until: then.Add(delay), Seconds: 60},
+			Created:     then, Changed: then, ReleaseAt: then.Add(delay), LateDel: LateDel{Until: then.Add(delay), Seconds: 60},
 		}
 		s := Load(r, &Options{BootID: "boot", ReleaseDelay: delay}, now, false)
 		loaded := s.Rec

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"net/netip"
@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Journal makes records durable.
 type Journal interface {
 	// Write makes a record durable before it returns nil. After an error the disk has either
 	// the old or the new record.
-	Write(record.Record) error
+	Write(Record) error
 	// Remove deletes the record of an owner; a missing record is not an error. After an error, and if the process is
 	// killed within a moment after success, the record may still exist.
 	Remove(pool, owner string) error
@@ -27,7 +26,7 @@ type World interface {
 	NewUUID() string
 	UniqueID(id string) string
 	// Publish replaces the state of the attachment that other operations and readers see.
-	Publish(State)
+	Publish(Status)
 	// Note reports what operators must know of.
 	Note(Note)
 
@@ -134,8 +133,8 @@ type Options struct {
 }
 
 // Enabled reports whether a family is enabled.
-func (o *Options) Enabled(f record.Family) bool {
-	return f == record.IPv4 && o.EnableIPv4 || f == record.IPv6 && o.EnableIPv6
+func (o *Options) Enabled(f Family) bool {
+	return f == IPv4 && o.EnableIPv4 || f == IPv6 && o.EnableIPv6
 }
 
 // Excludes reports whether an address is excluded from allocation.

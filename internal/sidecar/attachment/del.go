@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // A DEL with an unknown outcome may act late. No ADD uses a container ID on which an earlier DEL
@@ -32,7 +31,7 @@ func (op *Operation) del(inv call.Invocation) error {
 
 // markLateDel records that a DEL whose process ended at the given time may still act, so that
 // its container ID is not used again before then.
-func markLateDel(r *record.Record, inv call.Invocation, ended time.Time) {
+func markLateDel(r *Record, inv call.Invocation, ended time.Time) {
 	until := inv.Profile.ActsUntil(ended)
 	if inv.Profile.SingleUseIDs() || !until.After(ended) {
 		return // the ID is never used again, or the DEL ended with its process
@@ -41,7 +40,7 @@ func markLateDel(r *record.Record, inv call.Invocation, ended time.Time) {
 		r.Generation++
 	}
 	if until.After(r.LateDel.Until) {
-		r.LateDel = record.LateDel{Until: until, Seconds: int(until.Sub(ended) / time.Second)}
+		r.LateDel = LateDel{Until: until, Seconds: int(until.Sub(ended) / time.Second)}
 	}
 }
 
@@ -68,7 +67,7 @@ func (op *Operation) delEach(invocations []call.Invocation, last call.Invocation
 
 // delOldIDs runs the DEL of oldIDs whose ADD cannot act any more.
 func (op *Operation) delOldIDs() error {
-	if op.Rec.State != record.Held {
+	if op.Rec.State != Held {
 		return nil
 	}
 	var done []call.Invocation

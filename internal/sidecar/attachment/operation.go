@@ -1,19 +1,17 @@
-// Package protocol decides what is done with one attachment, so that no crash, failed write or late
+// Package attachment decides what is done with one attachment, so that no crash, failed write or late
 // plugin process leaks an address or allocates it twice (docs/design/how-it-works.md). It has no
 // clock, no I/O, no goroutine and no lock: an Operation reads and changes its World, and nothing else.
-package protocol
+package attachment
 
 import (
 	"net/netip"
 	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Operation is one piece of work on an attachment. One at a time works on it.
 type Operation struct {
 	Key
-	State
+	Status
 	World World
 	Opts  *Options
 	// User is Record.User of a new record.
@@ -23,7 +21,7 @@ type Operation struct {
 	// Freed: the plugin has just freed all addresses of the attachment, which is lost.
 	Freed bool
 	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
-	unconfirmed *record.Record
+	unconfirmed *Record
 	// previous is the attachment whose addresses the pod of this container had, reserved are those addresses.
 	previous Key
 	reserved []netip.Addr
@@ -35,10 +33,10 @@ type Operation struct {
 }
 
 // publish makes a changed state visible.
-func (op *Operation) publish() { op.World.Publish(op.State) }
+func (op *Operation) publish() { op.World.Publish(op.Status) }
 
 // setRecord replaces the record in memory.
-func (op *Operation) setRecord(r record.Record) {
+func (op *Operation) setRecord(r Record) {
 	op.Rec = &r
 	op.publish()
 }
@@ -78,7 +76,7 @@ func (op *Operation) recentlyVerified() bool {
 func (op *Operation) Finish(err error, client, waited bool, backoff func(failures int) time.Duration) {
 	switch {
 	case err == nil:
-		if !client || op.Rec == nil || op.Rec.State != record.Held || len(op.OldIDs()) == 0 {
+		if !client || op.Rec == nil || op.Rec.State != Held || len(op.OldIDs()) == 0 {
 			op.Failures = 0
 		}
 	case (waited || IsRejection(err)) && !op.Lost:

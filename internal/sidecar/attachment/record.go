@@ -1,6 +1,4 @@
-// Package record defines the durable form of an attachment. It is pure data: package journal
-// stores it, package engine decides its content.
-package record
+package attachment
 
 import (
 	"cmp"

@@ -1,11 +1,10 @@
-package protocol
+package attachment
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // The addresses of a container interface are kept after its DEL, for the release delay. The ADD of the next
@@ -31,11 +30,11 @@ func podOf(inv call.Invocation) string {
 
 // KeptFor reports whether a record has the addresses that the pod of a new container had, and that can be
 // requested for it. Its container was deleted, or ended with a reboot.
-func KeptFor(r *record.Record, inv call.Invocation) bool {
-	if r == nil || r.State != record.Cooldown || !OfContainer(r.Owner) {
+func KeptFor(r *Record, inv call.Invocation) bool {
+	if r == nil || r.State != Cooldown || !OfContainer(r.Owner) {
 		return false
 	}
-	last, pod := State{Rec: r}.LastInvocation(), podOf(inv)
+	last, pod := Status{Rec: r}.LastInvocation(), podOf(inv)
 	return pod != "" && pod == podOf(last) && last.IfName == inv.IfName && last.Network == inv.Network && canRequest(inv, r.Addrs())
 }
 
@@ -56,7 +55,7 @@ func (op *Operation) takeOver(inv call.Invocation, t *try) {
 
 // EndCooldown releases an attachment in cooldown.
 func (op *Operation) EndCooldown() error {
-	if op.Rec == nil || op.Rec.State != record.Cooldown {
+	if op.Rec == nil || op.Rec.State != Cooldown {
 		return nil // it was requested again, or is being released
 	}
 	return op.release()

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // grant claims held addresses: it adds claims, confirms or renews the expiration, and writes
@@ -25,9 +24,9 @@ func (op *Operation) grant(w Want) error {
 		return fmt.Errorf("%s holds %v, and no address of %v, which only a new ADD returns: if the plugin's configuration has a range of that family, release the attachment and allocate it again", op, r.Addrs(), missing)
 	}
 	op.claim(&r, families, w.Expires)
-	r.State, r.ReleaseAt = record.Held, time.Time{}
+	r.State, r.ReleaseAt = Held, time.Time{}
 	before := op.Rec
-	if !op.Dirty && before.State == record.Held && len(r.Claims) == len(before.Claims) && r.Expiration == nil && before.Expiration == nil {
+	if !op.Dirty && before.State == Held && len(r.Claims) == len(before.Claims) && r.Expiration == nil && before.Expiration == nil {
 		return nil
 	}
 	return op.write(r)
@@ -35,7 +34,7 @@ func (op *Operation) grant(w Want) error {
 
 // claim adds families to a record: the response has their addresses, so the owner stops using those that
 // were given up. An allocation that was claimed without an expiration, or confirmed, never expires again.
-func (op *Operation) claim(r *record.Record, families []record.Family, expire bool) {
+func (op *Operation) claim(r *Record, families []Family, expire bool) {
 	if len(families) == 0 {
 		return // a reacquisition claims nothing new
 	}
@@ -46,21 +45,21 @@ func (op *Operation) claim(r *record.Record, families []record.Family, expire bo
 		}
 	}
 	slices.Sort(r.Claims)
-	r.GivenUp = slices.DeleteFunc(r.GivenUp, func(ip netip.Addr) bool { return slices.Contains(families, record.FamilyOf(ip)) })
+	r.GivenUp = slices.DeleteFunc(r.GivenUp, func(ip netip.Addr) bool { return slices.Contains(families, FamilyOf(ip)) })
 	r.Expiration = nil
 	if expire && !confirmed && op.Opts.Expiration > 0 {
-		r.Expiration = &record.Expiration{UUID: op.World.NewUUID(), Deadline: op.World.Now().Add(op.Opts.Expiration)}
+		r.Expiration = &Expiration{UUID: op.World.NewUUID(), Deadline: op.World.Now().Add(op.Opts.Expiration)}
 	}
 }
 
 // commit records the result of an ADD. A family that was claimed before stays claimed only if its address
 // is the same. The owner uses the old one until a response has another, so that one stays reserved.
-func (op *Operation) commit(inv call.Invocation, res call.Result, families []record.Family, expire bool) error {
+func (op *Operation) commit(inv call.Invocation, res call.Result, families []Family, expire bool) error {
 	r := op.newOrClonedRecord(inv)
 	before := r
 	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
 	r.Result = res
-	r.Claims = slices.DeleteFunc(r.Claims, func(f record.Family) bool {
+	r.Claims = slices.DeleteFunc(r.Claims, func(f Family) bool {
 		was, _ := before.Address(f)
 		now, _ := r.Address(f)
 		if was.Addr() != now.Addr() {
@@ -70,7 +69,7 @@ func (op *Operation) commit(inv call.Invocation, res call.Result, families []rec
 	})
 	changed := len(r.Claims) < len(before.Claims)
 	op.claim(&r, families, expire)
-	r.State, r.Network, r.BootID = record.Held, inv.Network, op.Opts.BootID
+	r.State, r.Network, r.BootID = Held, inv.Network, op.Opts.BootID
 	r.Invocations = withLast(r.Invocations, inv)
 	if err := op.write(r); err != nil {
 		return err

@@ -1,10 +1,8 @@
-package protocol
+package attachment
 
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // An address outside the ranges of the present configuration may be allocated on another node by now.
@@ -35,8 +33,8 @@ func (op *Operation) inRange(ips []netip.Addr) []netip.Addr {
 }
 
 // anyOutside reports whether the recorded address of one of the families is outside.
-func (op *Operation) anyOutside(families []record.Family) bool {
-	return slices.ContainsFunc(families, func(f record.Family) bool {
+func (op *Operation) anyOutside(families []Family) bool {
+	return slices.ContainsFunc(families, func(f Family) bool {
 		if op.Rec == nil {
 			return false
 		}

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"errors"
@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // write makes a record durable and then sets the one in memory. After an error the disk may
 // have either, so memory is not trusted before a write has succeeded.
-func (op *Operation) write(r record.Record) error {
+func (op *Operation) write(r Record) error {
 	if op.Rec == nil || r.State != op.Rec.State {
 		r.Changed = op.World.Now()
 	}
@@ -53,7 +52,7 @@ func (op *Operation) removeRecord() error {
 	// A generated owner never returns, so it needs no tombstone.
 	tombstone := op.World.Now().Before(r.LateDel.Until) && !strings.HasPrefix(op.Owner, GeneratedOwnerPrefix)
 	if tombstone {
-		r.State, r.Result, r.GivenUp, r.Invocations = record.Tombstone, call.Result{}, nil, nil
+		r.State, r.Result, r.GivenUp, r.Invocations = Tombstone, call.Result{}, nil, nil
 		if err := op.write(r); err != nil {
 			return err
 		}
@@ -73,7 +72,7 @@ func (op *Operation) removeRecord() error {
 
 // removeUnwritten removes a first record whose write failed but may have reached the disk. If
 // that fails too, the record is kept in memory and reconciled in the background.
-func (op *Operation) removeUnwritten(r record.Record) error {
+func (op *Operation) removeUnwritten(r Record) error {
 	err := op.World.Remove(r.Pool, r.Owner)
 	if err == nil {
 		op.Dirty = false
@@ -85,11 +84,11 @@ func (op *Operation) removeUnwritten(r record.Record) error {
 }
 
 // newOrClonedRecord returns a copy of the record, or a first one for an invocation.
-func (op *Operation) newOrClonedRecord(inv call.Invocation) record.Record {
+func (op *Operation) newOrClonedRecord(inv call.Invocation) Record {
 	if op.Rec != nil {
 		return op.Rec.Clone()
 	}
-	return record.Record{
+	return Record{
 		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, User: op.User, Node: op.Opts.Node,
 		Network: inv.Network, Created: op.World.Now(), GivenUp: op.reserved,
 	}

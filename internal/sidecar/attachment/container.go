@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // A container runtime calls the plugin through the sidecar for the interfaces of its containers, and
@@ -17,14 +16,11 @@ import (
 
 // ContainerOwner returns the owner of a container interface.
 func ContainerOwner(containerID, ifName string) string {
-	return record.ContainerOwnerPrefix + containerID + "/" + ifName
+	return ContainerOwnerPrefix + containerID + "/" + ifName
 }
 
-// OfContainer reports whether an owner is a container interface.
-func OfContainer(owner string) bool { return record.OfContainer(owner) }
-
 // RuntimeID returns the container ID that the runtime chose; empty for another owner.
-func (k Key) RuntimeID() string { return record.RuntimeID(k.Owner) }
+func (k Key) RuntimeID() string { return RuntimeID(k.Owner) }
 
 // inUse reports whether an address of the record may be in use. What a new container interface reserves for
 // itself is not (takeOver).
@@ -35,7 +31,7 @@ func (op *Operation) inUse() bool {
 // Add returns the held addresses of a container interface, or acquires some: those that the runtime
 // requests, if any, or else those that it had.
 func (op *Operation) Add(requested []netip.Addr) error {
-	w := Want{Families: []record.Family{record.IPv4, record.IPv6}, Any: true, OfRuntime: requested}
+	w := Want{Families: []Family{IPv4, IPv6}, Any: true, OfRuntime: requested}
 	if op.Rec != nil && isHeld(op.Rec.State) && op.ReleaseAs == "" {
 		held, err := op.verify()
 		if err != nil {
@@ -55,7 +51,7 @@ func (op *Operation) Add(requested []netip.Addr) error {
 		return err
 	}
 	switch {
-	case op.Rec == nil || op.Rec.State == record.Tombstone:
+	case op.Rec == nil || op.Rec.State == Tombstone:
 	case op.ReleaseAs == "" && op.inUse() && len(requested) == 0:
 		w.Claimed = op.inRange(op.addresses())
 		w.Preferred = w.Claimed
@@ -107,7 +103,7 @@ func (op *Operation) idInUseError() error {
 // mayAddAgain reports whether the background may add a lost container interface again. One that has ended is
 // released: after a rollback the plugin itself gets the DEL of the runtime.
 func (op *Operation) mayAddAgain() (bool, error) {
-	if op.Rec.State == record.Held && !op.looked && !op.Freed { // CHECK says so, or one address is lost: a DEL could cost a live container its address
+	if op.Rec.State == Held && !op.looked && !op.Freed { // CHECK says so, or one address is lost: a DEL could cost a live container its address
 		op.World.SetDoubted(false)
 		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
 		return false, nil
@@ -160,8 +156,8 @@ func (op *Operation) Del() error { return op.releaseLaterAfter(op.delOnce()) }
 
 func (op *Operation) delOnce() error {
 	switch {
-	case op.Rec == nil || op.Rec.State == record.Tombstone:
-	case op.Rec.State == record.Cooldown:
+	case op.Rec == nil || op.Rec.State == Tombstone:
+	case op.Rec.State == Cooldown:
 		return op.writeIfDirty()
 	case op.Lost: // the plugin has nothing to keep
 		return op.release()
@@ -173,7 +169,7 @@ func (op *Operation) delOnce() error {
 		return err
 	}
 	r := op.newOrClonedRecord(inv)
-	r.State, r.Network, r.Changed, r.Invocations = record.Releasing, inv.Network, op.World.Now(), []call.Invocation{inv}
+	r.State, r.Network, r.Changed, r.Invocations = Releasing, inv.Network, op.World.Now(), []call.Invocation{inv}
 	op.Dirty = true // release writes it
 	op.setRecord(r)
 	return op.release()
@@ -183,12 +179,12 @@ func (op *Operation) delOnce() error {
 func (op *Operation) Check() error {
 	inv := op.LastInvocation()
 	switch {
-	case op.Rec == nil || op.Rec.State == record.Tombstone: // it may have been added without the sidecar
+	case op.Rec == nil || op.Rec.State == Tombstone: // it may have been added without the sidecar
 		var err error
 		if inv, _, err = op.newInvocation(); err != nil {
 			return err
 		}
-	case op.Rec.State != record.Held:
+	case op.Rec.State != Held:
 		return newError(Failed, "%s: the attachment is in state %s", op, op.Rec.State)
 	}
 	if inv.VerifyBy() != profile.VerifyCheck {

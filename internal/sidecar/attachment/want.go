@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Want is what a request, or a reacquisition, wants from an acquisition.
@@ -22,7 +21,7 @@ type Want struct {
 	// must get back if possible.
 	Preferred, Claimed []netip.Addr
 	// Families are the families to claim; with Any, the ones of them that the result has.
-	Families []record.Family
+	Families []Family
 	Any      bool
 	// Expires requests an allocation that must be confirmed.
 	Expires bool
@@ -54,7 +53,7 @@ func (w Want) candidates(inv call.Invocation) [][]netip.Addr {
 func (w Want) preferring(found []netip.Addr) Want {
 	prefer := slices.Clone(w.Required)
 	for _, ip := range slices.Concat(w.Preferred, found) {
-		same := func(other netip.Addr) bool { return record.FamilyOf(other) == record.FamilyOf(ip) }
+		same := func(other netip.Addr) bool { return FamilyOf(other) == FamilyOf(ip) }
 		if !slices.ContainsFunc(prefer, same) {
 			prefer = append(prefer, ip)
 		}
@@ -72,7 +71,7 @@ func canRequest(inv call.Invocation, ips []netip.Addr) bool {
 // accept returns the families of a result to claim, or why the result does not match the
 // request: a requested or required address is missing, or an extra one of its family came
 // with it.
-func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]record.Family, error) {
+func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]Family, error) {
 	came := call.Addrs(res.Addresses)
 	for _, p := range requested {
 		if !slices.Contains(came, p.Addr()) {
@@ -92,7 +91,7 @@ func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(ne
 	for _, p := range requested {
 		for _, extra := range came {
 			was := slices.ContainsFunc(requested, func(p netip.Prefix) bool { return p.Addr() == extra })
-			if !was && record.FamilyOf(extra) == record.FamilyOf(p.Addr()) {
+			if !was && FamilyOf(extra) == FamilyOf(p.Addr()) {
 				return nil, fmt.Errorf("requested %s, plugin returned %v, which has %s in addition", p.Addr(), came, extra)
 			}
 		}
@@ -109,10 +108,10 @@ func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(ne
 
 // familiesToClaim returns the wanted families that the addresses have, and those that they lack. The
 // address of a family may not be excluded unless it is required: then it was accepted before.
-func (w Want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr) bool) (there, missing []record.Family, err error) {
+func (w Want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr) bool) (there, missing []Family, err error) {
 	var hidden []netip.Addr
 	for _, f := range w.Families {
-		a, ok := record.Record{Result: call.Result{Addresses: addresses}}.Address(f)
+		a, ok := Record{Result: call.Result{Addresses: addresses}}.Address(f)
 		switch {
 		case !ok:
 			missing = append(missing, f)

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // An excluded address that the plugin returns is released, and the request fails: only the plugin can be
@@ -16,7 +15,7 @@ import (
 // owner; a claimed one was allocated before it was excluded.
 func (op *Operation) excludes(ip netip.Addr) bool {
 	rec := op.Rec
-	return op.Opts.Excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(record.FamilyOf(ip)))
+	return op.Opts.Excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(FamilyOf(ip)))
 }
 
 // checkExcluded returns an error if a result must not be used because of an excluded address. One that

@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"go/ast"

@@ -1,11 +1,10 @@
-package protocol
+package attachment
 
 import (
 	"errors"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // adopt records what the plugin's store holds for the container ID of an owner without a record: the
@@ -26,12 +25,12 @@ func (op *Operation) adopt(inv call.Invocation, t *try) (adopted, absent bool, e
 		t.known, t.Want = found, t.preferring(call.Addrs(found))
 		return false, false, nil
 	}
-	var families []record.Family
+	var families []Family
 	for _, a := range found.Addresses {
-		families = append(families, record.FamilyOf(a.Addr()))
+		families = append(families, FamilyOf(a.Addr()))
 	}
 	if slices.ContainsFunc(families, op.Opts.Enabled) {
-		families = slices.DeleteFunc(families, func(f record.Family) bool { return !op.Opts.Enabled(f) })
+		families = slices.DeleteFunc(families, func(f Family) bool { return !op.Opts.Enabled(f) })
 	}
 	if err := op.reserve(inv, found); err != nil {
 		if r, ok := errors.AsType[*rejectedResult](err); ok && r.holder != nil {

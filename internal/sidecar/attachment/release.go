@@ -1,4 +1,4 @@
-package protocol
+package attachment
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal/record"
 )
 
 // Release drops the claim of an address, and releases the attachment with the last
@@ -17,7 +16,7 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	if op.Rec == nil || !slices.Contains(op.Rec.Reserved(), ip) {
 		return NotFoundError(op.Pool, ip)
 	}
-	if op.Rec.State == record.Releasing || op.Rec.State == record.Cooldown && skipDelay {
+	if op.Rec.State == Releasing || op.Rec.State == Cooldown && skipDelay {
 		return op.release()
 	}
 	if OfContainer(op.Owner) && skipDelay {
@@ -26,13 +25,13 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 	if OfContainer(op.Owner) { // it ends with all families
 		return op.unclaim()
 	}
-	f := record.FamilyOf(ip)
+	f := FamilyOf(ip)
 	r := op.Rec.Clone()
 	if r.GivenUp = slices.DeleteFunc(r.GivenUp, func(g netip.Addr) bool { return g == ip }); len(r.GivenUp) == len(op.Rec.GivenUp) {
 		if !r.Claimed(f) {
 			return NotFoundError(op.Pool, ip)
 		}
-		r.Claims = slices.DeleteFunc(r.Claims, func(c record.Family) bool { return c == f })
+		r.Claims = slices.DeleteFunc(r.Claims, func(c Family) bool { return c == f })
 	}
 	if r.InUse() {
 		return op.write(r)
@@ -45,11 +44,11 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 
 // unclaim drops every claim: the attachment enters cooldown, or is released.
 func (op *Operation) unclaim() error {
-	if op.Opts.ReleaseDelay <= 0 || op.Rec.State != record.Held {
+	if op.Opts.ReleaseDelay <= 0 || op.Rec.State != Held {
 		return op.release()
 	}
 	r := op.Rec.Clone()
-	r.State, r.Claims, r.GivenUp, r.Expiration = record.Cooldown, nil, nil, nil
+	r.State, r.Claims, r.GivenUp, r.Expiration = Cooldown, nil, nil, nil
 	r.ReleaseAt = op.World.Now().Add(op.Opts.ReleaseDelay)
 	return op.write(r)
 }
@@ -93,11 +92,11 @@ func (op *Operation) processToRelease() error {
 // invocations may act from then on. Without the write the record keeps its own: the last one names the
 // container ID that holds the addresses.
 func (op *Operation) writeReleasing(invocations []call.Invocation) error {
-	if op.Rec.State == record.Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID && len(invocations) == len(op.Rec.Invocations) {
+	if op.Rec.State == Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID && len(invocations) == len(op.Rec.Invocations) {
 		return nil
 	}
 	r := op.Rec.Clone()
-	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = record.Releasing, nil, nil, nil, time.Time{}
+	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = Releasing, nil, nil, nil, time.Time{}
 	r.Invocations = invocations
 	r.BootID = op.Opts.BootID
 	return op.write(r)
@@ -109,7 +108,7 @@ func (op *Operation) Return() error { return op.releaseLaterAfter(op.release()) 
 // releaseLaterAfter makes later reconciliations release an attachment after the error of a release,
 // unless its record is releasing. It returns err.
 func (op *Operation) releaseLaterAfter(err error) error {
-	if err != nil && op.Rec != nil && op.Rec.State != record.Releasing {
+	if err != nil && op.Rec != nil && op.Rec.State != Releasing {
 		op.ReleaseAs = Cleanup
 		op.publish()
 	}
