@@ -4,7 +4,6 @@
 package containerid
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -52,13 +51,12 @@ func Generation(containerID string, generation int) string {
 	return withSuffix(containerID, fmt.Sprintf("-g%d", generation))
 }
 
-// Unique returns an ID of the same attachment that was never used before and is never returned
-// again, for a plugin whose DELs may act at any later time: not even a lost journal leads to an
-// ID that such a DEL could release. It has 48 random bits.
-func Unique(containerID string) string {
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
-	return withSuffix(containerID, "-u"+hex.EncodeToString(random[:]))
+// Unique returns an ID of the same attachment for a text that is used once, such as a UUID. A plugin whose DELs
+// may act at any later time needs one for each ADD: not even a lost journal leads to an ID that such a DEL
+// could release. It has 48 bits of the text's hash.
+func Unique(containerID, text string) string {
+	hash := sha256.Sum256([]byte(text))
+	return withSuffix(containerID, "-u"+hex.EncodeToString(hash[:6]))
 }
 
 // Match reports whether a container ID has a form that For, Generation and Unique return, for any

@@ -97,7 +97,7 @@ func TestGeneration(t *testing.T) {
 func TestUnique(t *testing.T) {
 	for _, owner := range []string{"router", strings.Repeat("p", 99)} {
 		id := For(owner, "worker-1", "net")
-		a, b := Unique(id), Unique(id)
+		a, b := Unique(id, "1"), Unique(id, "2")
 		if a == b || !Match(a) || !dnsLabel.MatchString(a) || !strings.HasPrefix(a, id[:20]) {
 			t.Errorf("%q and %q; want two different IDs of %s", a, b, id)
 		}

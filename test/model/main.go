@@ -31,6 +31,9 @@ func main() {
 // diagramPage has the diagram of the states, which a whole exploration compares with those that it has seen.
 const diagramPage = "docs/design/how-it-works.md"
 
+// packageDoc has the table of what follows a kill at each step.
+const packageDoc = "internal/sidecar/attachment/doc.go"
+
 // run explores what matches: each configuration with the protocol as it is and, if asked, without each rule.
 func run(only string, draw, removeRules bool) error {
 	matches, err := regexp.Compile(only)
@@ -48,7 +51,7 @@ func run(only string, draw, removeRules bool) error {
 	}
 	explore := exec.Command(whole, "-only", only)
 	if only == "" {
-		explore.Args = append(explore.Args, "-diagram", diagramPage, fmt.Sprintf("-draw=%t", draw))
+		explore.Args = append(explore.Args, "-diagram", diagramPage, "-moments", packageDoc, fmt.Sprintf("-draw=%t", draw))
 	}
 	explore.Stdout, explore.Stderr = os.Stdout, os.Stderr
 	failed := explore.Run()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // Kind is a class of failure; package httpapi maps it to a status code.
@@ -67,4 +69,22 @@ func (op *Operation) excludedRequestError(ip netip.Addr) error {
 // outsideError rejects the restore of an address outside the ranges.
 func (op *Operation) outsideError(ip netip.Addr) error {
 	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op, ip)
+}
+
+// isPluginRefusal reports whether the plugin works but refuses a request.
+func isPluginRefusal(err error) bool {
+	e, ok := errors.AsType[*call.Error](err)
+	return ok && e.IsPluginRefusal()
+}
+
+// isRefused reports whether the plugin refused a call, or did not run.
+func isRefused(err error) bool {
+	e, ok := errors.AsType[*call.Error](err)
+	return ok && e.Outcome != call.Unknown
+}
+
+// outcomeUnknown reports whether the plugin may still act on a failed call.
+func outcomeUnknown(err error) bool {
+	e, ok := errors.AsType[*call.Error](err)
+	return ok && e.Outcome == call.Unknown
 }

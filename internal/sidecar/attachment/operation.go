@@ -1,11 +1,12 @@
-// Package attachment decides what is done with one attachment, so that no crash, failed write or late
-// plugin process leaks an address or allocates it twice (docs/design/how-it-works.md). It has no
-// clock, no I/O, no goroutine and no lock: an Operation reads and changes its World, and nothing else.
 package attachment
 
 import (
-	"net/netip"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
 // Operation is one piece of work on an attachment. One at a time works on it.
@@ -16,23 +17,13 @@ type Operation struct {
 	Opts  *Options
 	// User is Record.User of a new record.
 	User int
+	// Container are the parameters with which the runtime of a container interface calls now; nil if it does not.
+	Container *call.Container
 	// Action is what is done, for events. The background finds it out.
 	Action Action
-	// Freed: the plugin has just freed all addresses of the attachment, which is lost.
-	Freed bool
-	// unconfirmed is the held record of an attachment that CHECK reported lost, until its DEL succeeds.
-	unconfirmed *Record
-	// previous is the attachment whose addresses the pod of this container had, reserved are those addresses.
-	previous Key
-	reserved []netip.Addr
-	// looked: a lookup has shown that the plugin does not hold the attachment; of a container, none of its
-	// addresses.
-	looked bool
-	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
-	storeProven bool
 }
 
-// publish makes a changed state visible.
+// publish makes a changed status visible.
 func (op *Operation) publish() { op.World.Publish(op.Status) }
 
 // setRecord replaces the record in memory.
@@ -41,32 +32,116 @@ func (op *Operation) setRecord(r Record) {
 	op.publish()
 }
 
+// setInvocations replaces the invocations of the record in memory.
+func (op *Operation) setInvocations(all []call.Invocation) {
+	r := op.Rec.Clone()
+	r.Invocations = all
+	op.setRecord(r)
+}
+
 // setLost notes that the plugin does not hold the attachment.
 func (op *Operation) setLost(why error) {
 	first := !op.Lost
-	op.Lost, op.Verified = true, time.Time{}
+	op.Lost, op.VerifyDue, op.Verified = true, false, time.Time{}
 	op.publish()
 	if first {
-		op.World.Note(Note{NoteLost, why})
+		op.World.Report(Event{EventLost, why})
 	}
 }
 
 // setVerified notes that the plugin holds the attachment.
 func (op *Operation) setVerified() {
 	reacquired := op.Lost
-	op.Lost, op.Verified = false, op.World.Now()
+	op.Lost, op.VerifyDue, op.Verified = false, false, op.World.Now()
 	op.publish()
 	switch {
 	case reacquired:
-		op.World.Note(Note{Kind: NoteReacquired})
+		op.World.Report(Event{Kind: EventReacquired})
 	case op.Action == Reacquire:
-		op.World.Note(Note{Kind: NoteCompleted})
+		op.World.Report(Event{Kind: EventCompleted})
 	}
 }
 
 // recentlyVerified reports whether the plugin confirmed the record within VerifyInterval.
 func (op *Operation) recentlyVerified() bool {
-	return !op.World.Doubted() && op.Rec.BootID == op.Opts.BootID && !op.Verified.IsZero() && op.World.Now().Sub(op.Verified) < op.Opts.VerifyInterval
+	return !op.VerifyDue && op.Rec.BootID == op.Opts.BootID && !op.Verified.IsZero() && op.World.Now().Sub(op.Verified) < op.Opts.VerifyInterval
+}
+
+// write makes a record durable and then sets the one in memory. After an error the disk may
+// have either, so memory is not trusted before a write has succeeded.
+func (op *Operation) write(r Record) error {
+	if op.Rec == nil || r.State != op.Rec.State {
+		r.Changed = op.World.Now()
+	}
+	if err := op.World.Write(r); err != nil {
+		op.Dirty = true
+		op.publish()
+		err = fmt.Errorf("the journal could not be written: %w", err)
+		if op.Rec == nil {
+			return errors.Join(err, op.removeUnwritten(r))
+		}
+		return err
+	}
+	op.Dirty = false
+	op.setRecord(r)
+	return nil
+}
+
+// writeIfDirty writes an adding record before a DEL if the record on disk may be held. Until it is
+// adding, the plugin must keep the addresses, or a restart would trust addresses that another owner has.
+func (op *Operation) writeIfDirty() error {
+	if !op.Dirty {
+		return nil
+	}
+	return op.write(op.Rec.Clone())
+}
+
+// removeRecord removes the record, or keeps the generation of the next container ID as a
+// tombstone while a DEL may still act on an earlier one.
+func (op *Operation) removeRecord() error {
+	r := op.Rec.Clone()
+	// A generated owner never returns, so it needs no tombstone.
+	tombstone := op.World.Now().Before(r.LateDel.Until) && !strings.HasPrefix(op.Owner, GeneratedOwnerPrefix)
+	if tombstone {
+		r.State, r.Result, r.GivenUp, r.Invocations = Tombstone, call.Result{}, nil, nil
+		if err := op.write(r); err != nil {
+			return err
+		}
+	} else if err := op.World.Remove(op.Pool, op.Owner); err != nil {
+		op.Dirty = true
+		op.publish()
+		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
+	}
+	if !tombstone {
+		op.Rec, op.Dirty = nil, false
+	}
+	op.Lost, op.VerifyDue, op.Verified, op.ReleaseAs = false, false, time.Time{}, ""
+	op.publish()
+	return nil
+}
+
+// removeUnwritten removes a first record whose write failed but may have reached the disk. If
+// that fails too, the record is kept in memory and reconciled in the background.
+func (op *Operation) removeUnwritten(r Record) error {
+	err := op.World.Remove(r.Pool, r.Owner)
+	if err == nil {
+		op.Dirty = false
+		op.publish()
+		return nil
+	}
+	op.setRecord(r)
+	return err
+}
+
+// newOrClonedRecord returns a copy of the record, or a first one for an invocation.
+func (op *Operation) newOrClonedRecord(inv call.Invocation) Record {
+	if op.Rec != nil {
+		return op.Rec.Clone()
+	}
+	return Record{
+		ContainerID: op.ID, Owner: op.Owner, Pool: op.Pool, User: op.User, Node: op.Opts.Node,
+		Network: inv.Network, Created: op.World.Now(),
+	}
 }
 
 // Finish notes how the work ended, and when it is retried. waited reports that it ended in a queue. A

@@ -51,6 +51,11 @@ func FamilyOf(a netip.Addr) Family {
 // (docs/design/pods.md). CNI_CONTAINERID and CNI_IFNAME follow.
 const ContainerOwnerPrefix = "cni/"
 
+// ContainerOwner returns the owner of a container interface.
+func ContainerOwner(containerID, ifName string) string {
+	return ContainerOwnerPrefix + containerID + "/" + ifName
+}
+
 // OfContainer reports whether an owner is a container interface. Only its runtime knows whether its
 // addresses are in use, unless they are in cooldown.
 func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }

@@ -2,6 +2,7 @@ package attachment
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 
 // try is how far an acquisition has come.
 type try struct {
+	*Operation
 	Want
 	// known are previously held addresses, whose subnets are known.
 	known []call.Address
@@ -21,6 +23,11 @@ type try struct {
 	repeated bool
 	// failed is the error of the last ADD.
 	failed error
+	// previous is the attachment in cooldown whose addresses the pod of this container had, kept are those addresses.
+	previous Key
+	kept     []netip.Addr
+	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
+	storeProven bool
 }
 
 // requests returns the sets of addresses that are left to request; nil requests any.
@@ -84,20 +91,85 @@ type rejectedResult struct {
 	holderIsFree bool
 }
 
-// isPluginRefusal reports whether the plugin works but refuses a request.
-func isPluginRefusal(err error) bool {
-	e, ok := errors.AsType[*call.Error](err)
-	return ok && e.IsPluginRefusal()
+// reserve sets the addresses of a result aside. If another attachment has one of them,
+// the plugin allocated it twice (step 6): the caller releases ours, and the other attachment
+// is verified. One that is reacquired because of another one yields: it has no third one reacquired, or lost
+// attachments could go on for long.
+func (t *try) reserve(inv call.Invocation, res call.Result) error {
+	came := call.Addrs(res.Addresses)
+	other, ip := t.World.Reserve(inv.Network, came)
+	switch {
+	case !ip.IsValid():
+		return nil
+	case !inv.Profile.Unique:
+		return &rejectedResult{error: fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
+			inv.Plugin, came, other, other.ID)}
+	}
+	r := &rejectedResult{
+		error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has already; ours was released",
+			inv.Plugin, came, other, other.ID),
+		holder: &other,
+	}
+	if other.Lost {
+		r.error = fmt.Errorf("%w; the plugin no longer holds it for that owner: if that owner does not exist, release its address", r.error)
+	}
+	if !t.yields {
+		requested := slices.ContainsFunc(inv.Requested, func(p netip.Prefix) bool { return p.Addr() == ip })
+		r.repeatable = !requested && (len(inv.Requested) > 0 || other.Lost)
+		missing := func(ip netip.Addr) bool { return !slices.Contains(came, ip) }
+		r.holderIsFree = other.Lost && !slices.ContainsFunc(other.Record.Addrs(), missing)
+	}
+	t.World.Report(Event{EventDuplicate, r})
+	t.World.Doubt(other.Key)
+	return r
 }
 
-// isRefused reports whether the plugin refused a call, or did not run.
-func isRefused(err error) bool {
-	e, ok := errors.AsType[*call.Error](err)
-	return ok && e.Outcome != call.Unknown
+// settleOthers does on other attachments what became possible with the DELs of this try.
+func (t *try) settleOthers() {
+	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.holderIsFree {
+		t.World.Settle(r.holder.Key, Freed, false)
+	}
+	if t.previous.Owner != "" { // its addresses are reserved now
+		t.World.Settle(t.previous, EndCooldown, true)
+		t.previous = Key{}
+	}
 }
 
-// outcomeUnknown reports whether the plugin may still act on a failed call.
-func outcomeUnknown(err error) bool {
-	e, ok := errors.AsType[*call.Error](err)
-	return ok && e.Outcome == call.Unknown
+// adopt records what the plugin's store holds for the container ID of an owner without a record: the
+// journal was lost. Every enabled family is claimed for good, also one that is not requested: the owner
+// may use it. If none is enabled, all are claimed, so that they can be released. absent reports that
+// the store provably holds nothing, so that an ADD needs no DEL before it. Addresses that cannot be
+// adopted are requested from the ADD; if another attachment has one, the DEL before it releases ours.
+func (t *try) adopt(inv call.Invocation) (adopted, absent bool, err error) {
+	found, err := t.World.Lookup(inv)
+	if len(found.Addresses) == 0 {
+		return false, err == nil, nil
+	}
+	switch { // an address that is excluded by now was allocated before, and may be in use
+	case err != nil && len(t.Required) > 0:
+		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", t, call.Addrs(found.Addresses), err)
+	case err != nil:
+		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return t.excludes(a.Addr()) || t.outside(a.Addr()) })
+		t.known, t.Want = found, t.preferring(call.Addrs(found))
+		return false, false, nil
+	}
+	var families []Family
+	for _, a := range found.Addresses {
+		families = append(families, FamilyOf(a.Addr()))
+	}
+	if slices.ContainsFunc(families, t.Opts.Enabled) {
+		families = slices.DeleteFunc(families, func(f Family) bool { return !t.Opts.Enabled(f) })
+	}
+	if err := t.reserve(inv, found); err != nil {
+		if r, ok := errors.AsType[*rejectedResult](err); ok && r.holder != nil {
+			return false, false, nil
+		}
+		return false, false, err
+	}
+	found.InStore = true
+	if err := t.commit(inv, found, families, false); err != nil {
+		return false, false, err
+	}
+	t.World.Report(Event{Kind: EventAdopted})
+	return true, false, nil
 }

@@ -25,6 +25,8 @@ type Want struct {
 	Any      bool
 	// Expires requests an allocation that must be confirmed.
 	Expires bool
+	// yields: the attachment is reacquired because of another one. confirm: a DEL must confirm that it is lost.
+	yields, confirm bool
 }
 
 // candidates returns the sets of addresses to request, one ADD after the other; nil requests any. Sets
@@ -128,6 +130,76 @@ func (w Want) familiesToClaim(addresses []call.Address, excluded func(netip.Addr
 		return nil, missing, fmt.Errorf("%v is excluded (--exclude-addresses), so it is not allocated: release the attachment and allocate it again", hidden)
 	}
 	return there, missing, nil
+}
+
+// excludes reports whether an address must not be allocated: it is excluded, and not claimed by the
+// owner; a claimed one was allocated before it was excluded.
+func (op *Operation) excludes(ip netip.Addr) bool {
+	rec := op.Rec
+	return op.Opts.Excludes(ip) && (rec == nil || !rec.Holds(ip) || !rec.Claimed(FamilyOf(ip)))
+}
+
+// outside reports whether an address is outside the ranges of the pool's present configuration. It is
+// false if these are not known. Such an address may be allocated on another node by now: its owner keeps it until it
+// requests an address, and gets another one then (docs/design/how-it-works.md, Addresses outside the ranges).
+func (op *Operation) outside(ip netip.Addr) bool {
+	outside, err := op.World.Outside(ip)
+	return outside && err == nil
+}
+
+// inRange returns the addresses that are not outside.
+func (op *Operation) inRange(ips []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), op.outside)
+}
+
+// anyOutside reports whether the recorded address of one of the families is outside.
+func (op *Operation) anyOutside(families []Family) bool {
+	return slices.ContainsFunc(families, func(f Family) bool {
+		a, ok := op.Rec.Address(f)
+		return ok && op.outside(a.Addr())
+	})
+}
+
+// checkComparable rejects a request for recorded addresses before the first configuration of the pool
+// since the start, if the plugin has ranges to compare them with: the node may have got others.
+func (op *Operation) checkComparable() error {
+	ips := op.addresses()
+	if len(ips) == 0 || !op.LastInvocation().Profile.LikeHostLocal() {
+		return nil
+	}
+	if _, err := op.World.Outside(ips[0]); err != nil {
+		return newError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, ips, err)
+	}
+	return nil
+}
+
+// checkRequired rejects a request of an excluded address that the owner does not have, and of one
+// outside the ranges unless the owner holds others.
+func (op *Operation) checkRequired(ips []netip.Addr) error {
+	for _, ip := range ips {
+		switch {
+		case op.excludes(ip):
+			return op.excludedRequestError(ip)
+		case op.outside(ip) && (op.Rec == nil || op.Rec.Holds(ip)):
+			return op.outsideError(ip)
+		}
+	}
+	return nil
+}
+
+// checkExcluded returns an error if a result must not be used because of an excluded address, which only the
+// plugin can be configured not to return. One that came with requested ones stays with them, because they may be in
+// use; it is not allocated. A container would get it: its response is the plugin's result.
+func (t *try) checkExcluded(inv call.Invocation, res call.Result) error {
+	if len(inv.Requested) > 0 && !OfContainer(t.Owner) {
+		return nil
+	}
+	came := call.Addrs(res.Addresses)
+	if i := slices.IndexFunc(came, t.excludes); i >= 0 {
+		return &rejectedResult{error: fmt.Errorf("plugin %s returned %v, which was released, because %s is excluded (--exclude-addresses): exclude it in the plugin's configuration, too",
+			inv.Plugin, came, came[i])}
+	}
+	return nil
 }
 
 // sameAddresses compares two results regardless of order.

@@ -8,6 +8,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
+// World is all that an operation sees and does: every read of it and every effect on it is a call
+// here. The engine executes the calls; the exploration (make model) tries every outcome of each.
+type World interface {
+	Clock
+	Journal
+	Plugin
+	Neighbours
+}
+
+// Clock is time, and what is different each time.
+type Clock interface {
+	Now() time.Time
+	// Unique returns a text that no other call returns, not even in another run.
+	Unique() string
+}
+
 // Journal makes records durable.
 type Journal interface {
 	// Write makes a record durable before it returns nil. After an error the disk has either
@@ -18,100 +34,93 @@ type Journal interface {
 	Remove(pool, owner string) error
 }
 
-// World is all that an operation sees and does: every read of it and every effect on it is a call
-// here. The engine executes the calls; the exploration (make model) tries every outcome of each.
-type World interface {
-	Now() time.Time
-	// NewUUID returns the UUID of an expiration, UniqueID a container ID that was never used.
-	NewUUID() string
-	UniqueID(id string) string
-	// Publish replaces the state of the attachment that other operations and readers see.
-	Publish(Status)
-	// Note reports what operators must know of.
-	Note(Note)
-
-	Journal
-
-	// Network is the network behind the pool as it is configured now, or why there is none. Configured
-	// is why there was none in this run. Outside reports whether an address is known to be outside the
-	// ranges of the configuration.
+// Plugin is the delegated plugin of the attachment's pool, as it is configured now.
+type Plugin interface {
+	// Network is the network behind the pool, or why there is none.
 	Network() (call.Network, error)
-	Configured() error
-	Outside(netip.Addr) bool
-	// NewInvocation returns the invocation of a new ADD, or why there is none.
-	NewInvocation(n call.Network, containerID string) (call.Invocation, error)
+	// Outside reports whether an address is known to be outside the ranges of the configuration. An error is why
+	// there was no configuration to compare it with in this run.
+	Outside(netip.Addr) (bool, error)
+	// Invocation returns the invocation of an ADD, or of another verb without one, and why the plugin cannot be
+	// called with it. The container ID of a container interface is that of its runtime, whose parameters are in c.
+	Invocation(verb string, n call.Network, containerID string, c *call.Container) (call.Invocation, error)
 	// WithContainer returns an invocation with what the runtime passes in this ADD.
-	WithContainer(call.Invocation) (call.Invocation, error)
-	// Call runs ADD, DEL or CHECK of the plugin; its errors are *call.Error. Holds and Lookup read its store.
+	WithContainer(call.Invocation, call.Container) (call.Invocation, error)
+	// Process waits for a plugin process, once. The wait may end with the client; an error is why the plugin cannot
+	// be called.
+	Process() error
+	// Call runs ADD, DEL or CHECK; its errors are *call.Error.
 	Call(verb string, inv call.Invocation) (call.Result, error)
+	// Holds reports whether the plugin's store has all addresses for an invocation, Lookup returns what it has.
+	// After an error that is unknown.
 	Holds(inv call.Invocation, addrs []netip.Addr) (bool, error)
 	Lookup(call.Invocation) (call.Result, error)
+}
 
-	// Process waits for a plugin process, once. The wait may end with the client. TryProcess takes one that
-	// is free; an error is why the plugin cannot be called.
-	Process() error
-	TryProcess() (bool, error)
-	// Stopping reports that the process is stopping.
-	Stopping() bool
-
+// Neighbours are the readers of this attachment, and the other ones.
+type Neighbours interface {
+	// Publish replaces the status of the attachment that other operations and readers see.
+	Publish(Status)
+	// Report reports what operators must know of.
+	Report(Event)
 	// AssignID makes a container ID of generation 0 that of the attachment, unless another one has it.
 	AssignID(id string) error
-	// Holder returns the other attachment of the pool that has an address.
-	Holder(netip.Addr) (Other, bool)
-	// Older reports whether an attachment with an older record has an address of this one.
-	Older() bool
-	// Reserve sets addresses of a result aside until the next Publish. If another attachment has one
-	// of them, the first such is returned, with the address, and nothing is set aside.
-	Reserve(network string, ips []netip.Addr) (other Other, taken netip.Addr)
-	Unreserve(ips []netip.Addr)
-	// Doubt has another attachment verified after this operation: the plugin returned its address to this
-	// one. Doubted reports whether this one must be verified, SetDoubted sets that.
-	Doubt(Other)
-	Doubted() bool
-	SetDoubted(bool)
-	// Freed has another attachment, which is lost, acquired by its owner: the plugin returned its addresses
-	// to this one, which released them.
-	Freed(Other)
-	// Kept returns another attachment of the pool that is KeptFor the pod of a new container, with its
-	// addresses; none without one. EndCooldown ends the cooldown of another attachment, unless an operation
-	// is in progress on it.
-	Kept(call.Invocation) (Key, []call.Address)
-	EndCooldown(Key)
-	// EndOldestCooldown ends the cooldown of another attachment of the pool, the oldest one, and reports
-	// whether its addresses were released. With addresses, only an attachment that has one of them counts.
-	EndOldestCooldown(having []netip.Addr) bool
+	// Conflict returns the oldest other attachment of the pool or the network that has one of the addresses, and the
+	// address; an invalid address for none. One that is being released is returned if there is no other. Reserve
+	// returns none that is being released: until its DEL has succeeded the plugin allocates its addresses to no other
+	// owner. If it returns none, the addresses are set aside until the next Reserve or Publish of another record.
+	Conflict(network string, ips []netip.Addr) (Other, netip.Addr)
+	Reserve(network string, ips []netip.Addr) (Other, netip.Addr)
+	// Doubt has another attachment verified after this operation: the plugin returned its address to this one.
+	Doubt(Key)
+	// InCooldown returns the other attachments of the pool in cooldown, the oldest first.
+	InCooldown() []Other
+	// Settle does work on another attachment, and reports whether it succeeded; unless another operation is in
+	// progress there, which is waited for if that is asked.
+	Settle(k Key, work Work, wait bool) bool
 }
+
+// Work is what Settle does on another attachment.
+type Work byte
+
+const (
+	// Freed: the attachment is lost, and this one has got and released all of its addresses: it gets them again.
+	Freed Work = iota + 1
+	// EndCooldown releases an attachment in cooldown.
+	EndCooldown
+)
 
 // Other is another attachment.
 type Other struct {
 	Key
 	ID string
 	// Lost: the plugin does not hold its addresses.
-	Lost      bool
-	Addresses []netip.Addr
+	Lost bool
+	// Record is what is recorded of it; nil while it is added for the first time.
+	Record *Record
 }
 
-// Note is an observation of an operation.
-type Note struct {
-	Kind NoteKind
+// Event is what happened to an attachment: log, metrics and counters follow from it.
+type Event struct {
+	Kind EventKind
 	// Err is the reason, or what failed.
 	Err error
 }
 
-// NoteKind is the kind of a Note.
-type NoteKind string
+// EventKind is the kind of an event, and its line in the log.
+type EventKind string
 
-// The kinds of notes.
+// The kinds of events.
 const (
-	NoteLost       NoteKind = "Lost: the plugin does not hold the allocated addresses"
-	NoteReacquired NoteKind = "Reacquired: the plugin holds the attachment again"
-	NoteDuplicate  NoteKind = "Duplicate address from the plugin"
-	// NoteCompleted: an interrupted acquisition was completed.
-	NoteCompleted NoteKind = "Completed: the plugin holds the attachment"
-	NoteAdopted   NoteKind = "Adopted the addresses that the plugin's store holds: the journal had no record of them"
-	NoteExpired   NoteKind = "Expired"
-	NoteDelFailed NoteKind = "DEL failed; it is retried before the attachment is released"
-	NoteNoLookup  NoteKind = "Lookup in the plugin's store failed; the plugin is queried"
+	EventLost       EventKind = "Lost: the plugin does not hold the allocated addresses"
+	EventReacquired EventKind = "Reacquired: the plugin holds the attachment again"
+	EventDuplicate  EventKind = "Duplicate address from the plugin"
+	// EventCompleted: an interrupted acquisition was completed.
+	EventCompleted EventKind = "Completed: the plugin holds the attachment"
+	EventAdopted   EventKind = "Adopted the addresses that the plugin's store holds: the journal had no record of them"
+	EventExpired   EventKind = "Expired"
+	EventDelFailed EventKind = "DEL failed; it is retried before the attachment is released"
+	EventNoLookup  EventKind = "Lookup in the plugin's store failed; the plugin is queried"
 )
 
 // Options are the rules of the node. A duration of zero disables what it times.

@@ -214,7 +214,7 @@ func TestDuplicate(t *testing.T) {
 		f.wantError(f.tryAllocate("health"), attachment.Failed, "router")
 		f.steps()
 		op.publish(func(s *attachment.Status) { s.Lost, s.Verified = false, time.Now() }) // what the plugin said before the duplicate
-		op.unlock()
+		op.end()
 		synctest.Wait()
 		f.wantStepsPrefix("CHECK")
 	})
@@ -294,7 +294,7 @@ func TestDuplicateOfLost(t *testing.T) {
 		f.loseHealth()
 		op := f.lock("health")
 		f.wantError(f.tryAllocate("ingress"), attachment.Failed, "has already")
-		op.unlock()
+		op.end()
 		synctest.Wait() // its verification
 		f.allocate("ingress")
 		f.wantAddrs("health", "10.0.0.1")
@@ -345,8 +345,8 @@ func TestAssignedID(t *testing.T) {
 	run(t, "taken", nil, func(f *fixture) {
 		f.allocate("router")
 		op := f.lock("health")
-		f.wantError(op.AssignID(f.get("router").ContainerID), attachment.Failed, "health", "router", "release it there first")
-		op.unlock()
+		f.wantError(world{op}.AssignID(f.get("router").ContainerID), attachment.Failed, "health", "router", "release it there first")
+		op.end()
 		f.wantHeld("router", "10.0.0.1")
 	})
 }

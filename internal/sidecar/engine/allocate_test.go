@@ -220,13 +220,13 @@ func TestFromMemory(t *testing.T) {
 
 func setLost(f *fixture) {
 	op := f.lock("router")
-	defer op.unlock()
+	defer op.end()
 	op.publish(func(s *attachment.Status) { s.Lost, s.Verified = true, time.Time{} })
 }
 
 func setAdding(f *fixture) {
 	op := f.lock("router")
-	defer op.unlock()
+	defer op.end()
 	r := op.entry.Rec.Clone()
 	r.State = attachment.Adding
 	op.publish(func(s *attachment.Status) { s.Rec = &r })

@@ -113,3 +113,7 @@ func familyDisabledError(what string, f attachment.Family) error {
 func stoppingError(k attachment.Key) error {
 	return &attachment.Error{Kind: attachment.Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
 }
+
+func newError(k attachment.Kind, format string, args ...any) *attachment.Error {
+	return &attachment.Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}

@@ -177,7 +177,7 @@ func (c *callers) put(used *caller) {
 }
 
 // owned counts the entries that are not of container interfaces, those of ordinary users, and those of each
-// of these. It is guarded by Engine.mu.
+// of these. It is guarded by entries.mu.
 type owned struct {
 	limit           int
 	total, ordinary int

@@ -22,12 +22,22 @@ import (
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Allocate, network, c)
+	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation) error { return op.Add() })
 }
 
 // DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
 func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Release, network, c)
+	return e.runContainer(ctx, attachment.Release, network, c, func(op *operation) error { return op.Del() })
+}
+
+// CheckContainer runs the plugin's CHECK for a container interface.
+func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, attachment.Check, network, c, func(op *operation) error { return op.Check() })
+}
+
+func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation) error) (Attachment, error) {
+	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
+	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c, do: do})
 }
 
 // DelLeft is DelContainer for a DEL of a runtime that was left at an earlier time, and reports whether it was
@@ -51,28 +61,6 @@ func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, 
 func isNotFound(err error) bool {
 	e, ok := errors.AsType[*attachment.Error](err)
 	return ok && e.Kind == attachment.NotFound
-}
-
-// CheckContainer runs the plugin's CHECK for a container interface.
-func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Check, network, c)
-}
-
-func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container) (Attachment, error) {
-	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
-	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c})
-}
-
-// workForContainer does what a container runtime requests.
-func (op *operation) workForContainer(req request) error {
-	switch req.action {
-	case attachment.Allocate:
-		return op.protocol.Add(req.container.Requested())
-	case attachment.Release:
-		return op.protocol.Del()
-	default:
-		return op.protocol.Check()
-	}
 }
 
 // containerKey returns the key of a container interface in a network: that of its record, or else in the
@@ -168,29 +156,19 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 // whether it did. ended decides that again when nothing else works on the attachment: it may have been added
 // again since.
 func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
-	c := &collect{ended: ended}
-	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), collect: c})
-	return c.begun.Load(), err
-}
-
-// collect is the release of a container that has ended.
-type collect struct {
-	ended func(Attachment) bool
-	begun atomic.Bool
-}
-
-func (op *operation) collect(c *collect) error {
-	if op.entry.Rec == nil || op.entry.Rec.State == attachment.Tombstone {
-		return nil
-	}
-	op.engine.mu.Lock()
-	view := op.entry.view()
-	op.engine.mu.Unlock()
-	if !c.ended(view) {
-		return nil
-	}
-	c.begun.Store(true)
-	return op.protocol.Del()
+	var begun atomic.Bool
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation) error {
+		e.mu.Lock()
+		a := op.entry
+		ends := a.listed() && ended(a.view())
+		e.mu.Unlock()
+		if !ends {
+			return nil
+		}
+		begun.Store(true)
+		return op.Del()
+	}})
+	return begun.Load(), err
 }
 
 // pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.

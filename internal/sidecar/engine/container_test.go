@@ -124,7 +124,7 @@ func TestRepeatedContainerAddElsewhere(t *testing.T) {
 		for _, inv := range f.get(owner).Invocations {
 			args = append(args, inv.Args)
 		}
-		if want := []string{"K8S_POD_NAME=web-0", "K8S_POD_NAME=web-2"}; !slices.Equal(args, want) {
+		if want := []string{"K8S_POD_NAME=web-2", "K8S_POD_NAME=web-0"}; !slices.Equal(args, want) {
 			f.t.Errorf("recorded %q; want those of the ADD that the plugin ran, and the last ones: %q", args, want)
 		}
 		f.del("one", "web-2")

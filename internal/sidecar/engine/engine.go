@@ -65,21 +65,10 @@ type Engine struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex
-	stopping bool
+	entries
+	stopping bool // guarded by mu
 	wg       sync.WaitGroup
-	byOwner  map[attachment.Key]*entry
-	sorted   []*entry // all of byOwner, by pool and owner
-	byID     map[string]*entry
-	index    index
-	owned    owned
-
-	// records has the record of each key, for readers without mu.
-	records sync.Map
-	// statsMu guards what a readiness probe reads, and is never held for long.
-	statsMu  sync.Mutex
-	counters Counters
-	failure  Failure
+	stats    stats
 }
 
 // New returns an engine without attachments. Start must be called before any request.
@@ -95,8 +84,11 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	return &Engine{
 		opts: o, journal: j, plugin: p,
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
-		pools: pools, byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{},
-		owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
+		pools: pools,
+		entries: entries{
+			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{},
+			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
+		},
 	}
 }
 

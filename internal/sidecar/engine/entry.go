@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
-// entry is one attachment. Only the holder of its lock changes its state, under Engine.mu, because
-// others read it, such as All. refs and timer are guarded by Engine.mu.
+// entry is one attachment. Only the holder of its lock changes its state, under entries.mu, because
+// others read it, such as All. refs and timer are guarded by entries.mu.
 type entry struct {
 	attachment.Key
 	attachment.Status
@@ -21,24 +21,37 @@ type entry struct {
 	// lock is held by the one operation that works on the attachment. Its capacity is 1.
 	lock chan struct{}
 	refs int
-	// verifyDue: it must be verified, because the process started, because the plugin has returned its
-	// address to another owner, or because the plugin's store lacked it.
-	verifyDue atomic.Bool
-	lastUsed  time.Time
-	lastErr   string
-	timer     *time.Timer
+	// doubted: the next operation verifies it (Status.VerifyDue). reserved are addresses in the index beside those of
+	// its record. Both are guarded by entries.mu.
+	doubted  bool
+	reserved []netip.Addr
+	lastUsed time.Time
+	lastErr  string
+	timer    *time.Timer
 }
 
 // IDInUse returns the container ID of the last ADD. Of a container interface that is always the runtime's,
 // also without a record: the ID of its record is never used for a call.
 func (a *entry) IDInUse() string { return cmp.Or(a.RuntimeID(), a.Status.IDInUse()) }
 
-func newEntry(k attachment.Key, s attachment.Status, p *pool) *entry {
-	return &entry{Key: k, Status: s, shared: p, lock: make(chan struct{}, 1)}
+// entries are the attachments. mu guards them, and what others read of each.
+type entries struct {
+	mu      sync.Mutex
+	byOwner map[attachment.Key]*entry
+	sorted  []*entry // all of byOwner, by pool and owner
+	byID    map[string]*entry
+	index   index
+	owned   owned
+	// records has the record of each key, for readers without mu.
+	records sync.Map
+}
+
+func newEntry(k attachment.Key, p *pool) *entry {
+	return &entry{Key: k, shared: p, lock: make(chan struct{}, 1)}
 }
 
 // holder returns the attachment that has an address in a pool, and its container ID.
-func (e *Engine) holder(pool string, ip netip.Addr) (k attachment.Key, containerID string, ok bool) {
+func (e *entries) holder(pool string, ip netip.Addr) (k attachment.Key, containerID string, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := e.index.holder(pool, ip)
@@ -48,15 +61,42 @@ func (e *Engine) holder(pool string, ip netip.Addr) (k attachment.Key, container
 	return a.Key, a.IDInUse(), true
 }
 
-// position returns the place of a key in Engine.sorted, and whether it is there; Engine.mu is held.
-func (e *Engine) position(k attachment.Key) (int, bool) {
+// other returns the entry as another operation sees it; nothing for none. entries.mu is held.
+func (a *entry) other() attachment.Other {
+	if a == nil {
+		return attachment.Other{}
+	}
+	return attachment.Other{Key: a.Key, ID: a.IDInUse(), Lost: a.Lost, Record: a.Rec}
+}
+
+// publish replaces the status of an entry, and its addresses in the index; entries.mu is held.
+func (e *entries) publish(a *entry, s attachment.Status) {
+	if a.Rec != s.Rec {
+		e.index.remove(a, a.Rec.Reserved())
+		e.index.remove(a, a.reserved)
+		a.reserved = nil
+		delete(a.shared.cooldown, a)
+		e.records.Delete(a.Key)
+	}
+	if s.Rec != nil && a.Rec != s.Rec {
+		e.index.add(a, s.Rec.Network, s.Rec.Reserved())
+		e.records.Store(a.Key, s.Rec)
+		if s.Rec.State == attachment.Cooldown {
+			a.shared.cooldown[a] = true
+		}
+	}
+	a.Status = s
+}
+
+// position returns the place of a key in entries.sorted, and whether it is there; entries.mu is held.
+func (e *entries) position(k attachment.Key) (int, bool) {
 	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k attachment.Key) int { return a.Key.Compare(k) })
 }
 
-// listed reports whether the entry is an attachment; Engine.mu is held.
+// listed reports whether the entry is an attachment; entries.mu is held.
 func (a *entry) listed() bool { return a.Rec != nil && a.Rec.State != attachment.Tombstone }
 
-// view returns the current view of the entry; Engine.mu is held.
+// view returns the current view of the entry; entries.mu is held.
 func (a *entry) view() Attachment {
 	return Attachment{
 		Record: *a.Rec, Verified: a.Verified, LastUsed: a.lastUsed,
@@ -77,7 +117,7 @@ func (e *Engine) getOrCreate(k attachment.Key, u User) (*entry, error) {
 		if err := e.owned.check(k, u); err != nil {
 			return nil, err
 		}
-		a = newEntry(k, attachment.Status{}, e.pools[k.Pool])
+		a = newEntry(k, e.pools[k.Pool])
 		a.user = u
 		e.owned.add(1, a)
 		e.byOwner[k] = a
@@ -105,12 +145,12 @@ func (e *Engine) unref(a *entry) {
 	delete(e.byID, a.ID)
 }
 
-// releasing reports whether the attachment is being released; Engine.mu is held. One that is being adopted
+// releasing reports whether the attachment is being released; entries.mu is held. One that is being adopted
 // has addresses, but no record yet.
 func (a *entry) releasing() bool { return a.Rec != nil && a.Rec.State == attachment.Releasing }
 
 // olderThan reports whether the record of an entry is older; one without a record is the younger.
-// Engine.mu is held.
+// entries.mu is held.
 func (a *entry) olderThan(other *entry) bool {
 	if a.Rec == nil || other.Rec == nil {
 		return a.Rec != nil

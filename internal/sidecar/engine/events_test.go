@@ -18,7 +18,10 @@ type fakeObserver struct {
 	waits  []string
 }
 
-func (o *fakeObserver) ActionDone(e Event) {
+func (o *fakeObserver) Happened(e Event) {
+	if e.Kind != Done {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, fmt.Sprintf("%s %s %s %v", e.Action, e.Outcome, e.Pool, e.Families))

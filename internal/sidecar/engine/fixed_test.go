@@ -50,7 +50,7 @@ func TestFixedAddress(t *testing.T) {
 		"after the delay":      {pod: "web-0", between: func(f *fixture) { f.sleep(2 * time.Hour); f.add("other", "db-0") }},
 		"while its start works": {pod: "web-0", same: true, between: func(f *fixture) {
 			op := f.lock(attachment.ContainerOwner("one", "eth0"))
-			time.AfterFunc(time.Second, op.unlock)
+			time.AfterFunc(time.Second, op.end)
 		}},
 		"any name":                  {pod: "web", same: true, between: func(f *fixture) { f.add("other", "web-0") }},
 		"no name":                   {kept: true, between: func(f *fixture) { f.add("other", "") }},

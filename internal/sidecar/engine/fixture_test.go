@@ -278,7 +278,7 @@ func (f *fixture) lock(owner string) *operation {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	op := &operation{engine: f.Engine, Journal: f.journal, entry: a}
+	op := &operation{engine: f.Engine, entry: a}
 	if !op.tryLock() {
 		f.t.Fatalf("the entry of %s is locked", owner)
 	}
@@ -289,7 +289,7 @@ func (f *fixture) lock(owner string) *operation {
 func (op *operation) publish(change func(*attachment.Status)) {
 	s := op.entry.Status
 	change(&s)
-	op.Publish(s)
+	world{op}.Publish(s)
 }
 
 // steps returns the journal writes and plugin calls since the last time, without container IDs.

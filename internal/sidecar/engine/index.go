@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// index finds attachments by address. It is guarded by Engine.mu.
+// index finds attachments by address. It is guarded by entries.mu.
 type index map[netip.Addr][]indexEntry
 
 // indexEntry is an attachment that has an address in a network. Of several with one address in one
@@ -16,13 +16,12 @@ type indexEntry struct {
 }
 
 // conflict returns another attachment of the same network or pool that has one of the addresses: a
-// release names only pool and address. It returns the one whose record is the oldest. An attachment
-// that is being released does not count: until its DEL has succeeded, the plugin allocates the address
-// to no other owner.
-func (x index) conflict(a *entry, network string, ips []netip.Addr) (other *entry, taken netip.Addr) {
+// release names only pool and address. It returns the one whose record is the oldest, and one that is being released
+// only if that is asked and there is no other.
+func (x index) conflict(a *entry, network string, ips []netip.Addr, releasing bool) (other *entry, taken netip.Addr) {
 	for _, ip := range ips {
 		for _, h := range x[ip] {
-			if h.entry != a && (h.network == network || h.Pool == a.Pool) && !h.releasing() && (other == nil || h.olderThan(other)) {
+			if h.entry != a && (h.network == network || h.Pool == a.Pool) && h.releasing() == releasing && (other == nil || h.olderThan(other)) {
 				other, taken = h.entry, ip
 			}
 		}
@@ -57,5 +56,15 @@ func (x index) remove(a *entry, ips []netip.Addr) {
 		if len(x[ip]) == 0 {
 			delete(x, ip)
 		}
+	}
+}
+
+// replaceReserved replaces the addresses that are set aside for an entry beside those of its record.
+func (x index) replaceReserved(a *entry, network string, ips []netip.Addr) {
+	x.remove(a, a.reserved)
+	a.reserved = ips
+	x.add(a, network, ips)
+	if a.Rec != nil {
+		x.add(a, a.Rec.Network, a.Rec.Reserved())
 	}
 }

@@ -24,7 +24,7 @@ func TestInvocations(t *testing.T) {
 		f.allocate("router")
 		f.clearStore()
 		f.node.networks[client.DefaultPool] = "renamed"
-		f.inject(once("DEL", notStarted)) // with the old invocation
+		f.inject(nth(2, "DEL", notStarted)) // with the old invocation
 		a := f.allocate("router")
 		if len(a.Invocations) != 2 || a.Invocations[0].Network != "net" || a.Invocations[1].Network != "renamed" {
 			f.t.Fatalf("invocations %+v", a.Invocations)

@@ -32,16 +32,16 @@ func (e *Engine) All() iter.Seq[Attachment] {
 	}
 }
 
-// each calls f with every attachment, under Engine.mu.
-func (e *Engine) each(f func(*entry)) {
+// each calls f with every attachment, under entries.mu.
+func (e *entries) each(f func(*entry)) {
 	for last, more := (attachment.Key{}), true; more; {
 		last, more = e.page(last, f)
 	}
 }
 
-// page calls f with the attachments among the next entries after a key, under Engine.mu. It
+// page calls f with the attachments among the next entries after a key, under entries.mu. It
 // returns the key of the last entry, and whether there may be more.
-func (e *Engine) page(after attachment.Key, f func(*entry)) (last attachment.Key, more bool) {
+func (e *entries) page(after attachment.Key, f func(*entry)) (last attachment.Key, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	from, found := e.position(after)
@@ -60,7 +60,7 @@ func (e *Engine) page(after attachment.Key, f func(*entry)) (last attachment.Key
 
 // Record returns an owner's record in a pool, if there is one. It waits for no lock, because a
 // liveness probe needs it.
-func (e *Engine) Record(pool, owner string) (attachment.Record, bool) {
+func (e *entries) Record(pool, owner string) (attachment.Record, bool) {
 	r, ok := e.records.Load(attachment.Key{Pool: pool, Owner: owner})
 	if !ok {
 		return attachment.Record{}, false
@@ -102,7 +102,7 @@ func (e *Engine) Summaries() map[string]Summary {
 	return all
 }
 
-// with adds one attachment; Engine.mu is held.
+// with adds one attachment; entries.mu is held.
 func (s Summary) with(a *entry) Summary {
 	s.States[a.Rec.State]++
 	for _, f := range a.Rec.Claims {

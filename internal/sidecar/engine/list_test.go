@@ -209,13 +209,13 @@ func TestPlugins(t *testing.T) {
 		}
 		return &entry{Key: attachment.Key{Pool: pool, Owner: owner}, Status: attachment.Status{Rec: rec}}
 	}
-	e := &Engine{sorted: []*entry{
+	e := &Engine{entries: entries{sorted: []*entry{
 		entryWith("blue", "router", attachment.Adding, "/a/host-local"),
 		entryWith("default", "health", attachment.Releasing, "/b/host-local", "/a/host-local"),
 		{Key: attachment.Key{Pool: "default", Owner: "no record"}},
 		entryWith("default", "router", attachment.Held, "/b/host-local"),
 		entryWith("default", "tombstone", attachment.Tombstone, "/c/host-local"),
-	}}
+	}}}
 	want := []PluginUse{
 		{Pool: "blue", Plugin: "host-local", Binary: "/a/host-local"},
 		{Pool: "default", Plugin: "host-local", Binary: "/a/host-local"},
@@ -246,7 +246,7 @@ func TestConflictWithoutRecord(t *testing.T) {
 			for _, a := range c.have {
 				x.add(a, "net", addresses)
 			}
-			if got, _ := x.conflict(asking, "net", addresses); got != c.want {
+			if got, _ := x.conflict(asking, "net", addresses, false); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})

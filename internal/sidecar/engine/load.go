@@ -14,24 +14,28 @@ func (e *Engine) load(r attachment.Record) {
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
 	alive := attachment.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
-	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, attachment.Load(r, &e.opts.Options, time.Now(), alive), e.pools[r.Pool])
+	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, e.pools[r.Pool])
 	a.user = User{ID: r.User, Ordinary: r.User != 0}
-	a.verifyDue.Store(a.Rec.State == attachment.Held)
+	s := attachment.Load(r, &e.opts.Options, time.Now(), alive)
 	if first, ok := e.byOwner[a.Key]; ok {
 		e.logger(a).WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
-	if a.Lost {
-		e.count(func(c *Counters) { c.Lost++ })
-	}
 	if e.retires(r) {
-		a.ReleaseAs = attachment.Retire
+		s.ReleaseAs = attachment.Retire
+	}
+	e.publish(a, s)
+	if a.Lost {
+		e.stats.count(attachment.EventLost)
 	}
 	e.byOwner[a.Key], e.byID[a.ID] = a, a
 	e.sorted = append(e.sorted, a)
 	e.owned.add(1, a)
-	e.records.Store(a.Key, a.Rec)
-	e.indexLoaded(a)
+	// Of two records with the same address, the younger one is lost unless a lookup finds it.
+	if other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Reserved(), false); other != nil && a.Rec.State != attachment.Releasing {
+		e.stats.count(attachment.EventDuplicate)
+		e.logger(a).WithField(fieldOther, other.String()).Error("Two records have the same address")
+	}
 	a.shared.workqueue.add(a)
 }
 
@@ -62,15 +66,4 @@ func (e *Engine) logBoot(before []attachment.Record) {
 // (RetireOwners), which are not about container interfaces.
 func (e *Engine) retires(r attachment.Record) bool {
 	return e.opts.RetireOwners && !attachment.OfContainer(r.Owner) && !e.opts.Owners.Match(r.Owner)
-}
-
-// indexLoaded adds the addresses of a loaded record to the index. If two records have the same
-// address, the younger one is lost unless a lookup finds it (World.Older).
-func (e *Engine) indexLoaded(a *entry) {
-	other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Reserved())
-	e.index.add(a, a.Rec.Network, a.Rec.Reserved())
-	if other != nil && a.Rec.State != attachment.Releasing {
-		e.count(func(c *Counters) { c.Duplicates++ })
-		e.logger(a).WithField(fieldOther, other.String()).Error("Two records have the same address")
-	}
 }

@@ -14,10 +14,12 @@ type pool struct {
 	processes  [ofOthers + 1]slots
 	background slots
 	workqueue  *workqueue
+	// cooldown are the attachments in cooldown. It is guarded by entries.mu.
+	cooldown map[*entry]bool
 }
 
 func newPool(maxProcesses int) *pool {
-	p := &pool{processes: newSlots(maxProcesses), workqueue: newWorkqueue()}
+	p := &pool{processes: newSlots(maxProcesses), workqueue: newWorkqueue(), cooldown: map[*entry]bool{}}
 	p.background = p.processes[ofOthers]
 	if maxProcesses == 1 { // half of one is none, and a request must not wait for background work
 		p.background = slots{semaphore.NewWeighted(1)}

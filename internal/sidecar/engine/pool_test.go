@@ -58,9 +58,9 @@ func TestHangingPool(t *testing.T) {
 		},
 		"lost owner in the background": func(f *fixture) {
 			op := f.lock("router")
-			op.entry.verifyDue.Store(true)
+			op.entry.doubted = true
 			f.pools[client.DefaultPool].workqueue.add(op.entry)
-			op.unlock()
+			op.end()
 			synctest.Wait()
 			f.wantStored(3)
 		},

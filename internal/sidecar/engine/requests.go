@@ -16,20 +16,17 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
+// request is what a client requests for one attachment.
 type request struct {
 	action   attachment.Action
 	families []attachment.Family
 	// user sent it; unknown and irrelevant for a container interface.
 	user User
-	// want is what attachment.Allocate and attachment.Restore request.
-	want attachment.Want
-	// ip and skipDelay are what attachment.Release releases, and how.
-	ip        netip.Addr
-	skipDelay bool
-	// container are the parameters of a container runtime's request; nil for another one.
+	// container has the parameters of a container runtime; nil for another client.
 	container *call.Container
-	// collect is the release of a container that has ended; nil for another request.
-	collect *collect
+	// do does it. It is not a use of the attachment if it is unused.
+	do     func(*operation) error
+	unused bool
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
 	generated bool
@@ -44,9 +41,10 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 	if r.Family != "" && !e.opts.Enabled(r.Family) {
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
+	want := attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire}
 	return e.run(ctx, k, err, request{
 		action: attachment.Allocate, families: families, user: r.User, generated: r.Owner == "",
-		want: attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire},
+		do: func(op *operation) error { return op.Allocate(want) },
 	})
 }
 
@@ -58,9 +56,10 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 	if !e.opts.Enabled(families[0]) {
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
+	want := attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also}
 	return e.run(ctx, k, err, request{
 		action: attachment.Restore, families: families, user: r.User, generated: r.Owner == "",
-		want: attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also},
+		do: func(op *operation) error { return op.Allocate(want) },
 	})
 }
 
@@ -82,7 +81,10 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 		err = attachment.NotFoundError(pool, r.IP)
 	}
 	k.Pool = pool
-	return e.run(ctx, k, err, request{action: attachment.Release, families: []attachment.Family{family}, user: r.User, ip: r.IP, skipDelay: r.SkipDelay})
+	return e.run(ctx, k, err, request{
+		action: attachment.Release, families: []attachment.Family{family}, user: r.User,
+		do: func(op *operation) error { return op.Release(r.IP, r.SkipDelay) },
+	})
 }
 
 // authorize returns the attachment.Key of an owner in a pool, and why it is not served.
@@ -114,9 +116,9 @@ func (e *Engine) run(ctx context.Context, k attachment.Key, rejected error, req 
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	op := &operation{engine: e, Journal: e.journal, entry: a, client: true, user: req.user, waitCtx: ctx, requestID: logging.RequestID(ctx)}
-	op.protocol.Action, op.container = req.action, req.container
-	op.release = req.action == attachment.Release || req.action == attachment.Cleanup
+	op := &operation{engine: e, entry: a, client: true, user: req.user, waitCtx: ctx, requestID: logging.RequestID(ctx)}
+	op.Action, op.Container = req.action, req.container
+	op.stays = req.action == attachment.Release || req.action == attachment.Cleanup
 	done := make(chan result)
 	go op.work(req, done)
 	select {
@@ -147,30 +149,22 @@ func (op *operation) work(req request, done chan<- result) {
 		}
 		return
 	}
-	defer op.unlock()
-	defer op.finish()
-	if req.collect == nil {
-		op.engine.mu.Lock()
-		op.entry.lastUsed = time.Now()
-		op.engine.mu.Unlock()
+	defer op.end()
+	use := func() {
+		if !req.unused {
+			op.engine.mu.Lock()
+			defer op.engine.mu.Unlock()
+			op.entry.lastUsed = time.Now()
+		}
 	}
-	var err error
-	switch {
-	case req.collect != nil:
-		err = op.collect(req.collect)
-	case req.container != nil:
-		err = op.workForContainer(req)
-	case req.action == attachment.Release:
-		err = op.protocol.Release(req.ip, req.skipDelay)
-	default:
-		err = op.protocol.Allocate(req.want)
-	}
+	use()
+	err := req.do(op)
 	op.recordResult(err)
 	reported := err
 	if !op.hasProcess { // the wait for a plugin process may have failed
-		reported = op.engine.clientError(op.waitCtx, op.entry.Key, err)
+		reported = op.engine.clientError(op.waitCtx, op.Key, err)
 	}
-	op.engine.actionDone(req.action, op.entry.Pool, req.families, reported)
+	op.engine.actionDone(req.action, op.Pool, req.families, reported)
 	view := op.describe()
 	select {
 	case done <- result{view, err}:
@@ -179,7 +173,7 @@ func (op *operation) work(req request, done chan<- result) {
 		op.logOutcome(view.Addrs(), err, message, message)
 		if req.generated && err == nil {
 			op.waitCtx = op.engine.ctx
-			op.recordResult(op.protocol.Return())
+			op.recordResult(op.Return())
 		}
 	}
 }

@@ -86,12 +86,12 @@ func TestProcesses(t *testing.T) {
 func (f *fixture) addInvocation(owner string, change func(*call.Invocation)) {
 	f.t.Helper()
 	op := f.lock(owner)
-	defer op.unlock()
+	defer op.end()
 	earlier := op.entry.LastInvocation()
 	change(&earlier)
 	r := op.entry.Rec.Clone()
 	r.Invocations = slices.Insert(r.Invocations, 0, earlier)
-	if err := op.Write(r); err != nil {
+	if err := (world{op}).Write(r); err != nil {
 		f.t.Fatal(err)
 	}
 	op.publish(func(s *attachment.Status) { s.Rec = &r })

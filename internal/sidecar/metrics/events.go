@@ -61,10 +61,13 @@ func actions() map[attachment.Action][]engine.EventOutcome {
 
 func families() []attachment.Family { return []attachment.Family{attachment.IPv4, attachment.IPv6} }
 
-// ActionDone implements engine.Observer.
-func (m *Metrics) ActionDone(done engine.Event) {
-	for _, family := range done.Families {
-		m.events.WithLabelValues(string(done.Action), string(family), m.poolLabel(done.Pool), string(done.Outcome)).Inc()
+// Happened implements engine.Observer. The engine has the counters of what is not the end of an action.
+func (m *Metrics) Happened(ev engine.Event) {
+	if ev.Kind != engine.Done {
+		return
+	}
+	for _, family := range ev.Families {
+		m.events.WithLabelValues(string(ev.Action), string(family), m.poolLabel(ev.Pool), string(ev.Outcome)).Inc()
 	}
 }
 

@@ -77,7 +77,7 @@ func TestBoundedSeries(t *testing.T) {
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
-			m.ActionDone(engine.Event{
+			m.Happened(engine.Event{Event: attachment.Event{Kind: engine.Done},
 				Action: attachment.Allocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []attachment.Family{attachment.IPv4},
 			})
 			m.Called(call.VerbAdd, name, call.Refused, time.Second)
@@ -157,9 +157,9 @@ func wantLines(t *testing.T, m *Metrics, want ...string) {
 // The observations are made for each request of a client.
 func TestAllocations(t *testing.T) {
 	m := New(Options{Pools: []string{"default"}})
-	e := engine.Event{Action: attachment.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
+	e := engine.Event{Event: attachment.Event{Kind: engine.Done}, Action: attachment.Allocate, Outcome: engine.OutcomeSuccess, Pool: "default", Families: families()}
 	for name, observe := range map[string]func(){
-		"event":          func() { m.ActionDone(e) },
+		"event":          func() { m.Happened(e) },
 		"queue wait":     func() { m.QueueWait(engine.QueueEntry, time.Millisecond) },
 		"plugin call":    func() { m.Called(call.VerbAdd, "host-local", "", time.Millisecond) },
 		"plugin process": func() { m.Running(1) },

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -85,20 +84,5 @@ func checkDiagram(seen map[transition]bool, page string, write bool) error {
 	if len(wrong) > 0 {
 		return fmt.Errorf("unlike labels in test/model/explore/diagram.go, the exploration has %s", strings.Join(wrong, ", "))
 	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	before, rest, begins := strings.Cut(string(text), diagramBegin)
-	_, after, ends := strings.Cut(rest, diagramEnd)
-	drawn := before + diagramBegin + "```mermaid\nstateDiagram-v2\n" + lines.String() + "```\n" + diagramEnd + after
-	switch {
-	case !begins || !ends:
-		return fmt.Errorf("%s has no place for the diagram; expected the lines %q and %q", page, diagramBegin, diagramEnd)
-	case drawn == string(text):
-		return nil
-	case !write:
-		return fmt.Errorf("the diagram of %s differs from the exploration; run 'make explore DRAW=-draw'", page)
-	}
-	return os.WriteFile(page, []byte(drawn), 0o600)
+	return checkDrawn(page, diagramBegin, diagramEnd, "```mermaid\nstateDiagram-v2\n"+lines.String()+"```\n", write)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -75,7 +76,7 @@ func (e *encoder) families(all []attachment.Family) {
 func (e *encoder) inv(inv call.Invocation) {
 	e.str(short(inv.ContainerID))
 	list(e, inv.Requested, func(p netip.Prefix) { e.addr(p.Addr()) })
-	e.bools(inv.StoreProven, inv.AddRefused, inv.NetNS == "")
+	e.bools(inv.StoreProven, inv.AddRefused, inv.NetNS == "first", strings.HasSuffix(inv.Args, argsAgain))
 	e.time(inv.AddActsUntil)
 }
 
@@ -102,7 +103,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	if o.run != nil {
 		e.since = o.run.began
 	}
-	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing)
+	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, s.VerifyDue, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing, o.unlisted)
 	e.num(min(s.Failures, 2+s.Failures%2)) // more makes no difference but by turns
 	if s.Failures > 0 {
 		e.time(s.RetryAt)
@@ -128,11 +129,13 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.families(t.families)
 	e.addrs(t.outside)
 	e.addrs(t.kept)
+	e.bools(t.again, t.collect)
 	e.record(o.run.start.Rec)
-	list(e, o.run.had, e.outcome)
+	list(e, o.run.had, func(had outcome) { e.outcome(had, s.Rec) })
 }
 
-func (e *encoder) outcome(o outcome) {
+// outcome appends an outcome of an operation on the attachment that has a record.
+func (e *encoder) outcome(o outcome, mine *attachment.Record) {
 	e.bools(o.ok, o.err != nil)
 	if o.err != nil {
 		e.str(o.err.Error())
@@ -142,9 +145,10 @@ func (e *encoder) outcome(o outcome) {
 		e.moment(o.at)
 	}
 	if o.other.Owner != "" {
+		r := o.other.Record
 		e.str(o.other.Owner)
-		e.bools(o.other.Lost)
-		e.addrs(o.other.Addresses)
+		e.bools(o.other.Lost, r != nil, r != nil && mine != nil && r.Created.Before(mine.Created), r != nil && mine != nil && r.Created.Equal(mine.Created))
+		e.addrs(r.Addrs())
 	}
 }
 
@@ -163,6 +167,7 @@ func (x *explorer) key(w *world) key {
 		e.addrs(l.requested)
 		e.moment(l.until)
 	}
+	list(&e, w.freed, func(l lease) { e.str(short(l.id)); e.addr(l.ip) })
 	for _, id := range w.excused {
 		e.str(short(id))
 	}

@@ -211,7 +211,8 @@ func main() {
 	calls := flag.Int("calls", 0, "other number of requests")
 	faults := flag.Int("faults", -1, "other number of faults")
 	diagram := flag.String("diagram", "", "the page whose diagram of states has all transitions that were seen")
-	draw := flag.Bool("draw", false, "write the diagram")
+	table := flag.String("moments", "", "the Go file whose comment has the table of kills")
+	draw := flag.Bool("draw", false, "write the diagram and the table")
 	flag.Parse()
 	matches := regexp.MustCompile(*only)
 	failed, seen := false, map[transition]bool{}
@@ -238,6 +239,12 @@ func main() {
 	}
 	if *diagram != "" && !failed {
 		if err := checkDiagram(seen, *diagram, *draw); err != nil {
+			fmt.Println(err)
+			failed = true
+		}
+	}
+	if *table != "" {
+		if err := checkMoments(*table, *draw); err != nil {
 			fmt.Println(err)
 			failed = true
 		}
@@ -275,6 +282,7 @@ func configs() []config {
 		{name: "verify-add", profile: verifyAdd, reboot: true, outage: true},
 		{name: "queued", profile: queued, reboot: true, lostJournal: true},
 		{name: "older", profile: node, olderJournal: true, olderStore: true},
+		{name: "returns", profile: local, lookup: true, returns: true, calls: 3},
 		{name: "families", profile: local, lookup: true, families: both, lostLease: true},
 		{name: "restore", profile: local, lookup: true, restore: true, lostJournal: true, olderStore: true},
 		{name: "exclude", profile: local, lookup: true, exclude: 1},
@@ -292,8 +300,10 @@ func configs() []config {
 		{name: "container-boot", profile: local, lookup: true, container: true, bootID: true},
 		{name: "container-rollback", profile: local, lookup: true, container: true, bare: true},
 		{name: "container-back", profile: local, lookup: true, container: true, held: true, lostLease: true, rollback: true, calls: 3},
+		{name: "container-gc", profile: local, lookup: true, container: true, gc: true},
 		{name: "container-leaves", profile: local, lookup: true, container: true, leaves: true, calls: 2},
-		{name: "container-again", profile: local, lookup: true, container: true, again: true, held: true},
+		{name: "container-again", profile: local, lookup: true, container: true, again: 1, held: true},
+		{name: "container-args", profile: node, container: true, again: 1, byArgs: true, held: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},

@@ -77,6 +77,11 @@ func (x *explorer) moves(w *world) []move {
 			x.receives(w, i, to)
 		}
 	}
+	for i, o := range w.owners {
+		if x.cfg.gc && w.calls > 0 && attachment.OfContainer(o.key.Owner) && len(o.using) == 0 && o.st.Rec != nil {
+			to(chosen, func(c *world) { c.calls--; c.owners[i].unlisted = true }, "%s: a GC begins that does not list it", o.key.Owner)
+		}
+	}
 	x.lateMoves(w, to)
 	if w.outage && !x.confirms(w) {
 		to(goesOn, func(c *world) { c.outage = false }, "the outage ends")
@@ -202,11 +207,11 @@ func (x *explorer) faults(w *world, to adder) {
 			}
 			s := o.run.waits
 			to(fault, func(c *world) {
-				c.late = append(c.late, lateCall{add: s.verb == add, process: true, id: s.inv.ContainerID, requested: requested(s.inv)})
+				c.late = append(c.late, lateCall{add: s.verb == add, process: true, id: x.leaseID(s.inv), requested: requested(s.inv)})
 				x.restart(c)
-			}, "crash, and the process of %s lives on", shortID(s.inv.ContainerID))
+			}, "crash, and the process of %s lives on", shortID(x.leaseID(s.inv)))
 			if outlives := cfg.profile.AddOutlivesSeconds; outlives > 0 {
-				acts := lateCall{add: s.verb == add, id: s.inv.ContainerID, requested: requested(s.inv), until: w.now + outlives}
+				acts := lateCall{add: s.verb == add, id: x.leaseID(s.inv), requested: requested(s.inv), until: w.now + outlives}
 				to(fault, func(c *world) { c.late = append(c.late, acts); x.restart(c) }, "crash, and the call of %s acts late", shortID(acts.id))
 				to(fault, func(c *world) { x.reboot(c); c.late = append(c.late, acts) }, "reboot, and the call of %s acts late", shortID(acts.id))
 			}
@@ -227,6 +232,19 @@ func (x *explorer) faults(w *world, to adder) {
 				}
 			}
 		}
+	}
+	for _, l := range w.freed {
+		if !w.free(l.ip) {
+			continue
+		}
+		to(fault, func(c *world) {
+			c.allocate(l.id, []netip.Addr{l.ip})
+			x.reboot(c)
+			recorded := func(o owner) bool { return x.leased(o.disk, l.id) }
+			if !slices.ContainsFunc(c.owners, recorded) { // a start releases what has no record before it serves
+				c.delete(l.id)
+			}
+		}, "reboot, and the released lease of %s returns for %s", l.ip, shortID(l.id))
 	}
 	for _, l := range w.leases {
 		if cfg.lostLease && !w.rolledBack && l.id != "pod" && (!cfg.container || l.id == idOf(containerOwner)) {
@@ -296,6 +314,7 @@ func (x *explorer) reboot(w *world) {
 	} else {
 		w.late = slices.DeleteFunc(w.late, func(l lateCall) bool { return l.process })
 	}
+	w.freed = nil
 	w.pod = nil // it has ended; its lease may stay
 	for i := range w.owners {
 		o := &w.owners[i]
@@ -313,6 +332,12 @@ func (x *explorer) begins(w *world, i int, to adder) {
 			x.begin(c, i, task{action: attachment.Release, families: x.cfg.families})
 		}, "%s: the DEL that waited begins", o.key.Owner)
 		return
+	}
+	if o.unlisted {
+		to(goesOn, func(c *world) {
+			c.owners[i].unlisted = false
+			x.begin(c, i, task{action: attachment.Cleanup, collect: true, families: x.cfg.families})
+		}, "%s: GC releases it", o.key.Owner)
 	}
 	if t := x.due(w, o); t >= 0 && t <= w.now {
 		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
@@ -361,14 +386,16 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 		return
 	}
 	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
-		to(chosen, func(c *world) {
-			c.calls--
-			if o.st.Rec == nil || x.cfg.bare && !slices.Equal(o.using, o.st.Rec.Addrs()) {
-				c.owners[i].using = nil
-			}
-			c.owners[i].deleted = false
-			x.begin(c, i, task{action: attachment.Allocate, families: x.cfg.families})
-		}, "%s: ADD", o.key.Owner)
+		for _, again := range []bool{false, true}[:1+min(len(o.using), x.cfg.again)] {
+			to(chosen, func(c *world) {
+				c.calls--
+				if o.st.Rec == nil || x.cfg.bare && !slices.Equal(o.using, o.st.Rec.Addrs()) {
+					c.owners[i].using = nil
+				}
+				c.owners[i].deleted = false
+				x.begin(c, i, task{action: attachment.Allocate, families: x.cfg.families, again: again})
+			}, "%s: ADD, other parameters: %t", o.key.Owner, again)
+		}
 	}
 	to(chosen, func(c *world) {
 		c.calls--
@@ -423,7 +450,7 @@ func requested(inv call.Invocation) []netip.Addr {
 func (x *explorer) outcomes(w *world, i int, to adder) {
 	o := &w.owners[i]
 	s := o.run.waits
-	id := s.inv.ContainerID
+	id := x.leaseID(s.inv)
 	// then continues with an outcome, after a change of the world; nil for none.
 	then := func(k moveKind, out outcome, change func(*world), format string, args ...any) {
 		to(k, func(c *world) {
@@ -448,11 +475,6 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 				k = chosen
 			}
 			then(k, outcome{err: errLeft}, nil, "leaves the queue")
-		}
-	case tryProcess:
-		then(goesOn, outcome{ok: true}, nil, "gets a plugin process")
-		if !o.run.task.background {
-			then(goesOn, outcome{}, nil, "no plugin process is free")
 		}
 	case other:
 		x.others(w, s, then)
@@ -599,7 +621,7 @@ func (x *explorer) addResults(w *world, id string, want []netip.Addr) []addResul
 }
 
 func (x *explorer) adds(w *world, inv call.Invocation, then continuation) {
-	id, want := inv.ContainerID, requested(inv)
+	id, want := x.leaseID(inv), requested(inv)
 	if w.outage {
 		then(goesOn, outcome{err: refused("ADD", 11, "fault")}, nil, "ADD of %s is refused in the outage", shortID(id))
 		return

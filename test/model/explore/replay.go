@@ -33,7 +33,20 @@ type task struct {
 	freed      bool
 	outside    []netip.Addr // the ranges, at its begin
 	kept       []netip.Addr // the addresses that the container's pod had, at its begin
+	collect    bool         // a GC releases the container
+	again      bool         // with the other parameters of a repeated ADD
 }
+
+// netns is the network namespace of a container.
+func (t task) netns() string {
+	if t.again {
+		return "another"
+	}
+	return "first"
+}
+
+// argsAgain is a part of other CNI_ARGS.
+const argsAgain = ";K8S_POD_UID=2"
 
 // kind is the kind of a step.
 type kind byte
@@ -47,7 +60,6 @@ const (
 	holds
 	lookup
 	process
-	tryProcess
 	other // another operation is begun, or waited for
 )
 
@@ -133,10 +145,16 @@ func (x *explorer) advance(w *world, i int) {
 
 // operation returns the operation of a run at its start.
 func (x *explorer) operation(w *world, i int, r *run) *attachment.Operation {
-	op := &attachment.Operation{Key: w.owners[i].key, Status: r.start, Opts: x.options(w), Freed: r.task.freed}
+	op := &attachment.Operation{Key: w.owners[i].key, Status: r.start, Opts: x.options(w)}
 	op.World = &replay{explorer: x, w: w, i: i, r: r}
 	if !r.task.background {
 		op.Action = r.task.action
+	}
+	if attachment.OfContainer(op.Owner) && !r.task.background && !r.task.collect {
+		op.Container = &call.Container{Attachment: call.Attachment{ContainerID: idOf(op.Owner), IfName: "eth0"}, NetNS: r.task.netns(), Args: podArgs}
+		if r.task.again {
+			op.Container.Args += argsAgain
+		}
 	}
 	return op
 }
@@ -145,7 +163,7 @@ func (x *explorer) do(op *attachment.Operation, t task) error {
 	ofContainer := attachment.OfContainer(op.Owner)
 	switch {
 	case t.action == attachment.Allocate && ofContainer:
-		return op.Add(nil)
+		return op.Add()
 	case t.action == attachment.Allocate:
 		return op.Allocate(attachment.Want{Families: t.families, Any: true})
 	case t.action == attachment.Restore:
@@ -154,27 +172,25 @@ func (x *explorer) do(op *attachment.Operation, t task) error {
 		return op.Del()
 	case t.action == attachment.Release:
 		return op.Release(t.ip, false)
+	case t.collect:
+		return op.Del()
 	case t.action == attachment.Cleanup:
 		return op.EndCooldown()
 	}
-	return op.Reconcile()
+	return op.Settle(t.freed)
 }
 
 func (p *replay) Now() time.Time {
 	return at(p.read(func() outcome { return outcome{at: p.w.now} }).at)
 }
 
-func (p *replay) NewUUID() string { return "uuid" }
-
-func (p *replay) UniqueID(id string) string {
-	return fmt.Sprintf("%s-u%d", id, p.read(func() outcome { p.w.unique++; return outcome{at: p.w.unique} }).at)
+func (p *replay) Unique() string {
+	return fmt.Sprint(p.read(func() outcome { p.w.unique++; return outcome{at: p.w.unique} }).at)
 }
 
 func (p *replay) Publish(attachment.Status) {}
 
-func (p *replay) Note(attachment.Note) {}
-
-func (p *replay) Stopping() bool { return false }
+func (p *replay) Report(attachment.Event) {}
 
 func (p *replay) Write(r attachment.Record) error { return p.step(step{verb: write, rec: r}).err }
 
@@ -184,30 +200,25 @@ func (p *replay) Network() (call.Network, error) {
 	return call.Network{Name: "net", ServesContainers: !p.cfg.bare && !p.w.rolledBack}, nil
 }
 
-func (p *replay) Configured() error { return nil }
-
-func (p *replay) Outside(ip netip.Addr) bool {
-	return p.cfg.ranges && p.read(func() outcome { return outcome{ok: slices.Contains(p.w.outside, ip)} }).ok
+func (p *replay) Outside(ip netip.Addr) (bool, error) {
+	return p.cfg.ranges && p.read(func() outcome { return outcome{ok: slices.Contains(p.w.outside, ip)} }).ok, nil
 }
 
-func (p *replay) NewInvocation(_ call.Network, id string) (call.Invocation, error) {
-	inv := invocation
-	inv.ContainerID, inv.Profile = id, p.cfg.profile
-	return inv, nil
-}
+// podArgs are the CNI_ARGS of each container: all are of one pod.
+const podArgs = "K8S_POD_NAMESPACE=n;K8S_POD_NAME=web-0"
 
-// WithContainer returns another network namespace than that of the first ADD.
-func (p *replay) WithContainer(inv call.Invocation) (call.Invocation, error) {
-	if p.cfg.again {
-		inv.NetNS = againNetNS
+func (p *replay) Invocation(_ string, n call.Network, id string, c *call.Container) (call.Invocation, error) {
+	inv := call.Invocation{Network: n.Name, CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", ContainerID: id, Profile: p.cfg.profile}
+	if c != nil {
+		return p.WithContainer(inv, *c)
 	}
 	return inv, nil
 }
 
-const againNetNS = "again"
-
-// invocation is that of an ADD. Each container is of one pod.
-var invocation = call.Invocation{Network: "net", CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", Args: "K8S_POD_NAMESPACE=n;K8S_POD_NAME=web-0"}
+func (p *replay) WithContainer(inv call.Invocation, c call.Container) (call.Invocation, error) {
+	inv.NetNS, inv.Args = c.NetNS, c.Args
+	return inv, nil
+}
 
 func (p *replay) Call(verb string, inv call.Invocation) (call.Result, error) {
 	o := p.step(step{verb: map[string]kind{call.VerbAdd: add, call.VerbDel: del, call.VerbCheck: check}[verb], inv: inv})
@@ -226,37 +237,21 @@ func (p *replay) Lookup(inv call.Invocation) (call.Result, error) {
 
 func (p *replay) Process() error { return p.step(step{verb: process}).err }
 
-func (p *replay) TryProcess() (bool, error) {
-	o := p.step(step{verb: tryProcess})
-	return o.ok, o.err
-}
-
 func (p *replay) AssignID(string) error { return nil }
 
-func (p *replay) Holder(ip netip.Addr) (attachment.Other, bool) {
-	o := p.read(func() outcome {
-		for j := range p.w.owners {
-			if s := p.w.owners[j].st; j != p.i && slices.Contains(s.Rec.Reserved(), ip) {
-				return outcome{ok: true, other: p.w.other(j)}
-			}
-		}
-		return outcome{}
-	})
-	return o.other, o.ok
-}
-
-func (p *replay) Older() bool {
-	return p.read(func() outcome {
-		j, _ := p.w.conflict(p.i, p.w.owners[p.i].st.Rec.Reserved())
-		return outcome{ok: j >= 0 && p.w.older(j, p.i)}
-	}).ok
+func (p *replay) Conflict(_ string, ips []netip.Addr) (attachment.Other, netip.Addr) {
+	return p.conflict(ips, true, func() {})
 }
 
 func (p *replay) Reserve(_ string, ips []netip.Addr) (attachment.Other, netip.Addr) {
+	return p.conflict(ips, false, func() { p.w.owners[p.i].reserved = ips })
+}
+
+func (p *replay) conflict(ips []netip.Addr, releasing bool, none func()) (attachment.Other, netip.Addr) {
 	o := p.read(func() outcome {
-		j, ip := p.w.conflict(p.i, ips)
+		j, ip := p.w.conflict(p.i, ips, releasing)
 		if j < 0 {
-			p.w.owners[p.i].reserved = ips
+			none()
 			return outcome{}
 		}
 		return outcome{ok: true, other: p.w.other(j), ips: []netip.Addr{ip}}
@@ -267,64 +262,36 @@ func (p *replay) Reserve(_ string, ips []netip.Addr) (attachment.Other, netip.Ad
 	return o.other, o.ips[0]
 }
 
-func (p *replay) Unreserve([]netip.Addr) {
-	p.read(func() outcome { p.w.owners[p.i].reserved = nil; return outcome{} })
-}
-
-func (p *replay) Doubt(other attachment.Other) {
+func (p *replay) Doubt(k attachment.Key) {
 	p.read(func() outcome {
-		o := &p.w.owners[p.w.find(other.Key)]
+		o := &p.w.owners[p.w.find(k)]
 		o.doubted = true
 		o.queued = o.queued || o.st.Failures == 0
 		return outcome{}
 	})
 }
 
-func (p *replay) Doubted() bool {
-	return p.read(func() outcome { return outcome{ok: p.w.owners[p.i].doubted} }).ok
-}
-
-func (p *replay) SetDoubted(due bool) {
-	if p.pos == len(p.r.had) && p.r.waits.verb != 0 {
-		return // deferred, while a pause ends the run
-	}
-	p.read(func() outcome { p.w.owners[p.i].doubted = due; return outcome{} })
-}
-
-func (p *replay) Freed(o attachment.Other) { p.another(o.Key, &task{background: true, freed: true}) }
-
-func (p *replay) Kept(inv call.Invocation) (attachment.Key, []call.Address) {
+func (p *replay) InCooldown() []attachment.Other {
 	o := p.read(func() outcome {
-		if j := p.w.kept(p.i); j >= 0 {
-			return outcome{other: p.w.other(j)}
-		}
-		return outcome{}
-	})
-	return o.other.Key, result(o.other.Addresses, false).Addresses
-}
-
-func (p *replay) EndCooldown(k attachment.Key) {
-	p.another(k, &task{action: attachment.Cleanup, background: true})
-}
-
-func (p *replay) EndOldestCooldown([]netip.Addr) bool {
-	o := p.read(func() outcome {
-		for j := range p.w.owners {
-			if r := p.w.owners[j].st.Rec; j != p.i && r != nil && r.State == attachment.Cooldown {
-				return outcome{other: p.w.other(j)}
+		for j, o := range p.w.owners {
+			if j != p.i && o.st.Rec != nil && o.st.Rec.State == attachment.Cooldown {
+				return outcome{ok: true, other: p.w.other(j)}
 			}
 		}
 		return outcome{}
 	})
-	return o.other.Owner != "" && p.another(o.other.Key, &task{action: attachment.Cleanup, background: true})
+	if !o.ok {
+		return nil
+	}
+	return []attachment.Other{o.other}
 }
 
-// another begins an operation on another attachment and waits for its end, unless one is in progress there. It
-// reports whether it succeeded.
-func (p *replay) another(k attachment.Key, t *task) bool {
-	j := p.w.find(k)
-	if p.step(step{verb: other, owner: j, begin: t}).ok {
-		return p.step(step{verb: other, owner: j}).err == nil
+// Settle begins work on another attachment and waits for its end, unless an operation is in progress there.
+func (p *replay) Settle(k attachment.Key, work attachment.Work, _ bool) bool {
+	t := &task{background: true, freed: true}
+	if work == attachment.EndCooldown {
+		t = &task{background: true, action: attachment.Cleanup}
 	}
-	return false
+	j := p.w.find(k)
+	return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 }

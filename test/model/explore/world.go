@@ -26,15 +26,22 @@ type config struct {
 	addrs, calls, faults, pods, late int
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
 	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, lostAddress, outage, ranges, restore, held bool
+	// returns: a released lease returns with a reboot, because the store's file system had not synced its removal.
+	returns bool
+	// gc: a runtime's GC lists no container whose ADD has not ended.
+	gc bool
 	// bootID: the boot ID reads differently after a crash. leaves: the client of a DEL leaves, also while another
 	// operation is in progress on the container.
 	bootID, leaves bool
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
-	// rollback: from some moment on it is only that. fixed: both owners are container interfaces of one pod. again: a
-	// repeated ADD has another network namespace.
-	container, bare, rollback, fixed, again bool
-	releaseDelay, verifyInterval            int
-	exclude                                 int // addresses
+	// rollback: from some moment on it is only that. fixed: both owners are container interfaces of one pod.
+	container, bare, rollback, fixed bool
+	// again is 1 if a repeated ADD may have another network namespace and other CNI_ARGS; byArgs: the plugin knows
+	// leases by these, too.
+	again                        int
+	byArgs                       bool
+	releaseDelay, verifyInterval int
+	exclude                      int // addresses
 }
 
 // lease is an allocation in the plugin's store.
@@ -67,6 +74,8 @@ type owner struct {
 	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container
 	// was received; waits: it waits for the operation in progress.
 	stale, deleted, waits bool
+	// unlisted: a GC that is in progress has not listed the container, and no ADD has begun or ended since.
+	unlisted bool
 	// removing: its record is removed, and that is not on disk yet.
 	removing bool
 	// using are the addresses that its client uses.
@@ -83,6 +92,9 @@ type world struct {
 	outside             []netip.Addr
 	calls, faults, pods int
 	outage, rolledBack  bool
+	returns             bool // as in config
+	// freed are the leases that were deleted in this boot, if they may return.
+	freed []lease
 	// excused are IDs whose leases a lost journal left: they may stay.
 	excused []string
 	// wrong is what a response had and should not have had.
@@ -112,7 +124,7 @@ type explorer struct {
 func newExplorer(c config) *explorer {
 	x := &explorer{cfg: c, pool: map[attachment.Family][]netip.Addr{}}
 	for i := range c.addrs {
-		x.pool[attachment.IPv4] = append(x.pool[attachment.IPv4], netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}))
+		x.pool[attachment.IPv4] = append(x.pool[attachment.IPv4], at4(i+1))
 		x.pool[attachment.IPv6] = append(x.pool[attachment.IPv6], netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+1)))
 	}
 	x.opts = attachment.Options{
@@ -125,6 +137,8 @@ func newExplorer(c config) *explorer {
 	return x
 }
 
+func at4(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+
 // options returns the options of a run in the present boot.
 func (x *explorer) options(w *world) *attachment.Options {
 	o := x.opts
@@ -133,7 +147,7 @@ func (x *explorer) options(w *world) *attachment.Options {
 }
 
 func (x *explorer) initial() *world {
-	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods}
+	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods, returns: x.cfg.returns}
 	names := []string{"a", "b"}
 	if x.cfg.container {
 		names[0] = containerOwner
@@ -156,7 +170,7 @@ func (x *explorer) initial() *world {
 // kept returns the other owner whose addresses are kept for the pod of a container; -1 for none.
 func (w *world) kept(i int) int {
 	return slices.IndexFunc(w.owners, func(o owner) bool {
-		return o.key != w.owners[i].key && attachment.KeptFor(o.st.Rec, invocation)
+		return o.key != w.owners[i].key && o.st.Rec != nil && o.st.Rec.State == attachment.Cooldown && attachment.OfContainer(o.key.Owner)
 	})
 }
 
@@ -173,10 +187,14 @@ func (o *owner) has() []netip.Addr {
 }
 
 // conflict returns another attachment with one of the addresses, the oldest; -1 for none.
-func (w *world) conflict(i int, ips []netip.Addr) (found int, taken netip.Addr) {
+func (w *world) conflict(i int, ips []netip.Addr, releasing bool) (found int, taken netip.Addr) {
 	found = -1
 	for j := range w.owners {
-		for _, ip := range w.owners[j].has() {
+		has := w.owners[j].has()
+		if releasing {
+			has = w.owners[j].st.Rec.Reserved()
+		}
+		for _, ip := range has {
 			if j != i && slices.Contains(ips, ip) && (found < 0 || w.older(j, found)) {
 				found, taken = j, ip
 			}
@@ -195,7 +213,7 @@ func (w *world) older(j, i int) bool {
 
 func (w *world) other(j int) attachment.Other {
 	o := &w.owners[j]
-	return attachment.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Addresses: o.st.Rec.Addrs()}
+	return attachment.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Record: o.st.Rec}
 }
 
 // held returns the addresses that the store has for an ID.
@@ -222,6 +240,13 @@ func (w *world) allocate(id string, ips []netip.Addr) {
 }
 
 func (w *world) delete(id string) {
+	if w.returns {
+		for _, l := range w.leases {
+			if l.id == id && !slices.Contains(w.freed, l) {
+				w.freed = append(slices.Clip(w.freed), l)
+			}
+		}
+	}
 	w.leases = slices.DeleteFunc(slices.Clone(w.leases), func(l lease) bool { return l.id == id })
 }
 
@@ -264,7 +289,7 @@ func (x *explorer) restart(w *world) {
 		if o.disk != nil {
 			alive := attachment.OfContainer(o.key.Owner) && len(o.using) > 0
 			o.st = attachment.Load(*o.disk, x.options(w), at(w.now), alive)
-			o.doubted, o.queued = o.st.Rec.State == attachment.Held, true
+			o.queued = true
 		}
 	}
 }
@@ -275,6 +300,7 @@ func (x *explorer) begin(w *world, i int, t task) {
 	if t.background {
 		o.queued = false
 	}
+	o.unlisted = o.unlisted && t.action != attachment.Allocate
 	t.outside = w.outside
 	if j := w.kept(i); t.action == attachment.Allocate && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
 		t.kept = w.owners[j].st.Rec.Addrs()
@@ -286,6 +312,7 @@ func (x *explorer) begin(w *world, i int, t task) {
 			w.owners[j].run = &disturbed
 		}
 	}
+	o.st.VerifyDue, o.doubted = o.st.VerifyDue || o.doubted, false
 	o.run = &run{start: o.st, task: t, began: w.now}
 	if t.freed {
 		o.run.task.freed = o.st.Lost // it may have been reacquired meanwhile
@@ -296,6 +323,7 @@ func (x *explorer) begin(w *world, i int, t task) {
 // ended continues after an operation: its client uses what the response has.
 func (x *explorer) ended(w *world, i int, t task, err error) {
 	o := &w.owners[i]
+	o.unlisted = o.unlisted && t.action != attachment.Allocate
 	if err != nil || t.background {
 		return
 	}
@@ -314,8 +342,8 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		if len(t.kept) > 0 && !slices.Equal(got, t.kept) && w.faults == x.cfg.faults && w.pods == x.cfg.pods {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
-		repeated := x.cfg.again && attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
-		if repeated && o.disk.Invocations[len(o.disk.Invocations)-1].NetNS != againNetNS {
+		repeated := attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
+		if repeated && o.disk.Invocations[len(o.disk.Invocations)-1].NetNS != t.netns() {
 			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
 		}
 		if o.deleted {
@@ -402,7 +430,7 @@ func (x *explorer) tooFar(w *world, r *attachment.Record) string {
 // unfinished returns what is not done although nothing is in progress, and nothing will be.
 func (x *explorer) unfinished(w *world) string {
 	for _, l := range w.leases {
-		if l.id != "pod" && !slices.Contains(w.excused, l.id) && !slices.ContainsFunc(w.owners, func(o owner) bool { return recorded(o.st.Rec, l.id) }) {
+		if l.id != "pod" && !slices.Contains(w.excused, l.id) && !slices.ContainsFunc(w.owners, func(o owner) bool { return x.leased(o.st.Rec, l.id) }) {
 			return fmt.Sprintf("the lease of %s for %s leaks", l.ip, short(l.id))
 		}
 	}
@@ -443,6 +471,19 @@ func covered(d *attachment.Record, s step) bool {
 
 func recorded(r *attachment.Record, id string) bool {
 	return r != nil && slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return inv.ContainerID == id })
+}
+
+// leaseID is by what the plugin knows a lease.
+func (x *explorer) leaseID(inv call.Invocation) string {
+	if x.cfg.byArgs && strings.HasSuffix(inv.Args, argsAgain) {
+		return inv.ContainerID + argsAgain
+	}
+	return inv.ContainerID
+}
+
+// leased reports whether a record leads to a lease.
+func (x *explorer) leased(r *attachment.Record, id string) bool {
+	return r != nil && slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return x.leaseID(inv) == id })
 }
 
 // due returns when background work of an owner is due; -1 for never.

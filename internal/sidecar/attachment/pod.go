@@ -28,35 +28,24 @@ func podOf(inv call.Invocation) string {
 	return namespace + "/" + name
 }
 
-// KeptFor reports whether a record has the addresses that the pod of a new container had, and that can be
+// keptFor reports whether a record has the addresses that the pod of a new container had, and that can be
 // requested for it. Its container was deleted, or ended with a reboot.
-func KeptFor(r *Record, inv call.Invocation) bool {
-	if r == nil || r.State != Cooldown || !OfContainer(r.Owner) {
-		return false
-	}
+func keptFor(r *Record, inv call.Invocation) bool {
 	last, pod := Status{Rec: r}.LastInvocation(), podOf(inv)
-	return pod != "" && pod == podOf(last) && last.IfName == inv.IfName && last.Network == inv.Network && canRequest(inv, r.Addrs())
+	return OfContainer(r.Owner) && pod != "" && pod == podOf(last) && last.IfName == inv.IfName && last.Network == inv.Network && canRequest(inv, r.Addrs())
 }
 
-// takeOver makes a new container interface request the addresses that its pod had, unless the runtime
+// takeOver makes a new container interface request the addresses that its pod had last, unless the runtime
 // requests others. Until it has them, or others, no other attachment gets them.
-func (op *Operation) takeOver(inv call.Invocation, t *try) {
-	k, had := op.World.Kept(inv)
-	if len(had) == 0 {
-		return
+func (t *try) takeOver(inv call.Invocation) {
+	for _, other := range t.World.InCooldown() {
+		if keptFor(other.Record, inv) {
+			t.previous, t.kept, t.known = other.Key, other.Record.Addrs(), slices.Clone(other.Record.Addresses())
+		}
 	}
-	op.previous, op.reserved = k, call.Addrs(had)
-	if len(t.OfRuntime) == 0 {
-		unusable := func(a call.Address) bool { return op.excludes(a.Addr()) || op.outside(a.Addr()) }
-		t.known = slices.DeleteFunc(had, unusable)
+	if len(t.kept) > 0 && len(t.OfRuntime) == 0 {
+		unusable := func(a call.Address) bool { return t.excludes(a.Addr()) || t.outside(a.Addr()) }
+		t.known = slices.DeleteFunc(t.known, unusable)
 		t.Preferred = call.Addrs(t.known)
 	}
-}
-
-// EndCooldown releases an attachment in cooldown.
-func (op *Operation) EndCooldown() error {
-	if op.Rec == nil || op.Rec.State != Cooldown {
-		return nil // it was requested again, or is being released
-	}
-	return op.release()
 }

@@ -9,9 +9,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// newInvocation returns the invocation of a new ADD and the invocations that need a DEL before. Its
-// AddRefused tells of the earlier ADDs with it.
-func (op *Operation) newInvocation() (inv call.Invocation, old []call.Invocation, err error) {
+// The container ID of a container interface is the one that its runtime chose; no other is used for it, so where
+// another attachment gets the next generation, its ADD fails. No ADD uses an ID on which an earlier DEL may still
+// act (docs/design/how-it-works.md, Identity).
+
+// newInvocation returns the invocation of a new ADD, or of another verb without one, and the invocations that need a
+// DEL before. Its AddRefused tells of the earlier ADDs with it.
+func (op *Operation) newInvocation(verb string) (inv call.Invocation, old []call.Invocation, err error) {
 	if op.Rec != nil {
 		old = op.Rec.Invocations
 	}
@@ -20,7 +24,7 @@ func (op *Operation) newInvocation() (inv call.Invocation, old []call.Invocation
 		err = op.assignContainerID(network.Name)
 	}
 	if err == nil {
-		inv, err = op.World.NewInvocation(network, op.ID)
+		inv, err = op.World.Invocation(verb, network, op.ID, op.parameters())
 	}
 	if err != nil {
 		return call.Invocation{}, nil, fmt.Errorf("%s: %w", op, err)
@@ -29,11 +33,20 @@ func (op *Operation) newInvocation() (inv call.Invocation, old []call.Invocation
 	inv.AddRefused = true
 	if i := slices.IndexFunc(old, inv.Equal); i >= 0 {
 		inv.AddActsUntil, inv.AddRefused = old[i].AddActsUntil, old[i].AddRefused // the earlier ADD may still act
-		op.storeProven = op.storeProven || old[i].StoreProven
 	} else if inv.Profile.DelBeforeAdd() {
 		old = append(slices.Clone(old), inv)
 	}
 	return inv, old, nil
+}
+
+// parameters returns what the runtime of a container interface passes, or what it passed in the last ADD; nil for
+// another owner.
+func (op *Operation) parameters() *call.Container {
+	if op.Container != nil || !OfContainer(op.Owner) {
+		return op.Container
+	}
+	recorded := call.ContainerOf(op.LastInvocation())
+	return &recorded
 }
 
 // assignContainerID sets the container ID of generation 0: a recorded one is kept, a new one is
@@ -57,7 +70,7 @@ func (op *Operation) nextID(p profile.Profile) string {
 		return id
 	}
 	if p.SingleUseIDs() {
-		return op.World.UniqueID(op.ID)
+		return containerid.Unique(op.ID, op.World.Unique())
 	}
 	generation := 0
 	if op.Rec != nil {
@@ -74,8 +87,14 @@ func (op *Operation) idInUseByDel(inv call.Invocation) bool {
 	return !inv.Profile.SingleUseIDs() && inv.ContainerID != op.nextID(inv.Profile)
 }
 
+// idInUseError rejects an ADD while an earlier DEL may act on the container ID of a container interface.
+func (t *try) idInUseError() error {
+	wait := t.Rec.LateDel.Until.Sub(t.World.Now())
+	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", t.RuntimeID(), wait)}
+}
+
 // withConfigured returns the invocations of a release: those of the record, and for each whose ADDs the
-// plugin refused the one of an ADD today. The plugin may refuse the recorded DEL for the same reason, such
+// plugin refused the one of today. The plugin may refuse the recorded DEL for the same reason, such
 // as a profile that named no pod.
 func (op *Operation) withConfigured() []call.Invocation {
 	all := op.Rec.Invocations
@@ -87,7 +106,7 @@ func (op *Operation) withConfigured() []call.Invocation {
 		if err != nil {
 			break
 		}
-		today, err := op.World.NewInvocation(network, inv.ContainerID)
+		today, err := op.World.Invocation(call.VerbDel, network, inv.ContainerID, op.parameters())
 		if err != nil || slices.ContainsFunc(all, today.Equal) {
 			continue
 		}

@@ -1,0 +1,262 @@
+package attachment
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// hold makes the attachment held. It requests the wanted addresses, and then less as long
+// as the plugin works but refuses.
+func (op *Operation) hold(w Want) error {
+	if err := op.World.Process(); err != nil {
+		return err
+	}
+	t := try{Operation: op, Want: w, known: op.Rec.Addresses()}
+	for {
+		if again, err := t.attempt(); !again {
+			return err
+		}
+	}
+}
+
+// attempt runs the protocol once: write the intent, DEL, ADD, reserve, write the result. The step
+// numbers are in docs/design/how-it-works.md, Allocate. again reports that t is the next try;
+// otherwise a failure was undone.
+func (t *try) attempt() (again bool, err error) {
+	inv, old, err := t.newInvocation(call.VerbAdd)
+	if err != nil {
+		if t.confirm { // nothing can
+			t.setLost(err)
+		}
+		return false, errors.Join(err, t.failed)
+	}
+	t.storeProven = t.storeProven || slices.ContainsFunc(old, func(o call.Invocation) bool { return o.StoreProven && o.Equal(inv) })
+	untried := t.Rec == nil && OfContainer(t.Owner)
+	old, done, err := t.prepare(inv, old)
+	if err != nil || done {
+		return false, err
+	}
+	requests := t.requests(inv)
+	inv.Requested = t.prefixes(requests[0])
+	delErr, err := t.intend(inv, old) // steps 3 and 4: continue even if a DEL fails
+	switch {
+	case err != nil:
+		return false, errors.Join(err, t.failed)
+	case t.failed != nil && delErr != nil: // leftovers of the previous try must be gone before the next ADD
+		return false, t.undo(inv, t.failed)
+	}
+	t.settleOthers()
+	if t.idInUseByDel(inv) { // use another one
+		if t.RuntimeID() != "" {
+			return false, t.undo(inv, t.idInUseError())
+		}
+		inv.ContainerID, inv.AddActsUntil = t.nextID(inv.Profile), time.Time{}
+		if err := t.writeAdding(inv, nil); err != nil {
+			return false, err
+		}
+	}
+	if err = t.add(inv); err == nil {
+		return false, nil
+	}
+	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, err: err})
+	if final != nil && t.endCooldownAfter(err, requests[0]) {
+		t.failed = err
+		return true, nil
+	}
+	if final != nil {
+		return false, t.undo(inv, final)
+	}
+	*t = next
+	return true, nil
+}
+
+// prepare returns the invocations that need a DEL before the ADD, or ends the acquisition: what the plugin's store has
+// is adopted, or the ADD cannot run.
+func (t *try) prepare(inv call.Invocation, old []call.Invocation) (dels []call.Invocation, done bool, err error) {
+	ofContainer := OfContainer(t.Owner)
+	switch {
+	case ofContainer && t.Rec == nil: // its ID is new. A refusal is repeated after a DEL, so none costs nothing.
+		t.takeOver(inv)
+		return nil, false, nil
+	case ofContainer && t.Rec.Network != "" && t.Rec.Network != inv.Network: // its runtime does not know that one
+		return nil, false, errors.Join(newError(Failed, "%s is of network %q, and pool %q has network %q now", t, t.Rec.Network, t.Pool, inv.Network), t.failed)
+	case ofContainer && t.failed != nil && inv.Profile.SingleUseIDs(): // its DEL would act on the next ADD
+		return nil, false, t.undo(inv, t.failed)
+	case t.Rec != nil:
+		return old, false, nil
+	}
+	adopted, absent, err := t.adopt(inv)
+	if err == nil {
+		err = t.checkRequired(t.Required)
+	}
+	if err == nil && adopted {
+		err = t.grant(t.Want)
+	}
+	if absent {
+		old = nil
+	}
+	return old, adopted, err
+}
+
+// writeAdding records the intent to ADD, keeping every older invocation (step 3). A first record reserves the addresses
+// that are kept for it.
+func (t *try) writeAdding(inv call.Invocation, kept []netip.Addr) error {
+	r := t.newOrClonedRecord(inv)
+	if t.Rec == nil {
+		r.GivenUp = kept
+	}
+	r.State, r.BootID, r.ReleaseAt = Adding, t.Opts.BootID, time.Time{}
+	if len(r.Claims) == 0 {
+		// The owner has no claim, so there is nothing to reacquire.
+		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
+	}
+	inv.AddRefused = false // of an interrupted ADD; delBefore sets it again in memory
+	r.Invocations = withLast(r.Invocations, inv)
+	t.WaitsForOwner, t.ReleaseAs, t.VerifyDue = false, "", false
+	if err := t.write(r); err != nil {
+		return fmt.Errorf("%s: %w; the ADD was not run", t, err)
+	}
+	return nil
+}
+
+// intend makes the intent durable and runs the DELs that the ADD needs before it. err ends the acquisition.
+func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err error) {
+	if !t.confirm {
+		if err := t.writeAdding(inv, t.kept); err != nil {
+			return nil, err
+		}
+		return t.delBefore(inv, old), nil
+	}
+	t.confirm = false
+	if err := t.writeConfirming(); err != nil {
+		return nil, err
+	}
+	done, delErr := t.delEach(old)
+	if err := t.confirmLoss(inv, done, delErr); err != nil {
+		return delErr, err
+	}
+	t.setInvocations(without(old, done))
+	return delErr, t.writeAdding(inv, nil)
+}
+
+// delBefore runs DELs before an ADD, or after it, and keeps the failed ones for later.
+func (t *try) delBefore(inv call.Invocation, old []call.Invocation) error {
+	done, err := t.delEach(old)
+	t.setInvocations(withLast(without(old, done), inv))
+	if err != nil {
+		t.World.Report(Event{EventDelFailed, err})
+	}
+	return err
+}
+
+// endCooldownAfter ends a cooldown of the pool after an ADD that the plugin refused, and reports whether the ADD
+// can be repeated: the range may have been full. What a runtime requests can only be in one of some cooldowns.
+func (t *try) endCooldownAfter(err error, requested []netip.Addr) bool {
+	if !isPluginRefusal(err) || len(requested) > 0 || len(t.Required) > 0 {
+		return false
+	}
+	for _, other := range t.World.InCooldown() {
+		if len(t.OfRuntime) > 0 && !slices.ContainsFunc(t.OfRuntime, other.Record.Holds) {
+			continue
+		}
+		if t.World.Settle(other.Key, EndCooldown, false) {
+			return true
+		}
+	}
+	return false
+}
+
+// add runs one ADD and records its result: steps 5 to 7.
+func (t *try) add(inv call.Invocation) error {
+	res, err := t.World.Call(call.VerbAdd, inv) // step 5
+	if err != nil {
+		return err
+	}
+	if err := t.checkExcluded(inv, res); err != nil {
+		return err
+	}
+	families, err := t.accept(res, inv.Requested, t.excludes)
+	if err != nil {
+		return &rejectedResult{error: err}
+	}
+	if err := t.reserve(inv, res); err != nil { // step 6
+		return err
+	}
+	return t.commit(inv, res, families, t.Expires) // step 7
+}
+
+// commit records the result of an ADD. A family that was claimed before stays claimed only if its address
+// is the same. The owner uses the old one until a response has another, so that one stays reserved.
+func (t *try) commit(inv call.Invocation, res call.Result, families []Family, expire bool) error {
+	r := t.newOrClonedRecord(inv)
+	before := r
+	inv.PrevResult, inv.StoreProven, inv.AddRefused, res.Raw = res.Raw, res.InStore, false, nil
+	r.Result = res
+	r.Claims = slices.DeleteFunc(r.Claims, func(f Family) bool {
+		was, _ := before.Address(f)
+		now, _ := r.Address(f)
+		if was.Addr() != now.Addr() {
+			r.GivenUp = append(r.GivenUp, was.Addr())
+		}
+		return was.Addr() != now.Addr()
+	})
+	changed := len(r.Claims) < len(before.Claims)
+	t.claim(&r, families, expire)
+	r.State, r.Network, r.BootID = Held, inv.Network, t.Opts.BootID
+	r.Invocations = withLast(r.Invocations, inv)
+	if err := t.write(r); err != nil {
+		t.World.Reserve("", nil)
+		return err
+	}
+	if changed { // its owner gets another address, so it is not reacquired
+		t.Lost = false
+	}
+	t.setVerified()
+	return nil
+}
+
+// undo releases what a failed acquisition may have allocated, and returns cause with
+// the identity of the attachment. The record stays adding until a DEL has succeeded after the
+// last moment at which the plugin may act. Then it is removed, unless the owner holds claims:
+// those must be reacquired.
+func (t *try) undo(inv call.Invocation, cause error) error {
+	cause = fmt.Errorf("%s: %w", t, cause)
+	if outcomeUnknown(cause) {
+		// Memory suffices: a start assumes that the ADD of every adding record may still act.
+		inv.AddActsUntil = inv.Profile.ActsUntil(t.World.Now())
+	}
+	inv.AddRefused = inv.AddRefused && isRefused(cause)
+	t.setInvocations(withLast(t.Rec.Invocations, inv))
+	if t.writeIfDirty() != nil {
+		return cause
+	}
+	addsEnded := t.addsEnded()
+	delErr := t.delBefore(inv, t.Rec.Invocations)
+	switch {
+	case t.inUse():
+		t.setLost(cause)
+		if OfContainer(t.Owner) && t.storeProven && delErr == nil && addsEnded {
+			// The plugin has nothing of it, as before the ADD. What a lookup finds later is of another ADD.
+			inv.StoreProven = true
+			r := t.Rec.Clone()
+			r.State, r.Invocations = Held, withLast(r.Invocations, inv)
+			cause = errors.Join(cause, t.write(r))
+		}
+		return cause
+	case delErr != nil:
+		cause = fmt.Errorf("%w; a DEL failed and is retried in the background", cause)
+		if inv.AddRefused {
+			cause = errors.Join(cause, t.write(t.Rec.Clone())) // otherwise a start assumes more
+		}
+		return cause
+	case !addsEnded:
+		return cause
+	default:
+		return errors.Join(cause, t.removeRecord())
+	}
+}
