@@ -93,7 +93,7 @@ type Attachment struct {
 	attachment.Record
 	// Verified is when the plugin last confirmed it; zero if not since the start.
 	Verified time.Time
-	// LastUsed is when a client last requested it; zero if not since the start.
+	// LastUsed is when the last request of a client for it began or ended; zero if not since the start.
 	LastUsed time.Time
 	// Lost reports that the plugin does not hold the addresses any more.
 	Lost bool

@@ -333,3 +333,30 @@ func TestContainerOfRenamedNetwork(t *testing.T) {
 		}
 	})
 }
+
+// A runtime's list of valid attachments lacks a container whose ADD is in progress.
+func TestGCBesideADD(t *testing.T) {
+	run(t, "the ADD succeeds", with(gatedAdd), func(f *fixture) {
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0"))
+			done <- err
+		}()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		gc := make(chan error, 1)
+		go func() { gc <- f.GC(context.Background(), "net", nil) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		close(f.node.addGate)
+		if err := errors.Join(<-done, <-gc); err != nil {
+			f.t.Fatal(err)
+		}
+		f.wantHeld(attachment.ContainerOwner("one", "eth0"), "10.0.0.1")
+		time.Sleep(time.Second)
+		if err := f.GC(context.Background(), "net", nil); err != nil {
+			f.t.Fatal(err)
+		}
+		f.wantNone()
+	})
+}

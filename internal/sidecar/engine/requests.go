@@ -159,6 +159,7 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 	use()
 	err := req.do(op)
+	use() // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
 	reported := err
 	if !op.hasProcess { // the wait for a plugin process may have failed
