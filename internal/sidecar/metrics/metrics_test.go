@@ -77,7 +77,8 @@ func TestBoundedSeries(t *testing.T) {
 	feed := func(from, to int) int {
 		for i := from; i < to; i++ {
 			name := fmt.Sprint("made-up-", i)
-			m.Happened(engine.Event{Event: attachment.Event{Kind: engine.Done},
+			m.Happened(engine.Event{
+				Event:  attachment.Event{Kind: engine.Done},
 				Action: attachment.Allocate, Outcome: engine.OutcomeRejected, Pool: name, Families: []attachment.Family{attachment.IPv4},
 			})
 			m.Called(call.VerbAdd, name, call.Refused, time.Second)
