@@ -13,7 +13,7 @@ import (
 // Attachment is an attachment as the journal or the list has it.
 type Attachment struct {
 	ContainerID, Owner, Pool, Network string
-	// State is a state of docs/design/how-it-works.md, States.
+	// State is a state of internal/sidecar/attachment/doc.go.
 	State string
 	// IPs and Claims are in the order of the source.
 	IPs    []netip.Addr

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// State is the state of an attachment in the protocol (docs/design/how-it-works.md, States).
+// State is the state of an attachment in the protocol (doc.go).
 type State string
 
 const (

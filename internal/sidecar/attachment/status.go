@@ -30,8 +30,7 @@ func (k Key) Compare(o Key) int {
 type Status struct {
 	// ID is the container ID of generation 0; empty until it is needed.
 	ID string
-	// Rec is the record, with what was learned since it was written; nil for none. Its states are in
-	// docs/design/how-it-works.md, States.
+	// Rec is the record, with what was learned since it was written; nil for none. Its states are in doc.go.
 	Rec *Record
 	// Dirty: the last write failed, or memory was changed since, so the disk may have an older record.
 	// Memory is not used for responses before a write has succeeded.
