@@ -37,7 +37,7 @@ var rules = []rule{
 	{"a reboot ends nothing off the node", []edit{{"status.go", "if rebooted && inv.Profile.OnNode() {", "if rebooted {"}}, "same", "", leak},
 	{"only a definite answer is a loss", []edit{{"verify.go", "	case !call.IsLost(inv, err):", "	case false:"}}, "remote", "", two},
 	{"a DEL confirms a loss", []edit{{"verify.go", "	return reported, nil", "	return doubtful, nil"}}, "remote", "", two},
-	{"a DEL that is to confirm a loss may act at a start", []edit{{"status.go", "isHeld(r.State) && !r.Confirming", "isHeld(r.State)"}}, "remote", "", two},
+	{"a DEL that is to confirm a loss may act at a start", []edit{{"status.go", "isHeld(r.State) && !r.Confirming", "isHeld(r.State)"}}, "remote", "-faults 2", two},
 	{"after a reboot presence proves nothing", []edit{{"verify.go", "return op.Rec.BootID != op.Opts.BootID && inv", "return false && op.Rec.BootID != op.Opts.BootID && inv"}}, "check", "", two},
 	{"an address of another attachment is released again", []edit{{"try.go", "	case !ip.IsValid():", "	case true:"}}, "loss", "", two},
 	{"adding is written before a DEL while the disk may say held", []edit{{"operation.go", "	if !op.Dirty {\n		return nil", "	if true {\n		return nil"}}, "another", "-faults 2", notCovered},

@@ -5,72 +5,80 @@
 //
 // # Wanted and known
 //
-// An attachment is what one owner in one pool is promised. Its Record is durable; Status adds what is known in this
-// run. A request changes what is wanted, and the background (Settle) makes plugin, journal and memory agree with that;
-// both take the same roads:
+// An attachment is the addresses that one owner in one pool is promised. Its Record is durable; Status adds what is
+// known in this run. A request changes what is wanted, and the background (Settle) makes plugin, journal and memory
+// agree with that. Both take the same roads:
 //
-//	what is wanted                  road             ends with
-//	addresses, and none are held    hold             write adding, DEL, ADD, reserve, write held
-//	addresses, and some are held    verify           a lookup, CHECK or ADD; hold if they are lost
-//	nothing                         free             write releasing, DEL, remove the record
-//	nothing yet                     unclaim          write cooldown; at its deadline free
+//	hold      Addresses are wanted, and none are held: write adding, DEL, ADD, reserve, write held. The DEL undoes what
+//	          an earlier ADD of the ID may have left; it is omitted where nothing can be left: a lookup proves it, the
+//	          plugin returns the same result to a repeated ADD, or the ID of a container interface is new. Reserve
+//	          keeps the addresses from other attachments, or finds the one that has them already.
+//	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
+//	          same result an ADD. If they are lost: hold, with the same addresses if they can be requested.
+//	free      Nothing is wanted: write releasing, DEL, remove the record.
+//	unclaim   Nothing is wanted, and --release-delay is set: write cooldown; at its deadline, free.
+//	adopt     There is no record, and a lookup finds a lease under the owner's container ID, because a journal was
+//	          lost: write held.
 //
-// The owner of an address is an owner of the API or, with the prefix cni/, a container interface that a container
-// runtime adds. Both are attachments of one kind, but for three rules: the container ID of a container interface is its
-// runtime's, so that it cannot be changed (ids.go); only an ADD of its runtime, or what that returned before, is run
-// for it; and its response is the whole result of the plugin.
+// An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. They differ
+// in three rules: the container ID of a container interface is its runtime's and never changes (ids.go); the background
+// adds it only with the addresses that its runtime has got already; and its response is the plugin's whole result.
 //
 // # States on disk
 //
-//	none        The plugin has nothing. (A store that can be read may have a lease of a lost journal: adopt.)
-//	adding      An ADD may have run; the plugin may hold nothing, these, or other addresses.
+//	(none)      The plugin has nothing, or only what adopt finds.
+//	adding      An ADD may have run; the plugin may hold nothing, the recorded addresses, or others.
 //	held        The plugin has returned the addresses, and a response may have contained them.
 //	cooldown    The owner has released them; the plugin has them until ReleaseAt.
 //	releasing   A DEL may have run; the plugin may hold the addresses or nothing.
-//	tombstone   The plugin has nothing; a DEL may still act on the container ID, and the next ADD uses another one.
+//	tombstone   The plugin has nothing. A DEL may still act on the container ID, so the next ADD uses another one.
 //
-// Claims are the families that a response has contained and no release has ended. Adding with claims is a
-// reacquisition: its owner may use the addresses, so nobody else gets them, and the background completes it. Adding
-// without claims was never answered, so the background releases it.
+// Claims are the families of which a response has contained the address, and that no release has ended. An adding record
+// with claims is a reacquisition: its owner may use the recorded addresses, so no other owner gets them, and the
+// background completes it. Without claims no response had its addresses, and the background releases it.
 //
-// Lost is not on disk: it is what this run has found out about a held attachment. While a DEL is to confirm a loss
-// that CHECK reported, the disk says held, confirming: no DEL, no loss.
+// A held attachment that the plugin does not hold any more is lost (Status.Lost). That is not on disk: a start finds it
+// out again. One mark is: Confirming, while a DEL runs that is to confirm a loss (below).
 //
 // # The order of writes
 //
-// A step that changes the plugin's store runs only under a durable record that undoes it, and a response is sent only
-// for what is durable:
+//  1. A step that changes the plugin's store runs only under a durable record that makes a start undo it: an ADD under
+//     adding; a DEL under adding, releasing, or held with Confirming.
+//  2. A response is sent after the write that it reports: of held for addresses, of the removal, cooldown or a dropped
+//     claim for a release. A failed write is a failed request (500 or 502), and what the ADD returned is released.
+//  3. A record is removed after a DEL with each of its invocations has succeeded that began when no ADD could act any
+//     more. If a DEL may still act, a tombstone stays until then.
 //
-//  1. adding is durable before the DEL and the ADD; releasing before the DEL; confirming before a DEL that is to
-//     confirm a loss.
-//  2. held is durable before the response.
-//  3. The record is removed after the last DEL has succeeded, and no ADD can act any more.
+// After a failed write the disk has the old or the new record (Dirty). Memory is used for no response until a write has
+// succeeded, and before the next DEL the record is written again.
 //
 // # What each fault means
 //
-// A plugin call was not started, was refused, or has an unknown outcome. After an unknown one the verb may act later,
-// for as long as the profile says (AddOutlivesSeconds):
+// A plugin call was not started, was refused, or has an unknown outcome: killed, timed out, no result. For a plugin
+// whose profile has addOutlivesSeconds, such as one with a server behind it, a verb with an unknown outcome may act
+// until so long after the end of its process. host-local's ends with its process. In that time
 //
-//   - An ADD may: AddActsUntil of its Invocation. A DEL before that moment proves nothing, so the record stays, and a
-//     last DEL follows.
-//   - A DEL may: LateDel. Until then its container ID is not used: the next ADD uses the next Generation (suffix
-//     -g1), a container interface waits, and a CHECK proves nothing.
+//   - an ADD may allocate (Invocation.AddActsUntil): a DEL proves nothing, the record stays, and one more DEL follows;
+//   - a DEL may free (LateDel.Until): no ADD uses its container ID. The attachment goes over to the next generation of
+//     its ID (suffix -g1, -g2, …) and stays with it until it has no record and no tombstone any more; the first
+//     generation gets its DEL. The ADD of a container interface is refused as busy until then. CHECK proves nothing.
 //
-// A start does not know what was in flight, so it assumes the worst of each record: an adding one has an ADD that may
-// act, any but a held one has DELs that may act, and so has one that is confirming (inferInFlight). A reboot has ended
-// all processes of the node, but not what a server does for them.
+// A start does not know which verbs were in flight. For such a plugin it takes as in flight until now: the ADD of an
+// adding record; the DELs of any record but a held one, and of a held one with Confirming; the DELs of earlier
+// generations. The time begins with the start. A reboot ends them all if the plugin's store is on the node.
 //
-// A failed check is not evidence of loss. A loss is proven by a lookup in the plugin's store, or by a DEL after a CHECK
-// that reported it, since a plugin without its server may report one, too.
-//
-// A failed write leaves the old or the new record on disk (Dirty): no response rests on memory before a write has
-// succeeded, and no DEL runs under a record that may be held on disk.
+// A failed check is not evidence of loss. A loss is proven by a lookup. CHECK may report one because the plugin's server
+// is away, so a DEL must confirm it: held with Confirming is written, the DEL runs, and only if it succeeds the
+// attachment is lost and acquired again. Otherwise it is held as before. A start that finds Confirming does not know
+// whether the DEL acted: requests fail until it cannot act any more, then it is verified.
 //
 // # Killed at any step
 //
-// Each row is a kill after a step: what is on disk and in the plugin's store, what the next start does, how that ends,
-// and how it ends if the request is repeated before the start has come to it. "g1" is the generation of the container
-// ID. The last two plugins have a remote store: no lookup, and a verb may act late ("later"). The
+// Each row is a kill after a step of a request: the disk and the plugin's store at that moment; the steps of the next
+// start, and after "later" what it does at a deadline; how that ends; and how the same request ends if it comes before
+// those steps. The client has a response only after the last step, but a release is answered 200 when it comes again
+// or finds nothing left (404 for a repeated one). "g1" is the generation of the container ID. host-local has lookups,
+// and no late verbs; "remote" is a plugin with neither lookups nor claims that its verbs end with their processes. The
 // exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
@@ -111,7 +119,7 @@
 //	  DEL                releasing 10.0.0.1  -         lookup, DEL, remove the record  nothing        nothing
 //	  remove the record  -                   -         -                               nothing        nothing
 //
-//	Allocate, without addresses; a remote store
+//	Allocate, without addresses; remote
 //	  killed after  disk           store     the start                                           ends with      or the request again
 //	  nothing       -              -         -                                                   nothing        held 10.0.0.1
 //	  lookup        -              -         -                                                   nothing        held 10.0.0.1
@@ -120,7 +128,7 @@
 //	  ADD           adding         10.0.0.1  write releasing, DEL; later DEL, remove the record  nothing        held 10.0.0.1, g1
 //	  write held    held 10.0.0.1  10.0.0.1  CHECK                                               held 10.0.0.1  held 10.0.0.1
 //
-//	Allocate, CHECK reports a loss; a remote store
+//	Allocate, CHECK reports a loss; remote
 //	  killed after            disk                       store     the start                                                                           ends with          or the request again
 //	  nothing                 held 10.0.0.1              -         CHECK, write held, confirming, DEL, write adding, ADD, write held                   held 10.0.0.1      held 10.0.0.1
 //	  CHECK                   held 10.0.0.1              -         CHECK, write held, confirming, DEL, write adding, ADD, write held                   held 10.0.0.1      held 10.0.0.1
@@ -130,7 +138,14 @@
 //	  ADD                     adding 10.0.0.1            10.0.0.1  write adding, DEL, DEL, ADD, write held; later DEL, write held                      held 10.0.0.1, g1  held 10.0.0.1, g1
 //	  write held              held 10.0.0.1              10.0.0.1  CHECK                                                                               held 10.0.0.1      held 10.0.0.1
 //
-//	Release; a remote store
+//	ADD of a container; remote
+//	  killed after  disk           store     the start                                           ends with      or the request again
+//	  nothing       -              -         -                                                   nothing        held 10.0.0.1
+//	  write adding  adding         -         write releasing, DEL; later DEL, remove the record  nothing        error: busy
+//	  ADD           adding         10.0.0.1  write releasing, DEL; later DEL, remove the record  nothing        error: busy
+//	  write held    held 10.0.0.1  10.0.0.1  CHECK                                               held 10.0.0.1  held 10.0.0.1
+//
+//	Release; remote
 //	  killed after       disk                store     the start                                      ends with      or the request again
 //	  nothing            held 10.0.0.1       10.0.0.1  CHECK                                          held 10.0.0.1  nothing
 //	  write releasing    releasing 10.0.0.1  10.0.0.1  DEL, write tombstone; later remove the record  nothing        tombstone
@@ -139,13 +154,18 @@
 //
 // # Fields
 //
-// Of Record, all are durable; a start derives anew: AddActsUntil and LateDel (above), ReleaseAt and the deadline of an
-// Expiration if the clock was ahead, Confirming (the attachment is lost until verified), the state of a container
-// interface after a reboot (cooldown, or releasing).
+// All of Record is durable. A start changes
 //
-// Of Status, a start derives: ID and Rec from the record; VerifyDue for what is held; Lost for what was confirming or
-// is younger than another record with its address; Dirty where the derived record differs. It forgets Verified,
-// WaitsForOwner, Failures, RetryAt, and ReleaseAs but for owners that --retire-owners names.
+//   - AddActsUntil, LateDel and Generation, as above;
+//   - times ahead of the clock: ReleaseAt and the deadline of Expiration become now plus their delay at most, AddActsUntil
+//     and LateDel now plus addOutlivesSeconds, Created and Changed now. A clock that is set back later moves none;
+//   - Confirming to Status.Lost;
+//   - a container interface of another boot whose network namespace is not known to exist: what is held goes to cooldown
+//     if there is a --release-delay, everything else to releasing. Of an owner, held after a reboot is verified.
+//
+// Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
+// record, and ReleaseAs for owners that --retire-owners releases. Verified, WaitsForOwner, Failures and RetryAt are
+// forgotten.
 //
 // # Files
 //

@@ -31,12 +31,13 @@ var requests = []struct {
 	{"Release; host-local", "local", false, allocated, task{action: attachment.Release, ip: at4(1)}},
 	{"ADD of a container; host-local", "local", true, nil, task{action: attachment.Allocate}},
 	{"DEL of a container; host-local", "local", true, allocated, task{action: attachment.Release}},
-	{"Allocate, without addresses; a remote store", "remote", false, nil, task{action: attachment.Allocate}},
-	{"Allocate, CHECK reports a loss; a remote store", "remote", false, func(x *explorer, w *world) {
+	{"Allocate, without addresses; remote", "remote", false, nil, task{action: attachment.Allocate}},
+	{"Allocate, CHECK reports a loss; remote", "remote", false, func(x *explorer, w *world) {
 		allocated(x, w)
 		w.leases = nil
 	}, task{action: attachment.Allocate}},
-	{"Release; a remote store", "remote", false, allocated, task{action: attachment.Release, ip: at4(1)}},
+	{"ADD of a container; remote", "remote", true, nil, task{action: attachment.Allocate}},
+	{"Release; remote", "remote", false, allocated, task{action: attachment.Release, ip: at4(1)}},
 }
 
 func allocated(x *explorer, w *world) {
