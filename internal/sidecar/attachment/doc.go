@@ -10,9 +10,9 @@
 // agree with that. Both take the same roads:
 //
 //	hold      Addresses are wanted, and none are held: write adding, DEL, ADD, reserve, write held. The DEL undoes what
-//	          an earlier ADD of the ID may have left; it is omitted where nothing can be left: a lookup proves it, the
-//	          plugin returns the same result to a repeated ADD, or the ID of a container interface is new. Reserve
-//	          keeps the addresses from other attachments, or finds the one that has them already.
+//	          an earlier ADD of the ID may have left. It is omitted where there was none: an owner without a record for
+//	          whose ID a lookup finds nothing, a new container interface; and where the plugin returns the same result
+//	          to a repeated ADD. Reserve keeps the addresses from other attachments, or finds the one that has them.
 //	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
 //	          same result an ADD. If they are lost: hold, with the same addresses if they can be requested.
 //	free      Nothing is wanted: write releasing, DEL, remove the record.
@@ -33,24 +33,27 @@
 //	releasing   A DEL may have run; the plugin may hold the addresses or nothing.
 //	tombstone   The plugin has nothing. A DEL may still act on the container ID, so the next ADD uses another one.
 //
-// Claims are the families of which a response has contained the address, and that no release has ended. An adding record
-// with claims is a reacquisition: its owner may use the recorded addresses, so no other owner gets them, and the
-// background completes it. Without claims no response had its addresses, and the background releases it.
+// Claims are the families whose address a response may have contained: they are written with held, before the response,
+// and end with a release. An adding record with claims is a reacquisition: its owner may use the recorded addresses, so
+// no other owner gets them, and the background completes it. Without claims no response had its addresses, and the
+// background releases it. A request that finds a record continues from it: it waits for the work in progress, and then
+// takes the road that the record needs, with the recorded addresses first.
 //
-// A held attachment that the plugin does not hold any more is lost (Status.Lost). That is not on disk: a start finds it
-// out again. One mark is: Confirming, while a DEL runs that is to confirm a loss (below).
+// A held attachment that the plugin does not hold any more, as far as is known, is lost (Status.Lost). That is not on
+// disk: a start finds it out again. One mark is: Confirming, while a DEL runs that is to confirm a loss (below).
 //
 // # The order of writes
 //
 //  1. A step that changes the plugin's store runs only under a durable record that makes a start undo it: an ADD under
 //     adding; a DEL under adding, releasing, or held with Confirming.
-//  2. A response is sent after the write that it reports: of held for addresses, of the removal, cooldown or a dropped
-//     claim for a release. A failed write is a failed request (500 or 502), and what the ADD returned is released.
+//  2. A response is sent after the write that it reports: of held for addresses; for a release of the removal, a
+//     tombstone, cooldown or a dropped claim. A failed write is a failed request (500 or 502).
 //  3. A record is removed after a DEL with each of its invocations has succeeded that began when no ADD could act any
 //     more. If a DEL may still act, a tombstone stays until then.
 //
 // After a failed write the disk has the old or the new record (Dirty). Memory is used for no response until a write has
-// succeeded, and before the next DEL the record is written again.
+// succeeded, and before the next DEL the record is written again. So an ADD whose held could not be written is undone by
+// a DEL when adding could be written, or stays until then; a request before that fails, and one after it begins anew.
 //
 // # What each fault means
 //
@@ -60,8 +63,9 @@
 //
 //   - an ADD may allocate (Invocation.AddActsUntil): a DEL proves nothing, the record stays, and one more DEL follows;
 //   - a DEL may free (LateDel.Until): no ADD uses its container ID. The attachment goes over to the next generation of
-//     its ID (suffix -g1, -g2, …) and stays with it until it has no record and no tombstone any more; the first
-//     generation gets its DEL. The ADD of a container interface is refused as busy until then. CHECK proves nothing.
+//     its ID (suffix -g1, -g2, …) and stays with that, also when the time is over, until it has neither record nor
+//     tombstone; what an ADD under an earlier ID may have left gets its own DEL. The ADD of a container interface is
+//     refused as busy, and CHECK proves nothing, until LateDel.Until.
 //
 // A start does not know which verbs were in flight. For such a plugin it takes as in flight until now: the ADD of an
 // adding record; the DELs of any record but a held one, and of a held one with Confirming; the DELs of earlier
@@ -70,16 +74,19 @@
 // A failed check is not evidence of loss. A loss is proven by a lookup. CHECK may report one because the plugin's server
 // is away, so a DEL must confirm it: held with Confirming is written, the DEL runs, and only if it succeeds the
 // attachment is lost and acquired again. Otherwise it is held as before. A start that finds Confirming does not know
-// whether the DEL acted: requests fail until it cannot act any more, then it is verified.
+// whether the DEL acted: requests fail until it cannot act any more, then it is verified, under its old ID, and held, or
+// confirmed and acquired under the next generation.
 //
 // # Killed at any step
 //
 // Each row is a kill after a step of a request: the disk and the plugin's store at that moment; the steps of the next
 // start, and after "later" what it does at a deadline; how that ends; and how the same request ends if it comes before
-// those steps. The client has a response only after the last step, but a release is answered 200 when it comes again
-// or finds nothing left (404 for a repeated one). "g1" is the generation of the container ID. host-local has lookups,
-// and no late verbs; "remote" is a plugin with neither lookups nor claims that its verbs end with their processes. The
-// exploration draws it (make explore DRAW=-draw):
+// those steps. One that comes between them and a deadline finds the record that they left. The client has a response
+// only after the last step. A repeated release that finds a record completes it and is answered 200; without one it gets
+// 404, but the DEL of a runtime, which then calls the plugin, succeeds. "g1" is the generation of the container ID.
+// host-local has lookups and no late verbs. "remote" is a plugin without lookups (the step finds out nothing) whose verbs
+// may act late. There is no release delay. Before the DEL of a container the start looks whether its plugin has added it
+// again without the sidecar. The exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
 //	  killed after  disk           store     the start                                ends with      or the request again
@@ -159,9 +166,10 @@
 //   - AddActsUntil, LateDel and Generation, as above;
 //   - times ahead of the clock: ReleaseAt and the deadline of Expiration become now plus their delay at most, AddActsUntil
 //     and LateDel now plus addOutlivesSeconds, Created and Changed now. A clock that is set back later moves none;
-//   - Confirming to Status.Lost;
-//   - a container interface of another boot whose network namespace is not known to exist: what is held goes to cooldown
-//     if there is a --release-delay, everything else to releasing. Of an owner, held after a reboot is verified.
+//   - Confirming: it is cleared, and Status.Lost set until the verification;
+//   - a container interface of another boot, unless Options.NamespaceExists of the engine finds its network namespace:
+//     what is held goes to cooldown, from now on, if there is a --release-delay, everything else to releasing. A repeated
+//     ADD takes it from there. What an owner holds is verified, as after any start.
 //
 // Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
 // record, and ReleaseAs for owners that --retire-owners releases. Verified, WaitsForOwner, Failures and RetryAt are

@@ -175,7 +175,7 @@ func endText(w *world) string {
 
 // The table stands between these lines of the package's documentation.
 const (
-	momentsBegin = "// exploration draws it (make explore DRAW=-draw):\n//\n"
+	momentsBegin = "draws it (make explore DRAW=-draw):\n//\n"
 	momentsEnd   = "//\n// # Fields\n"
 )
 
