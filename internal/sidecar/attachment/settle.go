@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,9 +15,10 @@ const wholeRetries = 4
 
 // Settle makes plugin, journal and memory agree with what is wanted. It is recovery after a start, retry after a
 // failure, and work that a deadline triggers: one function, because a crash makes them the same. freed: the plugin has
-// just freed all addresses of the attachment, which is lost.
+// just freed all addresses of the attachment: it is lost, or, if the plugin cannot be asked about it, it was until then.
 func (op *Operation) Settle(freed bool) error {
 	r, now := op.Rec, op.World.Now()
+	freed = freed && (op.Lost || op.VerifyDue && !r.provable()) // it may have been reacquired meanwhile
 	switch {
 	case r == nil, r.State == Tombstone && now.Before(r.LateDel.Until):
 		return nil
@@ -57,7 +59,9 @@ func (op *Operation) reverify(freed bool) error {
 	}
 	found := gone
 	var err error
-	if !freed {
+	if freed {
+		op.setLost(errors.New("the plugin has allocated its addresses again"))
+	} else {
 		found, err = op.verify()
 	}
 	if err == nil && found != stillHeld {

@@ -86,7 +86,7 @@ type rejectedResult struct {
 	// repeatable reports that the same request may return another address: this one was not
 	// requested, and others were, or the plugin does not hold it for holder.
 	repeatable bool
-	// holderIsFree reports that holder is lost and that the result had all its addresses: the plugin
+	// holderIsFree reports that the result had all addresses of holder, which is lost or cannot be verified: the plugin
 	// holds none of them.
 	holderIsFree bool
 }
@@ -110,14 +110,15 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 			inv.Plugin, came, other, other.ID),
 		holder: &other,
 	}
-	if other.Lost {
+	lost := other.Lost || !other.Record.provable()
+	if lost {
 		r.error = fmt.Errorf("%w; the plugin no longer holds it for that owner: if that owner does not exist, release its address", r.error)
 	}
 	if !t.yields {
 		requested := slices.ContainsFunc(inv.Requested, func(p netip.Prefix) bool { return p.Addr() == ip })
-		r.repeatable = !requested && (len(inv.Requested) > 0 || other.Lost)
+		r.repeatable = !requested && (len(inv.Requested) > 0 || lost)
 		missing := func(ip netip.Addr) bool { return !slices.Contains(came, ip) }
-		r.holderIsFree = other.Lost && !slices.ContainsFunc(other.Record.Addrs(), missing)
+		r.holderIsFree = lost && !slices.ContainsFunc(other.Record.Addrs(), missing)
 	}
 	t.World.Report(Event{EventDuplicate, r})
 	t.World.Doubt(other.Key)

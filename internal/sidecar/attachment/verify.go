@@ -59,6 +59,15 @@ func (op *Operation) verify() (verdict, error) {
 	return found, nil
 }
 
+// provable reports whether a verification can find a loss: some plugins cannot be asked.
+func (r *Record) provable() bool {
+	if r == nil {
+		return true
+	}
+	by := r.last().VerifyBy()
+	return r.last().StoreProven || by == profile.VerifyCheck || by == profile.VerifyAdd && !OfContainer(r.Owner)
+}
+
 // verifyByLookup reads from the plugin's store whether it holds the recorded addresses. Without a verdict
 // lookups do not work, and the plugin is called. A DEL frees all addresses of a container, so one that is lost
 // does not justify it.

@@ -84,7 +84,8 @@ type Neighbours interface {
 type Work byte
 
 const (
-	// Freed: the attachment is lost, and this one has got and released all of its addresses: it gets them again.
+	// Freed: this attachment has got and released all addresses of the other one, which is lost, or cannot be verified
+	// and must be: it gets them again.
 	Freed Work = iota + 1
 	// EndCooldown releases an attachment in cooldown.
 	EndCooldown

@@ -165,7 +165,7 @@ func (w world) Settle(k attachment.Key, work attachment.Work, wait bool) bool {
 	defer other.end()
 	other.waitCtx = e.ctx
 	if work == attachment.Freed {
-		return other.settle(other.Lost) == nil // it may have been reacquired meanwhile
+		return other.settle(true) == nil
 	}
 	other.Action, other.requestID = attachment.Cleanup, w.requestID
 	ips := other.Rec.Addrs()

@@ -291,6 +291,7 @@ func configs() []config {
 		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true, calls: 3},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
+		{name: "reservation", profile: with(node, func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }), lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
 		{name: "container-bare", profile: node, container: true, bare: true},
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},

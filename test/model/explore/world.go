@@ -314,8 +314,8 @@ func (x *explorer) begin(w *world, i int, t task) {
 	}
 	o.st.VerifyDue, o.doubted = o.st.VerifyDue || o.doubted, false
 	o.run = &run{start: o.st, task: t, began: w.now}
-	if t.freed {
-		o.run.task.freed = o.st.Lost // it may have been reacquired meanwhile
+	if x.cfg.profile.VerifyBy != profile.VerifyNothing { // otherwise the protocol ignores it
+		o.run.task.freed = t.freed && o.st.Lost
 	}
 	x.advance(w, i)
 }
