@@ -80,7 +80,7 @@ func (p plugins) Check(ctx context.Context, c call.Call) error {
 func (p plugins) orAsConfigured(ctx context.Context, c call.Call, run func(context.Context, call.Call) error) error {
 	err := run(ctx, c)
 	refused, ok := errors.AsType[*call.Error](err)
-	if !ok || !refused.IsPluginRefusal() || call.IsLost(c.Invocation, err) {
+	if !ok || !refused.IsPluginRefusal() || call.IsLost(c.Invocation, err) || call.IsNotHeld(c.Invocation, err) {
 		return err
 	}
 	n, confErr := p.Network(c.Pool)

@@ -85,3 +85,9 @@ func IsLost(inv Invocation, err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Verb == VerbCheck && e.IsPluginRefusal() && inv.Profile.IsLost(e.Code, e.Msg, e.Details)
 }
+
+// IsNotHeld reports whether an error is a DEL's definite answer that the plugin holds nothing under the container ID.
+func IsNotHeld(inv Invocation, err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Verb == VerbDel && e.IsPluginRefusal() && inv.Profile.IsNotHeld(e.Code, e.Msg, e.Details)
+}

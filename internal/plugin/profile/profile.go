@@ -148,7 +148,7 @@ type Requirement struct {
 	Why string `json:"why"`
 }
 
-// Lost describes the error of CHECK that means "not held". Any other error means that the check
+// Lost describes the error of CHECK, or of DEL, that means "not held". Any other error means that the check
 // failed (docs/design/how-it-works.md, Verify and profiles). One without a message describes no error:
 // plugins built with CNI's library have one code for every error, such as an unreachable server.
 type Lost struct {
@@ -167,6 +167,9 @@ type Profile struct {
 	CheckProves CheckProves `json:"checkProves"`
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
+	// DelNotHeld is how a DEL reports that the plugin holds nothing under the container ID, for a plugin that refuses such a
+	// DEL: it counts as a success. Empty for one that does not.
+	DelNotHeld Lost `json:"delNotHeld,omitzero"`
 	// AddOutlivesSeconds is how many seconds an ADD or DEL with an unknown outcome may still act
 	// after its process was ended or lost, because a daemon behind it continues. Before that a DEL
 	// after the ADD proves nothing, and no ADD uses the container ID of the DEL.
@@ -218,8 +221,20 @@ type Profile struct {
 // IsLost reports whether a well-formed error of CHECK, by its code, message and details, means that
 // the plugin does not hold the attachment.
 func (p Profile) IsLost(code uint, msg, details string) bool {
-	if p.Lost.Message == "" || code == 0 || len(p.Lost.Codes) > 0 && !slices.Contains(p.Lost.Codes, code) {
+	return p.Lost.matches(code, msg, details)
+}
+
+// IsNotHeld reports the same of an error of DEL.
+func (p Profile) IsNotHeld(code uint, msg, details string) bool {
+	return p.DelNotHeld.matches(code, msg, details)
+}
+
+func (l Lost) matches(code uint, msg, details string) bool {
+	if l.Message == "" || code == 0 || len(l.Codes) > 0 && !slices.Contains(l.Codes, code) {
 		return false
 	}
-	return strings.Contains(msg, p.Lost.Message) || strings.Contains(details, p.Lost.Message)
+	return strings.Contains(msg, l.Message) || strings.Contains(details, l.Message)
 }
+
+// NothingKnown reports that the plugin has no profile, and this is the conservative one.
+func (p Profile) NothingKnown() bool { return p.Type == Unknown }

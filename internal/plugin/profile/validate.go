@@ -47,6 +47,9 @@ func (p Profile) validate() error {
 	c.refuse(p.VerifyBy == VerifyAdd && p.SingleUseIDs(),
 		"verifyBy is %q although del is %q, after which no container ID is used a second time; expected %q or %q", p.VerifyBy, p.Del, VerifyCheck, VerifyNothing)
 	c.lost(p)
+	c.refuse(p.DelNotHeld.Message == "" && len(p.DelNotHeld.Codes) > 0,
+		"delNotHeld.message is empty; expected a part of the message of a DEL for an ID that the plugin does not hold, which \"profile try\" finds: with a code alone a failed DEL would count as a success")
+	c.codes("delNotHeld", p.DelNotHeld)
 	c.seconds("addOutlivesSeconds", p.AddOutlivesSeconds)
 	oneOf(c, "del", p.Del, DelReleased, DelQueued)
 	oneOf(c, "store", p.Store, StoreNode, StoreRemote)
@@ -102,8 +105,12 @@ func (c *checker) lost(p Profile) {
 		"lost.message is empty although verifyBy is %q; expected a part of the message of a CHECK for an attachment that the plugin does not hold, which \"profile try\" finds: most plugins have one code for every error, such as an unreachable server. Without such a message, verifyBy must be %q", p.VerifyBy, VerifyNothing)
 	c.refuse(p.VerifyBy != VerifyCheck && (len(p.Lost.Codes) > 0 || p.Lost.Message != ""),
 		"lost describes an answer of CHECK, which is not called because verifyBy is %q; expected {}", p.VerifyBy)
-	for _, code := range p.Lost.Codes {
-		c.refuse(code < FirstPluginCode, "lost.codes has %d; expected %d or more, those below are CNI's own", code, FirstPluginCode)
+	c.codes("lost", p.Lost)
+}
+
+func (c *checker) codes(field string, l Lost) {
+	for _, code := range l.Codes {
+		c.refuse(code < FirstPluginCode, "%s.codes has %d; expected %d or more, those below are CNI's own", field, code, FirstPluginCode)
 	}
 }
 

@@ -108,11 +108,11 @@ func (op *Operation) free() error {
 			return op.removeRecord()
 		}
 	}
-	addsEnded := op.addsEnded()
-	if _, err := op.delEach(op.Rec.Invocations); err != nil {
+	done, err := op.delEach(op.Rec.Invocations)
+	switch {
+	case err != nil:
 		return fmt.Errorf("%s could not be released; the DEL is retried in the background: %w", op, err)
-	}
-	if !addsEnded {
+	case len(without(op.Rec.Invocations, done)) > 0:
 		return nil // a last DEL follows when no ADD can act any more
 	}
 	return op.removeRecord()
@@ -135,6 +135,9 @@ func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 // del runs one DEL. After an unknown outcome it may act late, and the next ADD uses another container ID.
 func (op *Operation) del(inv call.Invocation) error {
 	_, err := op.World.Call(call.VerbDel, inv)
+	if call.IsNotHeld(inv, err) {
+		return nil
+	}
 	if outcomeUnknown(err) {
 		// Memory suffices until the next write: a start infers it from the state.
 		r := op.Rec.Clone()
@@ -160,28 +163,52 @@ func markLateDel(r *Record, inv call.Invocation, ended time.Time) {
 }
 
 // delEach runs DEL with each invocation, newest first, because that one holds the addresses. It returns those that need
-// no further DEL, and the joined errors of the others. If the plugin refused the ADDs and the DEL of an invocation, the
-// DEL of another one of the same attachment suffices. The record keeps them until its next write: a repeated DEL is
-// harmless.
+// no further DEL, and the joined errors of the others. The record keeps them until its next write: a repeated DEL is
+// harmless. If the plugin refused the ADDs and the DEL of an invocation, the DEL of another one of the same attachment
+// suffices. A plugin of which nothing is known may refuse a DEL because it holds nothing: if it refused the ADDs, too,
+// that is assumed when the time has passed in which an ADD could have acted.
 func (op *Operation) delEach(invocations []call.Invocation) (done []call.Invocation, err error) {
-	errs := make([]error, len(invocations))
+	errs, began := make([]error, len(invocations)), make([]time.Time, len(invocations))
 	var deleted []call.Invocation
 	for i, inv := range slices.Backward(invocations) {
-		began := op.World.Now() // an ADD that may act during the DEL may act after it
-		if errs[i] = op.del(inv); errs[i] != nil {
-			continue
-		}
-		deleted = append(deleted, inv)
-		if !began.Before(inv.AddActsUntil) {
-			done = append(done, inv)
+		began[i] = op.World.Now() // an ADD that may act during the DEL may act after it
+		if errs[i] = op.del(inv); errs[i] == nil {
+			deleted = append(deleted, inv)
 		}
 	}
 	for i, inv := range invocations {
-		if inv.AddRefused && isRefused(errs[i]) && slices.ContainsFunc(deleted, inv.SameAttachment) {
-			errs[i], done = nil, append(done, inv)
+		refused := inv.AddRefused && isRefused(errs[i])
+		switch {
+		case refused && slices.ContainsFunc(deleted, inv.SameAttachment):
+			errs[i], inv.AddActsUntil = nil, time.Time{}
+		case refused && inv.Profile.NothingKnown() && isPluginRefusal(errs[i]):
+			op.assumeNotHeld(&inv, errs[i])
+			errs[i] = nil
+		}
+		if errs[i] == nil && !began[i].Before(inv.AddActsUntil) {
+			done = append(done, inv)
 		}
 	}
 	return done, errors.Join(errs...)
+}
+
+// assumeNotHeld notes, at the first refusal of a DEL, until when an ADD with the invocation could have acted, and reports
+// it when that has passed.
+func (op *Operation) assumeNotHeld(inv *call.Invocation, refusal error) {
+	now := op.World.Now()
+	switch {
+	case inv.AddActsUntil.IsZero():
+		all := slices.Clone(op.Rec.Invocations)
+		for i := range all {
+			if all[i].Equal(*inv) {
+				all[i].AddActsUntil = inv.Profile.ActsUntil(now)
+			}
+		}
+		inv.AddActsUntil = inv.Profile.ActsUntil(now)
+		op.setInvocations(all)
+	case !now.Before(inv.AddActsUntil):
+		op.World.Report(Event{EventNotHeld, refusal})
+	}
 }
 
 // without returns the invocations that are not among others.

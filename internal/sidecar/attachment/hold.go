@@ -130,7 +130,9 @@ func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err er
 		if err := t.writeAdding(inv, t.kept); err != nil {
 			return nil, err
 		}
-		return t.delBefore(inv, old), nil
+		done, delErr := t.delEach(old)
+		t.keepUndone(inv, done, delErr)
+		return delErr, nil
 	}
 	t.confirm = false
 	if err := t.writeConfirming(); err != nil {
@@ -144,14 +146,12 @@ func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err er
 	return delErr, t.writeAdding(inv, nil)
 }
 
-// delBefore runs DELs before an ADD, or after it, and keeps the failed ones for later.
-func (t *try) delBefore(inv call.Invocation, old []call.Invocation) error {
-	done, err := t.delEach(old)
-	t.setInvocations(withLast(without(old, done), inv))
+// keepUndone keeps the invocations that need a further DEL, and the one of the ADD.
+func (t *try) keepUndone(inv call.Invocation, done []call.Invocation, err error) {
+	t.setInvocations(withLast(without(t.Rec.Invocations, done), inv))
 	if err != nil {
 		t.World.Report(Event{EventDelFailed, err})
 	}
-	return err
 }
 
 // endCooldownAfter ends a cooldown of the pool after an ADD that the plugin refused, and reports whether the ADD
@@ -235,12 +235,14 @@ func (t *try) undo(inv call.Invocation, cause error) error {
 	if t.writeIfDirty() != nil {
 		return cause
 	}
-	addsEnded := t.addsEnded()
-	delErr := t.delBefore(inv, t.Rec.Invocations)
+	done, delErr := t.delEach(t.Rec.Invocations)
+	ended := len(without(t.Rec.Invocations, done)) == 0
+	inv = t.LastInvocation()
+	t.keepUndone(inv, done, delErr)
 	switch {
 	case t.inUse():
 		t.setLost(cause)
-		if OfContainer(t.Owner) && t.storeProven && delErr == nil && addsEnded {
+		if OfContainer(t.Owner) && t.storeProven && ended {
 			// The plugin has nothing of it, as before the ADD. What a lookup finds later is of another ADD.
 			inv.StoreProven = true
 			r := t.Rec.Clone()
@@ -254,7 +256,7 @@ func (t *try) undo(inv call.Invocation, cause error) error {
 			cause = errors.Join(cause, t.write(t.Rec.Clone())) // otherwise a start assumes more
 		}
 		return cause
-	case !addsEnded:
+	case !ended:
 		return cause
 	default:
 		return errors.Join(cause, t.removeRecord())

@@ -120,7 +120,3 @@ func (op *Operation) withConfigured() []call.Invocation {
 func withLast(all []call.Invocation, last call.Invocation) []call.Invocation {
 	return append(slices.DeleteFunc(slices.Clone(all), last.Equal), last)
 }
-
-// addsEnded reports whether no ADD of the record may still act. It must be evaluated before the
-// DEL that is to be the last: an ADD that acts during that DEL may act after it.
-func (op *Operation) addsEnded() bool { return !op.World.Now().Before(op.addActsUntil()) }

@@ -101,9 +101,8 @@ func (op *Operation) reacquire(found verdict, freed bool) error {
 	if err := op.writeIfDirty(); err != nil {
 		return err
 	}
-	addsEnded := op.addsEnded()
-	_, err := op.delEach(op.Rec.Invocations)
-	op.WaitsForOwner = err == nil && addsEnded
+	done, err := op.delEach(op.Rec.Invocations)
+	op.WaitsForOwner = len(without(op.Rec.Invocations, done)) == 0
 	op.publish()
 	return err
 }

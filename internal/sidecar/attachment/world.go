@@ -121,7 +121,9 @@ const (
 	EventAdopted   EventKind = "Adopted the addresses that the plugin's store holds: the journal had no record of them"
 	EventExpired   EventKind = "Expired"
 	EventDelFailed EventKind = "DEL failed; it is retried before the attachment is released"
-	EventNoLookup  EventKind = "Lookup in the plugin's store failed; the plugin is queried"
+	// EventNotHeld: of a plugin of which nothing is known.
+	EventNotHeld  EventKind = "The plugin refused each ADD and each DEL, so it is assumed to hold nothing; if it does, delNotHeld of a profile says how its DEL reports that"
+	EventNoLookup EventKind = "Lookup in the plugin's store failed; the plugin is queried"
 )
 
 // Options are the rules of the node. A duration of zero disables what it times.

@@ -1,8 +1,13 @@
 package engine
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -109,5 +114,52 @@ func TestSingleUseIDs(t *testing.T) {
 		f.sleep(time.Hour)
 		f.wantStored(1)
 		f.wantHeld("router", "10.0.0.1")
+	})
+}
+
+// Some plugins refuse the DEL of an ID that holds nothing.
+func TestStrictDEL(t *testing.T) {
+	strict := func(n *fakeNode, _ *Options) { n.strictDel = true }
+	notHeld := func(n *fakeNode, _ *Options) { n.profile.DelNotHeld = profile.Lost{Message: "nothing is held"} }
+	full := func(f *fixture) {
+		f.inject(always(refused, "ADD"))
+		f.wantError(f.tryAllocate("router"), attachment.Failed)
+		if _, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0")); err == nil {
+			f.t.Fatal("the ADD of a container succeeded")
+		}
+	}
+	run(t, "the profile says how", with(unknownPlugin, strict, notHeld), func(f *fixture) {
+		full(f)
+		f.wantGone()
+		f.del("one", "web-0") // of a runtime that repeats its DEL
+		f.wantGone()
+	})
+	run(t, "nothing is known about it", with(unknownPlugin, strict), func(f *fixture) {
+		full(f)
+		f.del("one", "web-0")
+		f.sleep(239 * time.Second)
+		if len(f.List()) == 0 {
+			f.t.Error("a record was removed while its ADD may act")
+		}
+		f.sleep(time.Hour)
+		f.wantGone()
+		assumed := func(e *logrus.Entry) bool { return strings.Contains(e.Message, "assumed to hold nothing") }
+		if !slices.ContainsFunc(f.logged.AllEntries(), assumed) {
+			f.t.Error("the log does not have the assumption")
+		}
+	})
+	run(t, "what it holds stays", with(unknownPlugin), func(f *fixture) {
+		f.allocate("router")
+		f.inject(always(refused, "DEL"))
+		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
+		f.sleep(time.Hour)
+		if l := f.List(); len(l) != 1 || l[0].State != attachment.Releasing {
+			f.t.Errorf("%+v; want what could not be released", l)
+		}
+	})
+	run(t, "an address that it holds is released", with(unknownPlugin, strict), func(f *fixture) {
+		f.allocate("router")
+		f.release("10.0.0.1")
+		f.wantGone()
 	})
 }

@@ -104,7 +104,7 @@ func (w world) Report(ev attachment.Event) {
 	switch ev.Kind {
 	case attachment.EventLost, attachment.EventDuplicate:
 		level = logrus.ErrorLevel
-	case attachment.EventDelFailed:
+	case attachment.EventDelFailed, attachment.EventNotHeld:
 		level = logrus.WarnLevel
 	case attachment.EventNoLookup:
 		level = logrus.DebugLevel

@@ -52,6 +52,8 @@ type fakeNode struct {
 	ignoresRequests bool
 	// needsPod: ADD and DEL are refused unless the profile names a pod.
 	needsPod bool
+	// strictDel: a DEL is refused if nothing is held.
+	strictDel bool
 	// afterAdd is called when an ADD has allocated, before it ends.
 	afterAdd func(c call.Call)
 	// continues: an ADD continues after last, the number of the address that the last one returned.

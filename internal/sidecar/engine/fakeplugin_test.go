@@ -151,6 +151,8 @@ func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
 			n.actLate(c, lateCall, release)
 		case injected == delQueued:
 			n.actLate(c, queuedDel, release)
+		case effect && n.strictDel && len(n.store[c.ContainerID]) == 0:
+			return refusal("DEL", c, 100, "nothing is held")
 		case effect:
 			release()
 		}

@@ -180,6 +180,9 @@ func (r *run) record(step Step, err error) *call.Error {
 		}
 		step.Outcome, step.Code, step.Error = string(e.Outcome), e.Code, err.Error()
 	}
+	if e != nil {
+		r.errors = append(r.errors, e)
+	}
 	r.report.Steps = append(r.report.Steps, step)
 	return e
 }

@@ -16,7 +16,45 @@ func (r *run) conclude() {
 	r.concludeRepeatedAdd()
 	r.concludeUnique()
 	r.concludeCheck()
+	r.concludeDel()
+	r.concludeDanger()
 	r.concludeRequests()
+}
+
+// concludeDel sets delNotHeld, for a plugin that refuses the DEL of an ID that holds nothing.
+func (r *run) concludeDel() {
+	const field = "delNotHeld"
+	e := &r.seen
+	saw := fmt.Sprintf("DEL of an ID that never had an ADD %s, a second DEL %s", e.delNew.text(), e.delTwice.text())
+	r.proposal.DelNotHeld = profile.Lost{}
+	if isOwnRefusal(e.delNew) && isOwnRefusal(e.delTwice) {
+		known := call.Invocation{Profile: r.Profile}
+		described, err := r.Profile.DelNotHeld, error(nil)
+		if !call.IsNotHeld(known, e.delNew.err) || !call.IsNotHeld(known, e.delTwice.err) {
+			described, err = r.describe(e.delNew, e.delTwice)
+		}
+		if err != nil {
+			saw += "; " + err.Error()
+		} else {
+			r.proposal.DelNotHeld = described
+		}
+	}
+	r.tried[field] = saw
+}
+
+// concludeDanger looks whether the DEL of an ID has freed the address of another one.
+func (r *run) concludeDanger() {
+	const field = "dangers"
+	e := &r.seen
+	saw := "after the DEL of the second ID a third ADD " + e.third.text() + ", while the first ID had " + strings.Join(prefixes(e.first.result), ", ")
+	if !e.third.succeeded() || !r.proposal.Unique {
+		r.notTried[field] = r.withoutADD(saw)
+		return
+	}
+	r.tried[field] = saw + ". Other dangers cannot be tried"
+	if taken := shared(e.first.result, e.third.result); len(taken) > 0 {
+		r.proposal.Dangers = append(slices.Clone(r.proposal.Dangers), "its DEL frees the address of another container ID, which is then allocated a second time")
+	}
 }
 
 func (r *run) concludeRepeatedAdd() {
@@ -99,8 +137,15 @@ func (r *run) lost() (profile.Lost, string, error) {
 	if r.ownProfile() && call.IsLost(known, e.checkNew.err) && call.IsLost(known, e.checkDeleted.err) {
 		return r.Profile.Lost, saw + ", which the profile describes", nil
 	}
-	lost, err := lostOf(e.checkNew.err, e.checkDeleted.err, r.variables())
+	lost, err := r.describe(e.checkNew, e.checkDeleted)
 	return lost, saw, err
+}
+
+// describe returns the description of the errors of two attempts. No ADD, and no CHECK of what is held, has failed with it.
+func (r *run) describe(a, b attempt) (profile.Lost, error) {
+	unrelated := func(e *call.Error) bool { return e.Verb == call.VerbAdd || e == r.seen.checkHeld.err }
+	others := slices.DeleteFunc(slices.Clone(r.errors), func(e *call.Error) bool { return !unrelated(e) })
+	return lostOf(a.err, b.err, r.variables(), others)
 }
 
 // concludeVerify prefers CHECK. Whether a failed ADD releases held addresses cannot be tried, so

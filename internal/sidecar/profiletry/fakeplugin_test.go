@@ -1,6 +1,7 @@
 package profiletry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,6 +36,11 @@ type ways struct {
 	same bool
 	// strictDel refuses a DEL of an ID that holds nothing.
 	strictDel bool
+	// delError is the message of that refusal and details its details, addError the message of a refused ADD; each has a
+	// default.
+	delError, details, addError string
+	// delFrees: a DEL of any ID also frees the first address.
+	delFrees bool
 	// rollback releases the addresses of an ID when its repeated ADD is refused.
 	rollback bool
 	// version is the CNI version; empty for 1.1.0.
@@ -141,7 +147,7 @@ func (f *fakePlugin) allocate(c call.Call) ([]netip.Addr, *call.Error) {
 		if f.rollback {
 			delete(f.store, c.ContainerID)
 		}
-		return nil, refusal(call.VerbAdd, fmt.Sprintf("%s has been allocated to %s", held[0], c.ContainerID))
+		return nil, refusal(call.VerbAdd, cmp.Or(f.addError, fmt.Sprintf("%s has been allocated to %s", held[0], c.ContainerID)))
 	}
 	free, err := f.free()
 	if err != nil {
@@ -209,8 +215,16 @@ func (f *fakePlugin) Del(ctx context.Context, c call.Call) error {
 	}
 	_, held := f.store[c.ContainerID]
 	delete(f.store, c.ContainerID)
+	for id, ips := range f.store {
+		if f.delFrees && slices.Contains(ips, addr(1)) {
+			delete(f.store, id)
+			f.next = 0
+		}
+	}
 	if err == nil && f.strictDel && !held {
-		return refusal(call.VerbDel, "unknown container")
+		e := refusal(call.VerbDel, cmp.Or(f.delError, "unknown container"))
+		e.Details = f.details
+		return e
 	}
 	return err
 }

@@ -24,30 +24,37 @@ func errorText(e *call.Error) string {
 	return fmt.Sprintf("code %d: %s", e.Code, strings.TrimSpace(e.Msg+" "+e.Details))
 }
 
-// lostOf returns the description of two errors of CHECK for an ID that holds nothing: their codes
-// and their longest common text without variables. Code alone is not enough, because a plugin built
-// with CNI's skel package has one code for every error.
-func lostOf(a, b *call.Error, variables []string) (profile.Lost, error) {
+// lostOf returns the description of two errors for IDs that hold nothing: their codes and their longest common text
+// without variables, of the details if both have some, or else of the message, which no other error has. Code alone is
+// not enough, because a plugin built with CNI's skel package has one code for every error.
+func lostOf(a, b *call.Error, variables []string, others []*call.Error) (profile.Lost, error) {
 	lost := profile.Lost{Codes: []uint{a.Code, b.Code}}
 	slices.Sort(lost.Codes)
 	lost.Codes = slices.Compact(lost.Codes)
-	text := func(e *call.Error) string {
-		if strings.TrimSpace(e.Msg) == "" {
-			return mask(e.Details, variables)
+	details := commonText(mask(a.Details, variables), mask(b.Details, variables))
+	err := errors.New("the two errors have no text in common by which they could be recognized")
+	for _, text := range []string{details, commonText(mask(a.Msg, variables), mask(b.Msg, variables))} {
+		if letters(text) < minText {
+			continue
 		}
-		return mask(e.Msg, variables)
+		has := func(e *call.Error) bool { return strings.Contains(e.Msg, text) || strings.Contains(e.Details, text) }
+		if i := slices.IndexFunc(others, has); i >= 0 {
+			err = fmt.Errorf("another error has the text %q, too: %s of %s", text, others[i].Verb, errorText(others[i]))
+			continue
+		}
+		lost.Message = text
+		return lost, nil
 	}
-	lost.Message = commonText(text(a), text(b))
-	letters := 0
-	for _, r := range lost.Message {
+	return lost, err
+}
+
+func letters(text string) (n int) {
+	for _, r := range text {
 		if unicode.IsLetter(r) {
-			letters++
+			n++
 		}
 	}
-	if letters < minText {
-		return lost, errors.New("the two errors have no text in common by which they could be recognized")
-	}
-	return lost, nil
+	return n
 }
 
 // mask replaces the variables in a text, the longest first, because one may be a part of another.
@@ -104,8 +111,8 @@ func (r *run) variables() []string {
 // texts returns the texts in a JSON value, without its keys.
 func texts(value any) (all []string) {
 	switch v := value.(type) {
-	case string:
-		all = []string{v}
+	case string: // a list, too, such as of the names of pools
+		all = append(strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(",; ", r) }), v)
 	case []any:
 		for _, e := range v {
 			all = append(all, texts(e)...)

@@ -13,9 +13,9 @@ import (
 type evidence struct {
 	// hasCheck reports that the invocation has CHECK.
 	hasCheck bool
-	// first and second are ADDs of two container IDs, the second while the first is held, and
-	// again a repeated ADD of the first.
-	first, second, again attempt
+	// first and second are ADDs of two container IDs, the second while the first is held, third is one after the DEL of
+	// the second, and again a repeated ADD of the first.
+	first, second, third, again attempt
 	// checkHeld is a CHECK of a held ID, checkOther with the result of another address, checkNew of
 	// an ID that never had an ADD, checkDeleted of one after its DEL, and checkAgain after its
 	// repeated ADD.
@@ -72,6 +72,9 @@ func (r *run) observeSecond(ctx context.Context, one *scratch) {
 		e.checkOther = r.check(ctx, one, other, "check a held ID with another address")
 	}
 	r.del(ctx, two, "release the second ID")
+	three := r.newScratch(ctx, "4")
+	e.third = r.add(ctx, three, "see whether that has freed the first one's address")
+	r.del(ctx, three, "release it")
 	never, prev := r.newScratch(ctx, "3"), e.first.result
 	if e.second.succeeded() {
 		prev = e.second.result

@@ -149,6 +149,8 @@ type run struct {
 	// noAdd is the reason against further ADDs; empty if they are allowed.
 	noAdd string
 	seen  evidence
+	// errors are those of all steps.
+	errors []*call.Error
 
 	// proposal begins as a copy of the profile in use.
 	proposal profile.Profile

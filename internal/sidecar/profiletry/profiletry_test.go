@@ -127,6 +127,44 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// What a DEL reports of an ID that holds nothing is described by a text that no other error has.
+func TestProposedDel(t *testing.T) {
+	for name, c := range map[string]struct {
+		ways ways
+		want string
+	}{
+		"accepted":                   {ways{}, ""},
+		"refused":                    {ways{strictDel: true}, "unknown container"},
+		"the text of another error":  {ways{strictDel: true, delError: "has been allocated to"}, ""},
+		"a constant message":         {ways{strictDel: true, delError: "plugin failed", addError: "plugin failed", details: "no allocation found"}, "no allocation found"},
+		"a pool of a list of them":   {ways{strictDel: true, config: `{"ipam":{"pools":"p4,p6"}}`, delError: `no container in pool "p4"`}, "no container in pool"},
+		"nothing but a short number": {ways{strictDel: true, delError: "17"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, profile.Unknown)))
+			check.Must(t, err)
+			if got := r.Proposal.DelNotHeld.Message; strings.TrimRight(got, `" `) != c.want {
+				t.Errorf("got %q; want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestProposedDanger(t *testing.T) {
+	for name, c := range map[string]struct {
+		ways ways
+		want bool
+	}{"safe": {ways{}, false}, "DEL frees the lowest address": {ways{delFrees: true}, true}, "one address for all": {ways{same: true}, false}} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, profile.Unknown)))
+			check.Must(t, err)
+			if got := r.Proposal.Danger() != ""; got != c.want {
+				t.Errorf("dangers %q; want some: %t", r.Proposal.Dangers, c.want)
+			}
+		})
+	}
+}
+
 // A new field of a profile needs a reason why no step determines it, or an observation.
 func TestUntriable(t *testing.T) {
 	f := newFake(t, ways{})
@@ -156,8 +194,7 @@ func TestNotes(t *testing.T) {
 	}{
 		"no profile":          {ways{}, profile.Unknown, "fake has no profile"},
 		"pod that is not one": {ways{}, profile.Unknown, "Danger: a controller that frees"},
-		"DEL of an unknown":   {ways{strictDel: true}, "host-local", "would never reach the ADD"},
-		"second DEL":          {ways{strictDel: true}, "host-local", "repeats a DEL until it succeeds"},
+		"DEL of an unknown":   {ways{strictDel: true, delError: "ID"}, "host-local", "repeats a DEL until it succeeds"},
 		"roll-back":           {ways{rollback: true}, "host-local", "may release the addresses of its ID"},
 		"keeps nothing":       {ways{same: true, check: "always"}, "static", "nothing can be lost"},
 		"DEL may be nothing":  {ways{check: "never", repeated: profile.RepeatedAddSameAnswer}, "whereabouts", "search the plugin's store for " + fakeIDPrefix},

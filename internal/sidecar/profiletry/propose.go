@@ -30,7 +30,6 @@ var untriable = map[string]string{
 	"delGivesUpSeconds":  "the backend would have to be stopped",
 	"releaseFromAddress": "the server's leases are not in the plugin's results",
 	"requires":           "the files that the plugin reads are not in its results",
-	"dangers":            "the later actions of a backend are not in the plugin's results",
 	"tryUnsafe":          "it concerns this command",
 	"sources":            "for readers",
 }
@@ -106,8 +105,8 @@ func (r *run) addNotes() {
 	r.note(!r.ownProfile() && p.PodIdentity == profile.PodIdentitySynthetic,
 		"podIdentity is %q, because a plugin that needs a pod might release nothing without one. Danger: a controller that frees the addresses of pods that do not exist, as that of whereabouts does, frees held ones; set %q if the plugin needs no pod, or else name such a controller in dangers",
 		p.PodIdentity, profile.PodIdentityNone)
-	r.note(e.delNew.refused(), "DEL of an ID that never had an ADD %s; the sidecar runs one before each ADD unless repeatedAdd is %q, and would never reach the ADD", e.delNew.text(), profile.RepeatedAddSameAnswer)
-	r.note(e.delTwice.refused(), "a second DEL %s; the sidecar repeats a DEL until it succeeds", e.delTwice.text())
+	r.note((e.delNew.refused() || e.delTwice.refused()) && p.DelNotHeld.Message == "",
+		"DEL of an ID that never had an ADD %s, a second DEL %s, and no text says that nothing is held (delNotHeld): the sidecar repeats a DEL until it succeeds, so one whose ADD failed could never be released", e.delNew.text(), e.delTwice.text())
 	r.note(e.again.refused() && p.CheckProves != profile.ProvesNothing && !e.checkAgain.succeeded(),
 		"after the refused ADD, CHECK of the held address %s: a refused ADD may release the addresses of its ID", e.checkAgain.text())
 	r.note(!p.Unique && e.second.succeeded() && p.CheckProves == profile.ProvesNothing,

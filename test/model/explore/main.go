@@ -269,6 +269,8 @@ func configs() []config {
 	another := with(remote, func(p *profile.Profile) {
 		p.RepeatedAdd, p.VerifyBy = profile.RepeatedAddAnotherAddress, profile.VerifyNothing
 	})
+	nothingKnown := with(another, func(p *profile.Profile) { p.Type = profile.Unknown })
+	notHeld := with(another, func(p *profile.Profile) { p.DelNotHeld.Message = "not found" })
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
 	v4 := []attachment.Family{attachment.IPv4}
 	both := []attachment.Family{attachment.IPv4, attachment.IPv6}
@@ -291,6 +293,9 @@ func configs() []config {
 		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true, calls: 3},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
+		{name: "strict-del", profile: nothingKnown, strictDel: true, calls: 1},
+		{name: "not-held", profile: notHeld, strictDel: true},
+		{name: "container-strict-del", profile: nothingKnown, strictDel: true, container: true, calls: 1},
 		{name: "reservation", profile: with(node, func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }), lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
 		{name: "container-bare", profile: node, container: true, bare: true},

@@ -576,6 +576,10 @@ func (x *explorer) dels(w *world, id string, then continuation) {
 	late := func(until int) func(*world) {
 		return func(c *world) { c.late = append(c.late, lateCall{id: id, until: until}) }
 	}
+	if x.cfg.strictDel && len(w.held(id)) == 0 {
+		then(goesOn, outcome{err: refused("DEL", 100, "not found")}, nil, "DEL of %s is refused: it has nothing", shortID(id))
+		return
+	}
 	if x.cfg.profile.SingleUseIDs() && len(w.late) < x.cfg.late {
 		then(goesOn, outcome{}, late(never), "DEL of %s is queued", shortID(id))
 	}

@@ -26,6 +26,8 @@ type config struct {
 	addrs, calls, faults, pods, late int
 	// faults that need more than a failed step, on or off; held: the first owner holds its addresses at the begin.
 	crash, reboot, lostJournal, olderStore, olderJournal, clockBack, lostLease, lostAddress, outage, ranges, restore, held bool
+	// strictDel: the plugin refuses the DEL of an ID that has nothing.
+	strictDel bool
 	// returns: a released lease returns with a reboot, because the store's file system had not synced its removal.
 	returns bool
 	// gc: a runtime's GC lists no container whose ADD has not ended.
