@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -80,7 +81,42 @@ func Loader(names []string) func() (Set, error) {
 	}
 }
 
+// add adds the profile of a file, or the profiles of a JSON array.
 func (s Set) add(data []byte) error {
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("[")) {
+		return s.addOne(data)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	_, _ = d.Token() // the bracket
+	for d.More() {
+		var one json.RawMessage
+		if err := d.Decode(&one); err != nil {
+			return fmt.Errorf("plugin profiles: %w", locate(data, err))
+		}
+		// What precedes it becomes space, so that the lines of errors are those of the file.
+		padded := bytes.Clone(data[:d.InputOffset()])
+		for i := range padded[:len(padded)-len(one)] {
+			if padded[i] != '\n' {
+				padded[i] = ' '
+			}
+		}
+		if err := s.addOne(padded); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return fmt.Errorf("plugin profiles: %w", locate(data, err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("plugin profiles: more than one JSON document; expected one array of profiles")
+	}
+	return nil
+}
+
+func (s Set) addOne(data []byte) error {
 	p, err := Parse(data)
 	if err == nil {
 		s[p.Type] = p
@@ -101,8 +137,8 @@ func Parse(data []byte) (Profile, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Profile{}, p.errorf("more than one JSON document; expected one JSON object")
 	}
-	if err := p.validate(); err != nil {
-		return Profile{}, err
+	if field, err := p.validate(); err != nil {
+		return Profile{}, p.errorf("%w", atField(data, field, err))
 	}
 	// A number or boolean without a default: absent, it would have the less careful value.
 	var given struct {
@@ -147,5 +183,16 @@ func locate(data []byte, err error) error {
 		return fmt.Errorf("%s: unexpected end; expected one JSON object", at(int64(len(data))))
 	}
 	// An unknown field, which has no separate error type.
-	return fmt.Errorf("%s; expected a field of docs/reference/profiles.md, Profile fields", strings.TrimPrefix(err.Error(), "json: "))
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	_, field, _ := strings.Cut(text, `"`)
+	return atField(data, strings.TrimSuffix(field, `"`), fmt.Errorf("%s; expected a field of docs/reference/profiles.md, Profile fields", text))
+}
+
+// atField adds to an error of a field its line, if the document has it.
+func atField(data []byte, field string, err error) error {
+	i := bytes.Index(data, []byte(strconv.Quote(field)))
+	if i < 0 {
+		return err
+	}
+	return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:i], []byte("\n")), err)
 }

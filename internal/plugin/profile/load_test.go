@@ -3,6 +3,7 @@ package profile
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -63,4 +64,36 @@ func wantError(t *testing.T, err error, words ...string) {
 			t.Errorf("error %q does not contain %q", err, want)
 		}
 	}
+}
+
+// A file may have several profiles, and an error has the line of its field.
+func TestSeveralProfiles(t *testing.T) {
+	one := string(valid(t))
+	for name, c := range map[string]struct {
+		file string
+		want []string // of the error; none without one
+	}{
+		"array":                   {"[" + one + ",\n" + string(valid(t, "type", `"other"`)) + "]", nil},
+		"empty array":             {"[ ]", nil},
+		"unknown field":           {"[\n" + one + ",\n{\"type\": \"other\",\n \"nonsense\": 1}]", []string{`"nonsense"`, "docs/reference/profiles.md"}},
+		"wrong value of one":      {"{\"type\": \"mine\",\n\n \"repeatedAdd\": \"never\"}", []string{"line 3", "repeatedAdd", `"never"`}},
+		"wrong type in an array":  {"[\n{\"type\": \"mine\", \"unique\":\n 7}]", []string{"line 3", "unique", "true or false"}},
+		"no end":                  {"[" + one, []string{"unexpected end"}},
+		"more than one array":     {"[" + one + "] []", []string{"one array"}},
+		"two objects without one": {one + one, []string{"more than one JSON document"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := Set{}
+			err := set.add([]byte(c.file))
+			if c.want == nil {
+				check.Must(t, err)
+				return
+			}
+			wantError(t, err, c.want...)
+		})
+	}
+	set := Set{}
+	check.Must(t, set.add([]byte("["+one+","+string(valid(t, "type", `"other"`))+"]")))
+	check.Equal(t, "profiles", len(set), 2)
+	wantError(t, set.add([]byte("[\n"+one+",\n{\"type\": \"other\",\n \"nonsense\": 1}]")), "line "+strconv.Itoa(4+strings.Count(one, "\n")))
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // FirstPluginCode is the lowest error code of a plugin's own (CNI spec section 5, "Error"). Lower
@@ -30,12 +31,12 @@ func CheckType(pluginType string) error {
 	return nil
 }
 
-// validate returns the first error, in the order of the fields.
-func (p Profile) validate() error {
+// validate returns the first error, in the order of the fields, and the field.
+func (p Profile) validate() (field string, err error) {
 	if err := CheckType(p.Type); err != nil {
-		return p.errorf("type is %q; %w", p.Type, err)
+		return "type", fmt.Errorf("type is %q; %w", p.Type, err)
 	}
-	c := &checker{profile: p}
+	c := &checker{}
 	oneOf(c, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress)
 	oneOf(c, "verifyBy", p.VerifyBy, VerifyCheck, VerifyAdd, VerifyNothing)
 	oneOf(c, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence, ProvesNothing)
@@ -76,18 +77,19 @@ func (p Profile) validate() error {
 		c.refuse(r.Why == "", "%s.why is empty; expected what fails without it", field)
 	}
 	c.refuse(slices.Contains(p.Dangers, ""), "dangers has an empty text; expected how the plugin loses or duplicates addresses")
-	return c.err
+	if c.err == nil {
+		return "", nil
+	}
+	end := strings.IndexFunc(c.err.Error(), func(r rune) bool { return !unicode.IsLetter(r) })
+	return c.err.Error()[:end], c.err // each begins with its field
 }
 
 // checker has the first error of a profile.
-type checker struct {
-	profile Profile
-	err     error
-}
+type checker struct{ err error }
 
 func (c *checker) refuse(wrong bool, format string, args ...any) {
 	if wrong && c.err == nil {
-		c.err = c.profile.errorf(format, args...)
+		c.err = fmt.Errorf(format, args...)
 	}
 }
 
