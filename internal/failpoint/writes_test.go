@@ -38,7 +38,8 @@ func writers() map[string]exceptions {
 			"newest":  {"Write"},   // a checksum
 			"Reserve": {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
-		"sidecar/statedir": {},
+		"sidecar/statedir":  {},
+		"sidecar/uninstall": {},
 		"plugin/hostlocal": {sequences: map[sequence]string{
 			{"Reserve", "OpenFile", "OpenFile"}:    "the second one is of an empty file, which stays empty",
 			{"Reserve", "OpenFile", "WriteString"}: "without it an ADD begins with the first address of the range",
@@ -81,7 +82,6 @@ func otherWriters() map[string]map[string][]string {
 		"spool": {
 			"Open": {"Openat2"}, "Create": {"Mkdir"}, "openat": {"Openat"}, "put": {"Renameat", "Unlinkat"},
 			"Remove": {"Unlinkat"}, "MoveAside": {"Renameat2"}, "RemoveTemporary": {"Unlinkat"},
-			"removeAll": {"Rmdir", "Unlinkat"}, "unlinkAll": {"Unlinkat"},
 		},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},

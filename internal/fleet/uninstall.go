@@ -38,13 +38,9 @@ type Uninstall struct {
 // Prepare deletes the programs that request addresses. It changes nothing if a pod has an address of a
 // pool: another pod could get that address.
 func (u Uninstall) Prepare(ctx context.Context) error {
-	used, unknown, err := u.Cluster.usedPoolAddresses(ctx)
+	used, err := u.Cluster.usedPoolAddresses(ctx)
 	if err != nil {
 		return err
-	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("%d addresses of pods may be of a pool, such as %s: the node has a bridge and no CiliumNode; expected one: restart the node's agent, or delete its bridge pod if its pods have another network",
-			len(unknown), unknown[0])
 	}
 	if len(used) > 0 {
 		return fmt.Errorf("%d addresses of the pools belong to pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
@@ -79,19 +75,19 @@ func (u Uninstall) Finish(ctx context.Context) error {
 
 // remove deletes a DaemonSet, if it exists, and waits until its pods are gone.
 func (u Uninstall) remove(ctx context.Context, name string) error {
-	sets := u.Cluster.apps.DaemonSets(u.Namespace)
 	fmt.Fprintf(u.Progress, "delete DaemonSet %s\n", name)
 	foreground := metav1.DeletePropagationForeground
-	err := sets.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground})
-	for err == nil {
-		if err = u.pause(ctx); err == nil {
-			_, err = sets.Get(ctx, name, metav1.GetOptions{})
+	err := wait.PollUntilContextCancel(ctx, u.Interval, true, func(ctx context.Context) (bool, error) {
+		err := u.Cluster.apps.DaemonSets(u.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground})
+		if apierrors.IsNotFound(err) {
+			return true, nil
 		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("delete DaemonSet %s: %w", name, err)
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("delete DaemonSet %s: %w", name, err)
+	return nil
 }
 
 // await waits until a pod of NAME-uninstall on each node is done with a step.
@@ -126,19 +122,9 @@ func (u Uninstall) await(ctx context.Context, step string, done func(*corev1.Pod
 	})
 }
 
-func (u Uninstall) pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(u.Interval):
-		return nil
-	}
-}
-
-// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod, and those
-// on nodes with a bridge and without a CiliumNode, of which this is unknown. A cluster without CiliumNodes has
-// none.
-func (c *Cluster) usedPoolAddresses(ctx context.Context) (used, unknown []string, err error) {
+// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod. Those on a node
+// with a bridge and without a CiliumNode, of which this is unknown, count. A cluster without CiliumNodes has none.
+func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err error) {
 	var pooled map[netip.Addr]bool
 	var known map[string]bool
 	err = c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
@@ -146,29 +132,28 @@ func (c *Cluster) usedPoolAddresses(ctx context.Context) (used, unknown []string
 		return func(n *ciliumnode.Node) {
 			known[n.Metadata.Name] = true
 			for text, a := range n.Spec.IPAM.Pool {
-				if _, ours := a.Slot(); !ours {
-					continue
-				}
-				if ip, _ := ciliumnode.ParseAddress(text); ip.IsValid() {
+				if _, ours := a.Slot(); ours {
+					ip, _ := ciliumnode.ParseAddress(text)
 					pooled[ip] = true
 				}
 			}
 		}
 	})
 	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	bridges, addresses, err := c.Pods(ctx)
 	for _, a := range addresses {
 		text := fmt.Sprintf("%s of %s on %s", a.IP, a.Pod, a.Node)
-		if pooled[a.IP] {
+		switch {
+		case pooled[a.IP]:
 			used = append(used, text)
-		} else if !known[a.Node] && slices.ContainsFunc(bridges, func(b audit.Pod) bool { return b.Node == a.Node }) {
-			unknown = append(unknown, text)
+		case !known[a.Node] && slices.ContainsFunc(bridges, func(b audit.Pod) bool { return b.Node == a.Node }):
+			used = append(used, text+", which has a bridge and no CiliumNode: restart the node's agent, or delete its bridge pod if its pods have another network")
 		}
 	}
-	return used, unknown, err
+	return used, err
 }

@@ -102,7 +102,7 @@ func TestUninstallPrepare(t *testing.T) {
 		err         string
 	}{
 		"a pod that starts":        {[]object{node}, pod("10.0.0.1", "Pending"), "10.0.0.1 of shop/web on a"},
-		"no CiliumNode, a bridge":  {[]object{}, append(pod("10.0.0.1", "Running"), bridge), "10.0.0.1 of shop/web on a: the node has a bridge and no CiliumNode"},
+		"no CiliumNode, a bridge":  {[]object{}, append(pod("10.0.0.1", "Running"), bridge), "10.0.0.1 of shop/web on a, which has a bridge and no CiliumNode"},
 		"no CiliumNode, no bridge": {[]object{}, pod("10.0.0.1", "Running"), ""},
 		"no CiliumNodes":           {nil, pod("10.0.0.1", "Running"), ""},
 		"no pods":                  {[]object{node}, nil, ""},

@@ -10,6 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -35,14 +36,11 @@ func (c Config) Validate() error {
 	return errors.Join(c.Sidecar.Validate(), err, c.SocketOptions().Validate())
 }
 
-// locksName is the file of the locks that plugin processes inherit.
-const locksName = "plugins.lock"
-
 // PluginOptions returns the options of the plugin runner.
 func (c Config) PluginOptions() plugin.Options {
 	return plugin.Options{
 		BinDirs: c.CNIBinDirs, IfName: c.CNIIfName, NetNS: c.CNINetNS, Timeout: c.PluginTimeout,
-		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, locksName), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
+		Env: c.PluginEnv, LockFile: filepath.Join(c.StateDir, statedir.PluginLocks), AcceptUnsafe: c.AcceptUnsafePlugin, SingleNode: c.SingleNode, InPod: c.InPod,
 		HostLocal: c.HostLocal, Exclude: c.ExcludeAddresses,
 		EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
 		Profiles: profile.Loader(c.PluginProfiles),

@@ -191,38 +191,29 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-func TestUninstall(t *testing.T) {
+func TestPendingAndRemove(t *testing.T) {
 	d := create(t)
-	state := filepath.Dir(d.Path())
+	state, err := os.OpenRoot(filepath.Dir(d.Path()))
+	check.Must(t, err)
+	defer state.Close()
 	check.Must(t, d.Put(entryOf("a")))
-	for _, text := range []string{"has 1 DELs", entryOf("a").name() + `: network "pods", container ID a, interface eth0, left 2023-`, "start the sidecar", "remove its file"} {
-		if _, err := Uninstall(state, true); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("with an entry: %v; want %q", err, text)
-		}
-	}
-	for i := range maxDescribed + 1 {
-		check.Must(t, os.WriteFile(filepath.Join(d.Path(), fmt.Sprint(i)), nil, 0o600))
-	}
-	if _, err := Uninstall(state, true); err == nil || !strings.Contains(err.Error(), `"0": another name`) || !strings.Contains(err.Error(), "  and 2 more\n") {
-		t.Errorf("with many files: %v", err)
-	}
-	for i := range maxDescribed + 1 {
-		check.Must(t, os.Remove(filepath.Join(d.Path(), fmt.Sprint(i))))
-	}
+	check.Must(t, os.WriteFile(filepath.Join(d.Path(), "0"), nil, 0o600))
+	lines, err := Pending(state.Name())
+	check.NoError(t, err)
+	check.Contains(t, strings.Join(lines, "\n"), `"0": another name`, entryOf("a").name()+`: network "pods", container ID a, interface eth0, left 2023-`)
+	check.Error(t, Remove(state), "2 DELs")
+	check.Must(t, d.MoveAside("0"))
 	check.Must(t, d.MoveAside(entryOf("a").name()))
-	if _, err := Uninstall(state, false); err == nil || !strings.Contains(err.Error(), "--discard-quarantine") {
-		t.Errorf("with a quarantined file: %v", err)
-	}
-	removed, err := Uninstall(state, true)
-	if err != nil || len(removed) != 1 || removed[0] != d.Path() {
-		t.Errorf("removed %q, %v", removed, err)
-	}
-	if _, err := os.Lstat(d.Path()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it exists: %v", err)
-	}
-	if removed, err := Uninstall(state, false); err != nil || len(removed) > 0 {
-		t.Errorf("without a spool: %q, %v", removed, err)
-	}
+	check.Must(t, os.WriteFile(filepath.Join(d.Path(), "a"+temporarySuffix), nil, 0o600))
+	check.Must(t, Remove(state))
+	check.Absent(t, d.Path())
+	check.True(t, d.Put(entryOf("b")) != nil, "an entry was added to a removed spool")
+	check.True(t, Remove(state) != nil, "a missing spool was removed")
+	lines, err = Pending(state.Name())
+	check.True(t, len(lines) == 0 && err == nil, "without a spool: %q, %v", lines, err)
+	check.Must(t, os.Mkdir(d.Path(), 0o755))
+	_, err = Pending(state.Name())
+	check.Error(t, err, "0755")
 }
 
 func FuzzDecode(f *testing.F) {

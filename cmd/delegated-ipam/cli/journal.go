@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,7 +81,7 @@ With -o json the whole records are printed.`,
 				t := output.NewTable(cmd.OutOrStdout())
 				t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CONTAINER-ID", "CHANGED")
 				for _, r := range listed.Records {
-					t.Row(r.Owner, r.Pool, string(r.State), addressesOf(r), r.IDInUse(), output.Ago(r.Changed, d.now()))
+					t.Row(r.Owner, r.Pool, string(r.State), journal.Addresses(r), r.IDInUse(), output.Ago(r.Changed, d.now()))
 				}
 				err = t.Flush()
 			}
@@ -95,14 +94,6 @@ With -o json the whole records are printed.`,
 	options.Register(cmd.Flags(), options.Output(&format.output))
 	serve = d.serveOptions(cmd, "state-dir", "config-dir")
 	return cmd
-}
-
-func addressesOf(r attachment.Record) string {
-	var all []string
-	for _, a := range r.Reserved() {
-		all = append(all, a.String())
-	}
-	return strings.Join(all, ",")
 }
 
 func (d dependencies) journalBackupCommand() *cobra.Command {
@@ -193,7 +184,7 @@ func deleteRecord(cmd *cobra.Command, stateDir, pool, owner string) (err error) 
 		if err := j.Remove(pool, owner); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; the plugin may keep its addresses\n", describe(r))
+		fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; the plugin may keep its addresses\n", journal.Describe(r))
 		for _, inv := range r.Invocations {
 			fmt.Fprintf(cmd.OutOrStdout(), "  container ID %s, interface %s, network %s, plugin %s\n", inv.ContainerID, inv.IfName, inv.Network, inv.Plugin)
 		}

@@ -172,7 +172,7 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 			release := []string{"release", "--all", "--yes", "--wait=3s", "--state-dir=" + state, "-H=" + socket}
 			d.exec(t, release...).wants(t, cmdline.ExitOK, "", "no process listens on "+socket, state+" has no record")
 			writeJournal(t, state, heldRecord("router"), tombstone("ingress", time.Hour))
-			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" has 1 records to release", "start the sidecar")
+			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" is in use", "1 attachments", "router", "start the sidecar")
 			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/spool"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -28,13 +28,8 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 	// A sidecar that hangs listens.
 	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
-		records, err := recordsToRelease(o.stateDir)
-		records += spool.Count(o.stateDir)
-		if err == nil && records > 0 {
-			err = fmt.Errorf("no process listens on %s, and %s has %d records to release; expected none: start the sidecar", c.Socket(), o.stateDir, records)
-		}
-		if err != nil {
-			return fmt.Errorf("release --all: %w", err)
+		if err := uninstall.InUse(o.stateDir, false, time.Now()); err != nil {
+			return fmt.Errorf("release --all: no process listens on %s, and the state directory %s is in use: %w", c.Socket(), o.stateDir, err)
 		}
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no process listens on %s, and %s has no record to release\n", c.Socket(), o.stateDir)
 		return err

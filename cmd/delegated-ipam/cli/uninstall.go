@@ -2,22 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
-	"github.com/delegated-ipam/delegated-ipam/internal/spool"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
 )
 
 // uninstallOptions are the flags of `uninstall`.
@@ -40,8 +33,8 @@ The command waits until a sidecar that still serves has carried out the DELs of 
 in the spool, at most a minute. Then it waits until the sidecar has ended, because its lock
 must be free, and names the process that holds it. It refuses while the journal has an
 attachment, or a damaged file, and while a DEL waits in the spool: without them
-the plugin would keep the address forever. Files that the sidecar did not make stay,
-symbolic links are not followed, and a mount point is emptied.
+the plugin would keep the address forever. It also refuses a directory with a file that the
+sidecar did not make. A mount point is emptied.
 
 It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
 anything stays.`,
@@ -80,7 +73,19 @@ func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 	if err := d.waitDrained(cmd, c, limit); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
-	removed, err := o.removeSidecar(cmd, config)
+	ctx := cmd.Context()
+	if o.timeout > 0 {
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.timeout))
+		defer cancel()
+		ctx = limited
+	}
+	removed, err := uninstall.Run(ctx, uninstall.Options{
+		StateDir: config.StateDir, SocketPath: config.SocketPath, DiscardQuarantine: o.discardQuarantine,
+		Self: statedir.Holder{Pod: config.PodName, Started: time.Now()},
+		OnWait: func(holder string) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", config.StateDir, holder)
+		},
+	})
 	for _, path := range removed {
 		fmt.Fprintln(cmd.OutOrStdout(), "removed", path)
 	}
@@ -91,43 +96,6 @@ func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "nothing to remove in %s and at %s\n", config.StateDir, config.SocketPath)
 	}
 	return nil
-}
-
-// removeSidecar waits for the end of the sidecar, then removes the state directory and the socket.
-// It returns the removed paths, also with an error. It fails if an attachment exists
-// (journalInUse), if the sidecar does not end, and if the directory has foreign files, which
-// stay. A second run completes the first one. Without directory and socket it succeeds.
-func (o *uninstallOptions) removeSidecar(cmd *cobra.Command, config sidecar.Config) (removed []string, err error) {
-	ctx := cmd.Context()
-	if o.timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.timeout))
-		defer cancel()
-		ctx = limited
-	}
-	dir := config.StateDir
-	state, err := statedir.Remove(ctx, dir, statedir.RemoveOptions{
-		Files: append([]string{filepath.Base(config.PluginOptions().LockFile), spool.Subdir}, journal.Files...),
-		Dirs:  []string{journal.QuarantineName},
-		Prepare: func() ([]string, error) {
-			if err := journalInUse(dir, o.discardQuarantine, time.Now()); err != nil {
-				return nil, fmt.Errorf("state directory %s: %w", dir, err)
-			}
-			return spool.Uninstall(dir, o.discardQuarantine)
-		},
-		KeepDir: files.MountOf(dir).Point == dir,
-		Self:    statedir.Holder{Pod: config.PodName, Started: time.Now()},
-		OnWait: func(holder string) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", dir, holder)
-		},
-	})
-	if err != nil {
-		return state.Removed, err
-	}
-	if len(state.Foreign) > 0 {
-		err = fmt.Errorf("state directory %s: %d files do not belong to delegated-ipam and stay:\n  %s", dir, len(state.Foreign), strings.Join(state.Foreign, "\n  "))
-	}
-	socket, socketErr := unixsock.Remove(config.SocketPath)
-	return append(state.Removed, socket...), errors.Join(err, socketErr)
 }
 
 func (d dependencies) pauseCommand() *cobra.Command {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -18,7 +17,10 @@ import (
 )
 
 const (
-	lockName = "lock"
+	// LockName is the name of the file in the state directory that Lock locks.
+	LockName = "lock"
+	// PluginLocks is the name of that of the locks of plugin processes.
+	PluginLocks = "plugins.lock"
 
 	// A lock that another process holds is tried again after minLockPoll, then less and less
 	// often up to maxLockPoll. A blocking flock would leak its thread when the wait ends.
@@ -80,7 +82,7 @@ func Lock(ctx context.Context, path string, self Holder, onWait func(holder stri
 		return nil, errors.Join(pathError(path, err), d.Close())
 	}
 	if err := d.wait(ctx, onWait); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", d.Path(lockName), err), d.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", d.Path(LockName), err), d.Close())
 	}
 	d.writeHolder(self)
 	return d, nil
@@ -95,7 +97,7 @@ func (d *Dir) wait(ctx context.Context, onWait func(holder string)) (err error) 
 		}
 		held, busy := errors.AsType[*heldError](err)
 		if !busy && !errors.Is(err, errLockReplaced) {
-			return files.WithRemedy(files.WithoutPath(err, d.Path(lockName)), Flag)
+			return files.WithRemedy(files.WithoutPath(err, d.Path(LockName)), Flag)
 		}
 		// A new holder writes its name a moment after it has the lock.
 		named := busy && (held.holder != unknownHolder || wait > minLockPoll)
@@ -118,11 +120,11 @@ func (e *heldError) Error() string { return "held by " + e.holder }
 
 // tryLock opens the lock file and tries to lock it once.
 func (d *Dir) tryLock() (*os.File, error) {
-	if info, err := d.Lstat(lockName); err == nil && !info.Mode().IsRegular() {
+	if info, err := d.Lstat(LockName); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("not a regular file (%s); expected a file, or nothing", info.Mode().Type())
 	}
 	failpoint.Reach(failpoint.LockOpening)
-	file, err := d.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
+	file, err := d.OpenFile(LockName, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return nil, files.In(d.Root, err)
 	}
@@ -146,7 +148,7 @@ func (d *Dir) flock(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	if named, err := d.Lstat(lockName); err != nil || !os.SameFile(opened, named) {
+	if named, err := d.Lstat(LockName); err != nil || !os.SameFile(opened, named) {
 		return errLockReplaced
 	}
 	return nil
@@ -175,6 +177,3 @@ func readHolder(file *os.File) string {
 	}
 	return text
 }
-
-// holderPattern matches the description of a holder (Holder.String).
-var holderPattern = regexp.MustCompile(`^(pod .+ since .+ \(PID \d+\)|PID \d+ on host .+ since .+)$`)

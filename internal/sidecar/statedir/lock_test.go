@@ -119,10 +119,10 @@ func TestLockFileReplaced(t *testing.T) {
 	d, err := Open(dir)
 	check.Must(t, err)
 	defer d.Close()
-	file, err := d.OpenFile(lockName, os.O_RDWR|os.O_CREATE, fileMode)
+	file, err := d.OpenFile(LockName, os.O_RDWR|os.O_CREATE, fileMode)
 	check.Must(t, err)
 	defer file.Close()
-	check.Must(t, d.Root.Remove(lockName))
+	check.Must(t, d.Root.Remove(LockName))
 	err = d.flock(file)
 	check.True(t, errors.Is(err, errLockReplaced), "locked a file that no other process opens: %v", err)
 }
@@ -130,7 +130,7 @@ func TestLockFileReplaced(t *testing.T) {
 func TestLockFileLink(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "target")
-	check.Must(t, os.Symlink(target, filepath.Join(dir, lockName)))
+	check.Must(t, os.Symlink(target, filepath.Join(dir, LockName)))
 	_, err := Lock(t.Context(), dir, Holder{}, nil)
 	check.Error(t, err)
 	check.Absent(t, target)

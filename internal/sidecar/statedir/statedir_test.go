@@ -21,7 +21,7 @@ func TestModes(t *testing.T) {
 	for path, want := range map[string]os.FileMode{
 		filepath.Dir(dir):            os.ModeDir | 0o755,
 		dir:                          os.ModeDir | 0o700,
-		filepath.Join(dir, lockName): 0o600,
+		filepath.Join(dir, LockName): 0o600,
 	} {
 		info, err := os.Lstat(path)
 		check.Must(t, err)
