@@ -59,15 +59,12 @@ func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		// The socket, its directory and its staging directory.
 		"sidecar/unixsock": {
-			"openLocation":  {"MkdirAll"},
-			"openAt":        {"Openat"}, // without O_CREAT
-			"newStagingDir": {"Mkdirat"},
-			"restrict":      {"Chmod"},
-			"setGroup":      {"Fchownat"},
-			"rename":        {"Renameat", "Renameat2"},
-			"unlink":        {"Unlinkat"},
-			"removeStaging": {"Unlinkat"},
-			"remove":        {"Unlinkat", "Unlinkat"},
+			"listen":        {"MkdirAll"},
+			"newStaging":    {"Mkdir"},
+			"bindIn":        {"Chmod", "Rename"},
+			"setGroup":      {"Lchown"},
+			"removeStaging": {"Remove", "Rmdir"},
+			"removeSocket":  {"Remove"},
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},

@@ -96,23 +96,20 @@ func TestStagingRace(t *testing.T) {
 func TestReplacedStaging(t *testing.T) {
 	dir := sharedDir(t)
 	victim, changed := newVictim(t)
-	target, err := openLocation(filepath.Join(dir, "s.sock"))
+	path := filepath.Join(dir, "s.sock")
+	s, err := newStaging(path)
 	check.Must(t, err)
-	defer target.dir.Close()
-	s, err := newStagingDir(target)
-	check.Must(t, err)
-	check.Must(t, replaceStaging(s.dir.Name(), victim))
-	l, _, err := s.bind(0o640, 12345)
+	check.Must(t, replaceStaging(s.Name(), victim))
+	l, _, err := bindIn(s, path, 0o640, 12345)
 	check.Must(t, err)
 	defer l.Close()
+	removeStaging(s)
 	check.Must(t, changed())
-	check.Must(t, s.install(nil))
-	s.remove()
 	var stat unix.Stat_t
-	check.Must(t, unix.Lstat(filepath.Join(dir, "s.sock"), &stat))
+	check.Must(t, unix.Lstat(path, &stat))
 	check.Equal(t, "mode of the socket", stat.Mode, unix.S_IFSOCK|0o640)
 	check.Equal(t, "group of the socket", stat.Gid, 12345)
-	if info, err := os.Lstat(filepath.Join(s.dir.Name(), stagedName)); err != nil || info.Mode().Type() != fs.ModeSymlink {
+	if info, err := os.Lstat(filepath.Join(s.Name(), stagedName)); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		t.Errorf("the link in the directory of the attacker is %v, %v; want it untouched", info, err)
 	}
 }
@@ -121,7 +118,7 @@ func TestReplacedStaging(t *testing.T) {
 func TestStagingCleanup(t *testing.T) {
 	dir := shortTempDir(t)
 	staging := func(socket string) string {
-		staging, err := os.MkdirTemp(dir, stagingPrefix(socket))
+		staging, err := os.MkdirTemp(dir, filepath.Base(stagingPrefix(socket)))
 		check.Must(t, err)
 		return staging
 	}

@@ -70,15 +70,12 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 
 // begin is called when a request has been received completely; false if it must not be served, and why.
 func (c *conn) begin(method, path string) (begun bool, refusal string) {
-	if c.listener == nil {
-		return true, ""
-	}
 	return c.listener.begin(c, method, path)
 }
 
 // trackIdle is the http.Server.ConnState of Server.
 func trackIdle(c net.Conn, state http.ConnState) {
-	if c, ok := c.(*conn); ok && state == http.StateIdle && c.listener != nil {
+	if c, ok := c.(*conn); ok && state == http.StateIdle {
 		c.listener.end(c)
 	}
 }
@@ -103,8 +100,6 @@ func (c *conn) startRequest() {
 // Close closes the connection.
 func (c *conn) Close() error {
 	err := c.UnixConn.Close()
-	if c.listener != nil {
-		c.listener.closed(c)
-	}
+	c.listener.closed(c)
 	return err
 }

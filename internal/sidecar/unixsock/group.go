@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
 // CheckGroup returns why this process could not give the socket its group, with the remedy; nil if
@@ -25,20 +27,20 @@ func (o Options) CheckGroup() error {
 	return fmt.Errorf("socket %s: %w", o.Path, notMemberError(gid, groups))
 }
 
-// setGroup gives an open socket a group; -1 keeps the one that it has.
-func setGroup(socket *os.File, gid int) error {
-	info, err := socket.Stat()
+// setGroup gives a socket a group; -1 keeps the one that it has.
+func setGroup(socket string, gid int) error {
+	info, err := os.Lstat(socket)
 	if err != nil {
 		return err
 	}
 	if _, now := ownerOf(info); gid < 0 || gid == now {
 		return nil
 	}
-	err = unix.Fchownat(int(socket.Fd()), "", -1, gid, unix.AT_EMPTY_PATH)
+	err = files.Cause(os.Lchown(socket, -1, gid))
 	if errors.Is(err, unix.EPERM) {
 		// The groups are for the message only.
 		groups, _ := processGroups()
-		return fmt.Errorf("%w: %w", notMemberError(gid, groups), err)
+		return fmt.Errorf("%w: %v", notMemberError(gid, groups), err)
 	}
 	if err != nil {
 		return fmt.Errorf("set group %d (--socket-group): %w", gid, err)

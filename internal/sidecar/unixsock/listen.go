@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,49 +47,31 @@ type Options struct {
 func Listen(o Options, callers Callers, log *logging.Repeated) (net.Listener, error) {
 	l, err := listen(o)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", o.Path, err)
+		return nil, socketError(o.Path, err)
 	}
 	l.callers, l.log, l.limits = callers, log, newLimits(connectionLimit())
 	return l, nil
 }
 
-func listen(o Options) (l *listener, err error) {
+func listen(o Options) (*listener, error) {
 	gid, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
-	target, err := openLocation(o.Path)
+	if err := os.MkdirAll(filepath.Dir(o.Path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := checkParentOwner(o.Path); err != nil {
+		return nil, err
+	}
+	if _, err := findStale(o.Path); err != nil {
+		return nil, err
+	}
+	socket, installed, err := bind(o.Path, o.Mode.Perm(), gid)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, target.dir.Close())
-		}
-	}()
-	stale, err := target.findStale()
-	if err != nil {
-		return nil, err
-	}
-	if stale != nil {
-		defer stale.Close() // an open file keeps its inode number, by which install recognizes it
-	}
-	staging, err := newStagingDir(target)
-	if err != nil {
-		return nil, err
-	}
-	defer staging.remove()
-	socket, installed, err := staging.bind(o.Mode.Perm(), gid)
-	if err != nil {
-		return nil, err
-	}
-	if err := staging.install(stale); err != nil {
-		return nil, errors.Join(err, socket.Close())
-	}
-	return &listener{
-		UnixListener: socket, path: o.Path, target: target, installed: installed,
-		open: map[*conn]bool{}, users: map[int]counts{},
-	}, nil
+	return &listener{UnixListener: socket, path: o.Path, installed: installed, open: map[*conn]bool{}}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
@@ -135,8 +119,7 @@ func groupID(group string) (int, error) {
 // listener limits the open connections, and removes its socket when it is closed.
 type listener struct {
 	*net.UnixListener
-	path   string
-	target location
+	path string
 	// installed is the socket that Listen has installed at the path.
 	installed fs.FileInfo
 	callers   Callers
@@ -147,11 +130,8 @@ type listener struct {
 	err  error
 
 	mu sync.Mutex
-	// open has the open connections. total, ordinary and refused are their numbers, and ordinaryLists is
-	// that of the lists in progress. users has the numbers of each user, without requests for health.
-	open                                    map[*conn]bool
-	total, ordinary, refused, ordinaryLists int
-	users                                   map[int]counts
+	// open has the open connections.
+	open map[*conn]bool
 	// moment numbers the moments at which connections became idle.
 	moment uint64
 }
@@ -163,7 +143,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{UnixConn: accepted}
+		c := &conn{UnixConn: accepted, listener: l}
 		if peer, err := PeerOf(accepted); err == nil {
 			c.peer = &peer
 		}
@@ -195,9 +175,11 @@ func (l *listener) warn(c *conn, limit, message string) {
 // Close stops listening and removes the socket if it is still the installed one.
 func (l *listener) Close() error {
 	l.once.Do(func() {
-		// It is removed before the listener is closed: no sidecar replaces a live socket between
-		// the two steps of remove.
-		l.err = errors.Join(l.target.remove(l.installed), l.UnixListener.Close(), l.target.dir.Close())
+		// It is removed before the listener is closed: no sidecar replaces a live socket.
+		if l.err = removeSocket(l.path, l.installed); l.err != nil {
+			l.err = socketError(l.path, l.err)
+		}
+		l.err = errors.Join(l.err, l.UnixListener.Close())
 	})
 	return l.err
 }

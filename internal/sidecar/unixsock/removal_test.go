@@ -15,13 +15,13 @@ func TestRemove(t *testing.T) {
 	dir := shortTempDir(t)
 	path := filepath.Join(dir, "s.sock")
 	leaveStaleSocket(t, path)
-	staging, err := os.MkdirTemp(dir, stagingPrefix("s.sock"))
+	staging, err := os.MkdirTemp(dir, filepath.Base(stagingPrefix("s.sock")))
 	check.Must(t, err)
 	leaveStaleSocket(t, filepath.Join(staging, stagedName))
-	other, err := os.MkdirTemp(dir, stagingPrefix("other.sock"))
+	other, err := os.MkdirTemp(dir, filepath.Base(stagingPrefix("other.sock")))
 	check.Must(t, err)
 	removed, err := Remove(path)
-	if want := []string{path, staging}; err != nil || !slices.Equal(removed, want) {
+	if want := []string{path}; err != nil || !slices.Equal(removed, want) {
 		t.Errorf("removed %q, %v; want %q", removed, err, want)
 	}
 	check.Equal(t, "files in the directory", check.Names(t, dir), filepath.Base(other))
@@ -32,52 +32,35 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Listen and Remove refuse a path with what they must not replace, and leave it. A staging directory that is
-// not ours is a reason for Remove only.
+// Listen and Remove refuse a path with what they must not replace, and leave it.
 //
 //evidence:operate/security another file, link or socket at the socket's path
 func TestRefused(t *testing.T) {
-	staging := func(path string) string { return filepath.Join(filepath.Dir(path), stagingPrefix("s.sock")+"x") }
 	for name, tt := range map[string]struct {
-		plant      func(t *testing.T, path string)
-		want       string
-		removeOnly bool
+		plant func(t *testing.T, path string)
+		want  string
 	}{
-		"live socket": {func(t *testing.T, path string) { listenOn(t, Options{Path: path}) }, "already listens", false},
-		"file":        {func(t *testing.T, path string) { check.Must(t, os.WriteFile(path, nil, 0o600)) }, "not a socket", false},
-		"directory":   {func(t *testing.T, path string) { check.Must(t, os.Mkdir(path, 0o700)) }, "not a socket", false},
+		"live socket": {func(t *testing.T, path string) { listenOn(t, Options{Path: path}) }, "already listens"},
+		"file":        {func(t *testing.T, path string) { check.Must(t, os.WriteFile(path, nil, 0o600)) }, "not a socket"},
+		"directory":   {func(t *testing.T, path string) { check.Must(t, os.Mkdir(path, 0o700)) }, "not a socket"},
 		"link to a stale socket": {func(t *testing.T, path string) {
 			leaveStaleSocket(t, path+".real")
 			check.Must(t, os.Symlink(path+".real", path))
-		}, "not a socket", false},
+		}, "not a socket"},
 		"datagram socket": {func(t *testing.T, path string) {
 			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 			check.Must(t, err)
 			t.Cleanup(func() { _ = c.Close() })
-		}, "it is unknown whether", false},
-		"socket of another user": {func(t *testing.T, path string) {
-			check.Root(t)
-			leaveStaleSocket(t, path)
-			check.Must(t, os.Chown(path, 60914, -1))
-		}, "user 60914", true},
-		"staging directory with a file": {func(t *testing.T, path string) {
-			check.Must(t, os.Mkdir(staging(path), 0o700))
-			check.Must(t, os.WriteFile(filepath.Join(staging(path), "x"), nil, 0o600))
-		}, "staging directory", true},
-		"staging directory is a link": {func(t *testing.T, path string) {
-			check.Must(t, os.Symlink(t.TempDir(), staging(path)))
-		}, "staging directory", true},
+		}, "it is unknown whether"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shortTempDir(t)
 			path := filepath.Join(dir, "s.sock")
 			tt.plant(t, path)
 			before, names := lstat(path), check.Names(t, dir)
-			if !tt.removeOnly {
-				check.Error(t, refused(t, path), path, tt.want)
-			}
+			check.Error(t, refused(t, path), path, tt.want)
 			removed, err := Remove(path)
-			check.Error(t, err, path[:len(path)-len("s.sock")], tt.want)
+			check.Error(t, err, path, tt.want)
 			check.Equal(t, "removed files", len(removed), 0)
 			check.Equal(t, "files in the directory", check.Names(t, dir), names)
 			check.True(t, os.SameFile(before, lstat(path)) || before == nil, "the file was replaced")
