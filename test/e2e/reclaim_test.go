@@ -3,15 +3,12 @@ package e2e
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -161,42 +158,6 @@ func TestReclaimGenerations(t *testing.T) {
 
 // lockedStore is the script of a DEL that fails.
 const lockedStore = `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`
-
-// A node of the list that cannot be reclaimed fails alone, whichever comes first.
-func TestReclaimBadNode(t *testing.T) {
-	t.Parallel()
-	a, b, server := centralNodes(t, nil)
-	lose(t, a, "router", "ciliumnode-1")
-	server.SetOwnerScript(t, "DEL", "locked", lockedStore)
-	bad := map[string]string{"overflow": "FIRST..LAST", "without-owners": "at least one owner", b.Name: "is this node", "locked": "the store is locked"}
-	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
-	check.Must(t, lostnodes.Write(list, lostnodes.List{Time: time.Now(), Nodes: []lostnodes.Node{
-		{Name: "overflow", Owners: []string{"ciliumnode-0..9223372036854775807"}},
-		{Name: "without-owners"},
-		{Name: b.Name, Owners: []string{"router"}},
-		{Name: "locked", Owners: []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}},
-		{Name: a.Name, Owners: []string{"router", "ciliumnode-0..1"}},
-	}}))
-	out := runReclaim(t, b, "--from="+list, "--report="+report, "--yes")
-	if out.ExitCode != 0 || !strings.Contains(out.Stdout, "the store is locked") {
-		t.Fatalf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
-	}
-	wantHolders(t, server)
-	got, err := lostnodes.Read[lostnodes.Report](report)
-	check.Must(t, err)
-	if !slices.Equal(got.Reclaimed, []string{a.Name}) || len(got.Failed) != len(bad) {
-		t.Errorf("the report is %+v; want %s to be reclaimed, and the others to fail", got, a.Name)
-	}
-	for name, want := range bad {
-		if !strings.Contains(got.Failed[name], want) {
-			t.Errorf("node %s failed with %q; want %q", name, got.Failed[name], want)
-		}
-	}
-	check.Must(t, os.Remove(report))
-	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 {
-		t.Errorf("without a report: ended with %d; want 1", out.ExitCode)
-	}
-}
 
 func TestReclaimFails(t *testing.T) {
 	t.Parallel()
