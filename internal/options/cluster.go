@@ -92,9 +92,8 @@ func (l *LostNodes) declare() []Option {
 		{Name: "extra-slots", Value: Count(&l.ExtraSlots, 0, maxExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen"},
 		{Name: "whereabouts-namespace", Value: Text(&l.WhereaboutsNamespace, "name"), Help: "namespace of whereabouts' IPPools, with which lost nodes are compared (empty = do not compare)"},
 		{
-			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the sidecars, with --whereabouts-namespace",
-			Valid:    func() bool { return (len(l.CNINetworks) == 0) == (l.WhereaboutsNamespace == "") },
-			Expected: "names with --whereabouts-namespace, and none without it",
+			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the sidecars, to whose container IDs the names belong",
+			Valid: func() bool { return len(l.CNINetworks) > 0 }, Expected: "at least one name",
 		},
 		{Name: "file", Value: Path(&l.File), Help: "file to write for delegated-ipam reclaim (its --from; empty = stdout)"},
 		{Name: "forget", Value: Path(&l.Forget), Help: "report of delegated-ipam reclaim (its --report): forget the nodes that it has reclaimed, and list none"},

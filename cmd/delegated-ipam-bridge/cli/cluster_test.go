@@ -169,7 +169,7 @@ func TestClusterFailures(t *testing.T) {
 		"holder, no API server": {down, []string{"holder", "10.0.0.1"}, cmdline.ExitFailed, "list CiliumNodes"},
 		"holder, no rights":     {forbidden, []string{"holder", "10.0.0.1"}, cmdline.ExitFailed, "list Nodes"},
 		// A report that cannot be read forgets no node, and no request is sent.
-		"lost-nodes, no report": {down, []string{"lost-nodes", "--forget=" + report}, cmdline.ExitFailed, report},
+		"lost-nodes, no report": {down, []string{"lost-nodes", "--cni-networks=pods", "--forget=" + report}, cmdline.ExitFailed, report},
 		"uninstall, no step":    {down, []string{"uninstall"}, cmdline.ExitUsage, "STEP is missing"},
 		"uninstall, bad step":   {down, []string{"uninstall", "all"}, cmdline.ExitUsage, "expected prepare or finish"},
 		"audit, argument":       {down, []string{"audit", "x"}, cmdline.ExitUsage, "expected no argument"},

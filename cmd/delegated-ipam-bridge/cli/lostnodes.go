@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,16 +22,16 @@ func (d dependencies) lostNodesCommand() *cobra.Command {
 	o, set := options.NewLostNodes()
 	return withOptions(set, &cobra.Command{
 		Use:   "lost-nodes",
-		Short: "List lost nodes and the owners that may still hold addresses",
-		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the nodes
-that were absent in each run for --grace, each with the owners that may still hold addresses:
-the agent's own, and the slots of its last pool. A CiliumNode is removed with its Node, so the
+		Short: "List the container IDs that lost nodes may hold",
+		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the container
+IDs of the nodes that were absent in each run for --grace, in --cni-networks: those of --owners,
+and of the slots of the last pool. A CiliumNode is removed with its Node, so the
 Nodes and the size of their pools are remembered in --config-map. Run it regularly, more often
 than --max-gap: a node that no run has seen is not found, and after a longer gap, in which a
 Node may have existed, its grace begins anew.
 
-With --whereabouts-namespace only owners with a reservation in the IPPools are listed,
-also under IDs with a suffix -gN, and a node is forgotten when it has no reservation.
+With --whereabouts-namespace only IDs with a reservation in the IPPools are listed,
+also those with a suffix -gN, and a node is forgotten when it has no reservation.
 Without it a node is forgotten when each DEL has succeeded.
 
 delegated-ipam reclaim --from releases the addresses of the list, and with --forget its
@@ -60,7 +62,8 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 	if o.File != "" && o.Forget != "" {
 		return cmdline.Usagef("--file is %q and --forget is %q; expected one of them", o.File, o.Forget)
 	}
-	if _, err := lostnodes.Expand(o.Owners); err != nil {
+	var err error
+	if o.Owners, err = lostnodes.Expand(o.Owners); err != nil {
 		return cmdline.Usage(fmt.Errorf("--owners: %w", err))
 	}
 	if len(o.Owners) == 0 && o.ExtraSlots == 0 {
@@ -74,7 +77,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *o
 		return err
 	}
 	if o.Forget != "" {
-		report, err := lostnodes.Read[lostnodes.Report](o.Forget)
+		report, err := lostnodes.Read(o.Forget)
 		if err != nil {
 			return err
 		}
@@ -111,10 +114,14 @@ func list(ctx context.Context, t lostnodes.Tracker, file string, stdout io.Write
 	case file == "":
 		return output.JSON(stdout, found)
 	}
-	for _, n := range found.Nodes {
-		if _, err := fmt.Fprintf(stdout, "%s, absent since %s\n", n.Name, n.AbsentSince.Format(time.RFC3339)); err != nil {
+	count := map[string]int{}
+	for _, t := range found.Targets {
+		count[t.Node]++
+	}
+	for _, node := range slices.Sorted(maps.Keys(count)) {
+		if _, err := fmt.Fprintf(stdout, "%s: %d container IDs\n", node, count[node]); err != nil {
 			return err
 		}
 	}
-	return lostnodes.Write(file, found)
+	return found.Write(file)
 }

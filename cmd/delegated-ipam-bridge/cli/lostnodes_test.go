@@ -8,6 +8,7 @@ import (
 )
 
 func TestLostNodesUsage(t *testing.T) {
+	runLine(t, nil, "lost-nodes").wants(t, cmdline.ExitUsage, []string{"--cni-networks", "at least one name"})
 	for args, want := range map[string]string{
 		"--grace=0s":                "longer than a machine can run",
 		"--grace=-1h":               "--grace",
@@ -19,8 +20,6 @@ func TestLostNodesUsage(t *testing.T) {
 		"--namespace=":              "the name of a namespace",
 		"--config-map=":             "the name of a ConfigMap",
 		"--owners= --extra-slots=0": "expected one of them",
-		"--whereabouts-namespace=x": "names with --whereabouts-namespace",
-		"--cni-networks=pods":       "none without it",
 		"--owners=a-3..1":           "FIRST..LAST",
 		"--file=/a --forget=/b":     "expected one of them",
 		"worker-7":                  "expected no argument",
@@ -32,7 +31,7 @@ func TestLostNodesUsage(t *testing.T) {
 			if want == "/none/at" || want == "no kubeconfig was found" {
 				code = cmdline.ExitFailed
 			}
-			runLine(t, []string{"HOME=/none"}, append([]string{"lost-nodes"}, strings.Fields(args)...)...).wants(t, code, []string{want})
+			runLine(t, []string{"HOME=/none"}, append([]string{"lost-nodes", "--cni-networks=pods"}, strings.Fields(args)...)...).wants(t, code, []string{want})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,7 +81,7 @@ the report was written, which contains the failures.`,
 			Name: "owner", Value: options.Texts(&o.owners, "owners"), Default: usualOwners,
 			Help: "list of owners that may hold addresses of --node; PREFIX and FIRST..LAST expand to numbered ones",
 		},
-		options.Option{Name: "from", Value: options.Path(&o.from), Help: "file with lost nodes and their owners, of delegated-ipam-bridge lost-nodes"},
+		options.Option{Name: "from", Value: options.Path(&o.from), Help: "file with the container IDs of lost nodes, of delegated-ipam-bridge lost-nodes"},
 		options.Option{Name: "report", Value: options.Path(&o.report), Help: "file to write for delegated-ipam-bridge lost-nodes --forget, with --from"},
 		options.Option{Name: "generations", Value: options.Count(&o.generations), Default: "0", Help: "highest suffix -gN of container IDs to try beside the ID without one"},
 		options.Option{Name: "dry-run", Value: options.Bool(&o.dryRun), Help: "print the container IDs and run no DEL"},
@@ -97,8 +98,8 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 	switch {
 	case (o.node == "") == (o.from == ""):
 		return cmdline.Usagef("--node is %q and --from is %q; expected one of them", o.node, o.from)
-	case o.from != "" && cmd.Flags().Changed("owner"):
-		return cmdline.Usagef("--owner is for --node; the file of --from names the owners of each node")
+	case o.from != "" && (cmd.Flags().Changed("owner") || o.generations > 0):
+		return cmdline.Usagef("--owner and --generations are for --node; the file of --from has container IDs")
 	case o.report != "" && (o.from == "" || o.dryRun):
 		return cmdline.Usagef("--report is %q; expected --from with it, and no --dry-run", o.report)
 	case o.generations < 0:
@@ -119,7 +120,14 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 const maxListAge = 15 * time.Minute
 
 func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
-	nodes, until, err := o.lost(now())
+	owners, err := lostnodes.Expand(o.owners)
+	if err == nil && (len(owners) == 0 || slices.Contains(owners, "")) {
+		err = fmt.Errorf("--owner is %q; expected at least one owner, each with a name", owners)
+	}
+	if err != nil {
+		return cmdline.Usage(err)
+	}
+	list, until, err := o.read(now())
 	if err != nil {
 		return err
 	}
@@ -132,78 +140,70 @@ func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
 			Plugin: runner, Self: config.NodeName, Sidecar: nodelock.Holder,
 			DryRun: o.dryRun, Until: until, Now: now,
 		}
+		var names []string
 		for _, name := range networks.Pools() {
 			n, err := networks.Network(name)
 			if err != nil {
 				return fmt.Errorf("pool %q: %w", name, err) // without it, its addresses would be forgotten
 			}
-			r.Pools = append(r.Pools, lostnodes.Pool{Name: name, Network: n})
+			r.Pools, names = append(r.Pools, lostnodes.Pool{Name: name, Network: n}), append(names, n.Name)
 		}
 		if err := r.Check(cmd.Context()); err != nil {
 			return err
 		}
 		if o.from == "" {
-			if err := r.CheckNode(nodes[0]); err != nil {
+			if err := r.CheckNode(o.node); err != nil {
 				return err
 			}
+			list.Targets = lostnodes.Targets(o.node, owners, names, o.generations)
 		}
-		results := r.Run(cmd.Context(), nodes)
-		if err := o.print(cmd, results); err != nil {
+		list.Targets = r.Run(cmd.Context(), list.Targets)
+		if err := o.print(cmd, list.Targets); err != nil {
 			return err
 		}
-		return o.writeOutcome(nodes, results)
+		return o.writeOutcome(list)
 	})
+}
+
+// read returns the list of --from, and the end of its validity.
+func (o *reclaimOptions) read(now time.Time) (list lostnodes.List, until time.Time, err error) {
+	if o.from == "" {
+		return list, until, nil
+	}
+	list, err = lostnodes.Read(o.from)
+	if age := now.Sub(list.Time); err == nil && (age > maxListAge || age < -maxListAge) {
+		err = fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
+	}
+	return list, list.Time.Add(maxListAge), err
 }
 
 // writeOutcome writes the report if there is one; otherwise an ID that was not released is an
 // error.
-func (o *reclaimOptions) writeOutcome(nodes []lostnodes.Node, results []lostnodes.Result) error {
+func (o *reclaimOptions) writeOutcome(list lostnodes.List) error {
 	if o.report != "" {
-		return lostnodes.Write(o.report, reportOf(nodes, results))
+		return list.Write(o.report)
 	}
 	left := 0
-	for _, result := range results {
-		if result.State == lostnodes.Failed || result.State == lostnodes.NotTried {
+	for _, t := range list.Targets {
+		if t.State == lostnodes.Failed || t.State == lostnodes.NotTried {
 			left++
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", left, len(results))
+		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", left, len(list.Targets))
 	}
 	return nil
 }
 
-// lost returns the lost nodes, and the end of the validity of their list.
-func (o *reclaimOptions) lost(now time.Time) ([]lostnodes.Node, time.Time, error) {
-	if o.from == "" {
-		n := lostnodes.Node{Name: o.node, Owners: o.owners, Generations: o.generations}
-		_, err := n.AllOwners()
-		return []lostnodes.Node{n}, time.Time{}, cmdline.Usage(err)
-	}
-	list, err := lostnodes.Read[lostnodes.List](o.from)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	if age := now.Sub(list.Time); age > maxListAge || age < -maxListAge {
-		return nil, time.Time{}, fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
-	}
-	for i, n := range list.Nodes {
-		if n.Generations >= 0 {
-			list.Nodes[i].Generations = max(n.Generations, o.generations)
-		}
-	}
-	return list.Nodes, list.Time.Add(maxListAge), nil
-}
-
 // print prints a row for each container ID.
-func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Result) error {
+func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Target) error {
 	if o.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Result{}, results...))
+		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Target{}, results...))
 	}
 	t := output.NewTable(cmd.OutOrStdout())
-	t.Row("NODE", "OWNER", "POOL", "STATE", "CONTAINER-ID")
+	t.Row("NODE", "OWNER", "NETWORK", "STATE", "CONTAINER-ID")
 	for _, r := range results {
-		t.Row(r.Node, r.Owner, r.Pool, string(r.State), r.ContainerID)
+		t.Row(r.Node, r.Owner, r.Network, string(r.State), r.ContainerID)
 		if r.Error != "" {
 			t.Below(4, r.Error)
 		}
@@ -214,27 +214,4 @@ func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Result) e
 	}
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
 	return errors.Join(t.Flush(), err)
-}
-
-// reportOf returns the result for each node. A node without any attempt is in neither list.
-func reportOf(nodes []lostnodes.Node, results []lostnodes.Result) lostnodes.Report {
-	report := lostnodes.Report{Reclaimed: []string{}, Failed: map[string]string{}}
-	type outcome struct {
-		node  string
-		state lostnodes.State
-	}
-	count := map[outcome]int{}
-	for _, r := range results {
-		count[outcome{r.Node, r.State}]++
-		if _, ok := report.Failed[r.Node]; !ok && r.State == lostnodes.Failed {
-			report.Failed[r.Node] = r.Error
-		}
-	}
-	for _, n := range nodes {
-		of := func(s lostnodes.State) int { return count[outcome{n.Name, s}] }
-		if of(lostnodes.Released) > 0 && of(lostnodes.Failed)+of(lostnodes.NotTried) == 0 {
-			report.Reclaimed = append(report.Reclaimed, n.Name)
-		}
-	}
-	return report
 }

@@ -23,8 +23,8 @@ func TestReclaimListAge(t *testing.T) {
 	} {
 		t.Run(age.String(), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "list.json")
-			list := lostnodes.List{Time: noon().Add(-age), Nodes: []lostnodes.Node{{Name: "a", Owners: []string{"router"}}}}
-			check.Must(t, lostnodes.Write(file, list))
+			list := lostnodes.List{Time: noon().Add(-age), Targets: lostnodes.Targets("a", []string{"router"}, []string{"pods"}, 0)}
+			check.Must(t, list.Write(file))
 			o := testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes", "--cni-conf-dir="+t.TempDir())
 			o.wants(t, cmdline.ExitFailed, "", want)
 		})
@@ -41,18 +41,4 @@ func TestReclaimBadList(t *testing.T) {
 		put(t, file, text)
 		testDependencies(nil).exec(t, "reclaim", "--from="+file, "--yes").wants(t, cmdline.ExitFailed, "", want)
 	}
-}
-
-func TestReclaimReport(t *testing.T) {
-	result := func(node string, s lostnodes.State, err string) lostnodes.Result {
-		return lostnodes.Result{Node: node, State: s, Error: err}
-	}
-	got := reportOf([]lostnodes.Node{{Name: "done"}, {Name: "failed"}, {Name: "begun"}, {Name: "late"}}, []lostnodes.Result{
-		result("done", lostnodes.Released, ""), result("done", lostnodes.Released, ""),
-		result("failed", lostnodes.Released, ""), result("failed", lostnodes.Failed, "first"), result("failed", lostnodes.Failed, "second"),
-		result("begun", lostnodes.Released, ""), result("begun", lostnodes.NotTried, ""),
-		result("late", lostnodes.NotTried, ""),
-	})
-	want := lostnodes.Report{Reclaimed: []string{"done"}, Failed: map[string]string{"failed": "first"}}
-	check.Equal(t, "report", got, want)
 }

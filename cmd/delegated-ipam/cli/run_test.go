@@ -61,7 +61,7 @@ func TestUsage(t *testing.T) {
 		"reclaim --node=a --yes":                               {"--yes-the-node-is-gone to confirm --node"},
 		"reclaim --from=f":                                     {"--yes", "--dry-run"},
 		"reclaim --from=f --yes-the-node-is-gone=a":            {"--yes to confirm --from"},
-		"reclaim --from=f --yes --owner=router":                {"--owner is for --node"},
+		"reclaim --from=f --yes --owner=router":                {"--owner and --generations are for --node"},
 		"reclaim --node=a --yes-the-node-is-gone=a --report=r": {"--report", "--from"},
 		"reclaim --from=f --dry-run --report=r":                {"--report", "--dry-run"},
 		"reclaim --node=a --dry-run --generations=-1":          {"--generations"},

@@ -2,7 +2,6 @@ package lostnodes
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -71,24 +70,18 @@ func (h History) Observe(nodes map[string]string, pools map[string]NodePool, max
 	return next
 }
 
-// lost returns the nodes that have been absent for the grace period, those that have been lost longest
-// first, without the limit of MaxNodes.
-func (t Tracker) lost(h History, now time.Time) []Node {
-	all := []Node{}
+// lost returns the names of the nodes that have been absent for a grace period, those that have been lost longest first.
+func (h History) lost(grace time.Duration, now time.Time) []string {
+	var names []string
 	for name, e := range h {
-		if e.AbsentSince.IsZero() || now.Sub(e.AbsentSince) < t.Grace {
-			continue
+		if !e.AbsentSince.IsZero() && now.Sub(e.AbsentSince) >= grace {
+			names = append(names, name)
 		}
-		n := Node{Name: name, AbsentSince: e.AbsentSince, Owners: slices.Clone(t.Owners)}
-		if last := min(e.Slots, MaxSlots) + t.ExtraSlots - 1; last >= 0 {
-			n.Owners = append(n.Owners, fmt.Sprintf("%s0..%d", slotOwner, last))
-		}
-		all = append(all, n)
 	}
-	slices.SortFunc(all, func(a, b Node) int {
-		return cmp.Or(a.AbsentSince.Compare(b.AbsentSince), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(h[a].AbsentSince.Compare(h[b].AbsentSince), cmp.Compare(a, b))
 	})
-	return all
+	return names
 }
 
 // Forget returns the history without the nodes that were reclaimed. One that has returned since stays.

@@ -1,6 +1,6 @@
 // Package lostnodes finds nodes that were removed, and releases their addresses (docs/operate/operations.md,
-// Lost nodes). delegated-ipam-bridge, which reads Nodes, and delegated-ipam reclaim, which runs plugins,
-// exchange lost nodes and results in files.
+// Lost nodes). delegated-ipam-bridge, which reads Nodes, writes the container IDs of lost nodes into a file, and
+// delegated-ipam reclaim, which runs plugins, writes them into another one with what became of each.
 package lostnodes
 
 import (
@@ -8,120 +8,121 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
-// maxSize limits a file, in bytes: 10,000 nodes take about a megabyte.
-const maxSize = 16 << 20
-
-// List has the lost nodes: those without a Node object.
+// List has the container IDs that lost nodes may hold, those of one node together.
 type List struct {
 	// Time is when the Nodes were listed. A node may have returned since.
-	Time time.Time `json:"time"`
-	// Nodes are in the order in which they were lost.
-	Nodes []Node `json:"nodes"`
+	Time    time.Time `json:"time"`
+	Targets []Target  `json:"targets"`
 }
 
-type Node struct {
-	// Name is the name of the Node, and the --node-name of its sidecar.
-	Name string `json:"name"`
-	// AbsentSince is when the Node was first found absent.
-	AbsentSince time.Time `json:"absentSince,omitzero"`
-	// Owners are those that may hold addresses, as Expand reads them. One that holds none costs a DEL.
-	Owners []string `json:"owners"`
-	// Generations is the highest suffix -gN of their container IDs that the plugin's store has; 0 if
-	// unknown.
-	Generations int `json:"generations,omitempty"`
+// Target is a container ID that a lost node may hold. One that holds nothing costs a DEL.
+type Target struct {
+	Node        string `json:"node"`
+	Owner       string `json:"owner"`
+	Network     string `json:"network"`
+	ContainerID string `json:"container-id"`
+	// State and Error are the outcome; empty before.
+	State State  `json:"state,omitempty"`
+	Error string `json:"error,omitempty"`
 }
 
-// AllOwners returns the owners, expanded. It fails if the node is invalid.
-func (n Node) AllOwners() ([]string, error) {
-	owners, err := Expand(n.Owners)
-	if err == nil && (n.Name == "" || len(owners) == 0 || n.Generations < 0) {
-		err = fmt.Errorf("node %q has the owners %q and %d generations; expected a name, at least one owner, and 0 or more", n.Name, owners, n.Generations)
+type State string
+
+const (
+	WouldRelease State = "would-release" // a dry run
+	Released     State = "released"      // the DEL has succeeded, whether or not an address was allocated
+	Failed       State = "failed"        // the DEL has failed, or none can be called for the node
+	NotTried     State = "not-tried"     // earlier failures, an interruption or Reclaim.Until prevented the DEL
+)
+
+// Targets returns the container IDs of owners on a node in networks, each also with the suffixes of up to so many
+// generations.
+func Targets(node string, owners, networks []string, generations int) []Target {
+	var all []Target
+	for _, network := range networks {
+		for _, owner := range owners {
+			first := containerid.For(owner, node, network)
+			for g := range generations + 1 {
+				all = append(all, Target{Node: node, Owner: owner, Network: network, ContainerID: containerid.Generation(first, g)})
+			}
+		}
 	}
-	return owners, err
+	return all
 }
 
-// Report is the result for a List.
-type Report struct {
-	// Reclaimed are the names of the nodes of which every owner was released.
-	Reclaimed []string `json:"reclaimed"`
-	// Failed has for each other node the first error. A node of the list that is in neither was
-	// not tried.
-	Failed map[string]string `json:"failed"`
+// outcome returns the nodes of which each ID was released, and the first error of each other one that has failed.
+func (l List) outcome() (released []string, failed map[string]string) {
+	failed = map[string]string{}
+	left := map[string]bool{}
+	for _, t := range l.Targets {
+		left[t.Node] = left[t.Node] || t.State != Released
+		if _, ok := failed[t.Node]; !ok && t.State == Failed {
+			failed[t.Node] = t.Error
+		}
+	}
+	for node, left := range left {
+		if !left {
+			released = append(released, node)
+		}
+	}
+	return released, failed
 }
 
-// Read reads a List or a Report, strictly. The error names the file.
-func Read[T List | Report](file string) (T, error) {
-	var v T
+// maxSize limits a file, in bytes: 20 nodes with 1,024 slots take 5 MB.
+const maxSize = 64 << 20
+
+// Read reads a file, strictly. The error names it.
+func Read(file string) (l List, err error) {
 	data, err := files.Read(file, maxSize)
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.DisallowUnknownFields()
-		err = d.Decode(&v)
+		err = d.Decode(&l)
 	}
 	if err != nil {
-		return v, fmt.Errorf("%s: %w; expected a file in JSON as delegated-ipam-bridge lost-nodes and delegated-ipam reclaim --report write it", file, err)
+		return l, fmt.Errorf("%s: %w; expected a file in JSON as delegated-ipam-bridge lost-nodes and delegated-ipam reclaim --report write it", file, err)
 	}
-	return v, nil
+	return l, nil
 }
 
-func Write[T List | Report](file string, v T) error {
-	data, err := json.MarshalIndent(v, "", "  ")
+func (l List) Write(file string) error {
+	data, err := json.MarshalIndent(l, "", " ")
 	if err != nil {
 		return err
 	}
 	return files.Replace(file, append(data, '\n'), 0o644)
 }
 
-// maxOwners limits the owners of one node: no node has more pods.
-const maxOwners = 65536
+// maxSpan limits the numbers of a span: no node has more pods.
+const maxSpan = 65536
 
 // span matches numbered owners: a prefix, the first number and the last.
 var span = regexp.MustCompile(`^(.*?)(0|[1-9][0-9]*)\.\.(0|[1-9][0-9]*)$`)
 
-// Expand returns owners, each once: "ciliumnode-0..2" stands for ciliumnode-0, ciliumnode-1 and
-// ciliumnode-2, and any other text for itself. The error names the text and the expectation.
-func Expand(texts []string) ([]string, error) {
-	var owners []string
+// Expand returns owners: "ciliumnode-0..2" stands for ciliumnode-0, ciliumnode-1 and ciliumnode-2, and any
+// other text for itself. The error names the text and the expectation.
+func Expand(texts []string) (owners []string, err error) {
 	for _, text := range texts {
-		more, err := expand(text)
-		if err != nil {
-			return nil, err
+		m := span.FindStringSubmatch(text)
+		if m == nil {
+			owners = append(owners, text)
+			continue
 		}
-		if owners = append(owners, more...); len(owners) > maxOwners {
-			return nil, fmt.Errorf("more than %d owners; expected those of one node", maxOwners)
+		first, errFirst := strconv.Atoi(m[2])
+		last, errLast := strconv.Atoi(m[3])
+		if errFirst != nil || errLast != nil || first > last || last-first >= maxSpan {
+			return nil, fmt.Errorf("owner %q; expected PREFIX and FIRST..LAST, of which the first is not above the last, at most %d in all", text, maxSpan)
 		}
-	}
-	seen := map[string]bool{}
-	return slices.DeleteFunc(owners, func(o string) bool {
-		again := seen[o]
-		seen[o] = true
-		return again
-	}), nil
-}
-
-func expand(text string) ([]string, error) {
-	if text == "" {
-		return nil, fmt.Errorf("owner %q; expected a name such as router, or names with numbers such as ciliumnode-0..41", text)
-	}
-	m := span.FindStringSubmatch(text)
-	if m == nil {
-		return []string{text}, nil
-	}
-	first, errFirst := strconv.Atoi(m[2])
-	last, errLast := strconv.Atoi(m[3])
-	if errFirst != nil || errLast != nil || first > last || last-first >= maxOwners {
-		return nil, fmt.Errorf("owner %q; expected PREFIX and FIRST..LAST, of which the first is not above the last, at most %d in all", text, maxOwners)
-	}
-	owners := make([]string, 0, last-first+1)
-	for n := first; n <= last; n++ {
-		owners = append(owners, m[1]+strconv.Itoa(n))
+		for n := first; n <= last; n++ {
+			owners = append(owners, m[1]+strconv.Itoa(n))
+		}
 	}
 	return owners, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -22,12 +23,9 @@ func TestExpand(t *testing.T) {
 		"names":            {[]string{"router", "default/web-0"}, []string{"router", "default/web-0"}, ""},
 		"numbers":          {[]string{"ciliumnode-8..11"}, []string{"ciliumnode-8", "ciliumnode-9", "ciliumnode-10", "ciliumnode-11"}, ""},
 		"one number":       {[]string{"ciliumnode-0..0"}, []string{"ciliumnode-0"}, ""},
-		"each once":        {[]string{"a-1", "a-0..1", "a-1"}, []string{"a-1", "a-0"}, ""},
 		"dots in the name": {[]string{"ns/web.example"}, []string{"ns/web.example"}, ""},
-		"empty":            {[]string{""}, nil, `owner ""`},
 		"backwards":        {[]string{"a-2..1"}, nil, "FIRST..LAST"},
 		"too many":         {[]string{"a-0..99999"}, nil, "at most 65536"},
-		"too many in all":  {[]string{"a-0..40000", "b-0..40000"}, nil, "more than 65536"},
 		"overflow":         {[]string{"a-0..99999999999999999999"}, nil, "FIRST..LAST"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,22 +42,39 @@ func TestExpand(t *testing.T) {
 
 func TestReadWrite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "list.json")
-	want := List{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nodes: []Node{
-		{Name: "a", AbsentSince: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Owners: []string{"router", "ciliumnode-0..7"}},
-	}}
-	check.Must(t, Write(file, want))
-	got, err := Read[List](file)
+	want := List{Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Targets: Targets("a", []string{"router"}, []string{"pods"}, 1)}
+	check.Must(t, want.Write(file))
+	got, err := Read(file)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
-	if _, err := Read[Report](file); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "unknown field") {
-		t.Errorf("a list as a report: %v", err)
+	_, err = Read(file + ".none")
+	check.Error(t, err, "no such file")
+	for text, want := range map[string]string{"": "EOF", `{"nodes":[]}`: "unknown field"} {
+		check.Must(t, os.WriteFile(file, []byte(text), 0o600))
+		_, err = Read(file)
+		check.Error(t, err, file, want)
 	}
-	if _, err := Read[List](file + ".none"); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("no file: %v", err)
+}
+
+func TestTargets(t *testing.T) {
+	var got []string
+	for _, target := range Targets("a", []string{"router", "health"}, []string{"pods", "blue"}, 1) {
+		check.Equal(t, "node", target.Node, "a")
+		got = append(got, target.Network+" "+target.Owner+" "+strings.TrimPrefix(target.ContainerID, containerid.For(target.Owner, "a", target.Network)))
 	}
-	check.Must(t, os.WriteFile(file, nil, 0o600))
-	if _, err := Read[List](file); err == nil || !strings.Contains(err.Error(), "EOF") {
-		t.Errorf("an empty file: %v", err)
+	check.Equal(t, "targets", got, []string{
+		"pods router ", "pods router -g1", "pods health ", "pods health -g1", "blue router ", "blue router -g1", "blue health ", "blue health -g1",
+	})
+}
+
+func TestOutcome(t *testing.T) {
+	var l List
+	for _, text := range []string{"done released", "done released", "failed released", "failed failed", "begun released", "begun not-tried", "late not-tried"} {
+		node, state, _ := strings.Cut(text, " ")
+		l.Targets = append(l.Targets, Target{Node: node, State: State(state), Error: "error of " + node})
 	}
+	released, failed := l.outcome()
+	check.Equal(t, "released", released, []string{"done"})
+	check.Equal(t, "failed", failed, map[string]string{"failed": "error of failed"})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
@@ -44,27 +45,6 @@ type Reclaim struct {
 	Now   func() time.Time
 }
 
-type State string
-
-const (
-	WouldRelease State = "would-release" // a dry run
-	Released     State = "released"      // the DEL has succeeded, whether or not an address was allocated
-	Failed       State = "failed"        // the DEL has failed, or none can be called for the node
-	NotTried     State = "not-tried"     // earlier failures, an interruption or Reclaim.Until prevented the DEL
-)
-
-// Result is the outcome for one container ID, or for a node without any.
-type Result struct {
-	Node        string `json:"node"`
-	Owner       string `json:"owner"`
-	Pool        string `json:"pool"`
-	Network     string `json:"network"`
-	ContainerID string `json:"container-id"`
-	State       State  `json:"state"`
-	// Error is the error of the DEL, or of the node.
-	Error string `json:"error,omitempty"`
-}
-
 // Check fails if the DEL of a pool's plugin does not work from this node. It calls no verb except
 // VERSION.
 func (r Reclaim) Check(ctx context.Context) error {
@@ -86,86 +66,63 @@ func (r Reclaim) Check(ctx context.Context) error {
 }
 
 // CheckNode fails if this process must not release the addresses of a node.
-func (r Reclaim) CheckNode(n Node) error {
-	if _, err := n.AllOwners(); err != nil {
-		return err
-	}
-	if n.Name == r.Self {
-		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", n.Name)
+func (r Reclaim) CheckNode(node string) error {
+	if node == r.Self {
+		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", node)
 	}
 	for _, p := range r.Pools {
-		if holder := r.Sidecar(n.Name, p.Network.Name); holder != "" {
-			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", n.Name, p.Network.Name, holder)
+		if holder := r.Sidecar(node, p.Network.Name); holder != "" {
+			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", node, p.Network.Name, holder)
 		}
 	}
 	return nil
 }
 
-// Run releases the addresses of the owners of the nodes, one call after the other, and returns a
-// result for each container ID. After the end of ctx the remaining ones are not tried; after several
-// failures in a row only the first of each further node is tried, until one succeeds.
-func (r Reclaim) Run(ctx context.Context, nodes []Node) []Result {
-	var all []Result
-	failures := 0
-	for _, n := range nodes {
-		if err := r.CheckNode(n); err != nil {
-			all = append(all, Result{Node: n.Name, State: Failed, Error: err.Error()})
-			continue
-		}
-		inTime := r.Until.IsZero() || r.Now().Before(r.Until)
-		for i, t := range r.targets(n) {
-			switch {
-			case r.DryRun:
-				t.State = WouldRelease
-			case ctx.Err() != nil || i > 0 && failures >= maxFailures || !inTime:
-				t.State = NotTried
-			default:
-				failures++
-				if err := r.release(ctx, &t); err == nil {
-					failures = 0
-				}
+// Run calls DEL for each target, one call after the other, and returns them with their outcome. After the end of ctx
+// the remaining ones are not tried; after several failures in a row only the first of each further node is tried,
+// until one succeeds.
+func (r Reclaim) Run(ctx context.Context, targets []Target) []Target {
+	all := slices.Clone(targets)
+	failures, skip := 0, false
+	for i := range all {
+		t := &all[i]
+		first := i == 0 || t.Node != all[i-1].Node
+		if first {
+			skip = !r.Until.IsZero() && !r.Now().Before(r.Until)
+			if err := r.CheckNode(t.Node); err != nil {
+				t.State, t.Error, skip = Failed, err.Error(), true
+				continue
 			}
-			all = append(all, t.Result)
 		}
-	}
-	return all
-}
-
-// target is a Result with the data of its call.
-type target struct {
-	Result
-	pool Pool
-	// first is the container ID without a generation: an invocation is made for that.
-	first string
-}
-
-// targets returns a target without a state for each container ID of a node.
-func (r Reclaim) targets(n Node) []target {
-	var all []target
-	owners, _ := n.AllOwners() // checked by CheckNode
-	for _, p := range r.Pools {
-		for _, owner := range owners {
-			first := containerid.For(owner, n.Name, p.Network.Name)
-			for g := range n.Generations + 1 {
-				all = append(all, target{Result{
-					Node: n.Name, Owner: owner, Pool: p.Name, Network: p.Network.Name, ContainerID: containerid.Generation(first, g),
-				}, p, first})
+		switch {
+		case ctx.Err() != nil || skip || !first && failures >= maxFailures:
+			t.State = NotTried
+		case r.DryRun:
+			t.State = WouldRelease
+		default:
+			t.State = Released
+			failures++
+			if err := r.release(ctx, *t); err != nil {
+				t.State, t.Error = Failed, err.Error()
+			} else {
+				failures = 0
 			}
 		}
 	}
 	return all
 }
 
-// release calls DEL as the lost sidecar would have, and sets the state.
-func (r Reclaim) release(ctx context.Context, t *target) error {
-	inv, err := r.Plugin.NewInvocation(ctx, t.pool.Network, t.first, t.Owner)
-	if err == nil {
-		inv.ContainerID = t.ContainerID
-		err = r.Plugin.Del(context.WithoutCancel(ctx), call.Call{Owner: t.Owner, Pool: t.Pool, Invocation: inv})
+// release calls DEL as the lost sidecar would have.
+func (r Reclaim) release(ctx context.Context, t Target) error {
+	i := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Network.Name == t.Network })
+	if i < 0 || !containerid.Match(t.ContainerID) {
+		return fmt.Errorf("container ID %q of network %q; expected one of a sidecar, and a network that is configured here", t.ContainerID, t.Network)
 	}
-	t.State = Released
+	// The arguments are made from the ID without a generation.
+	inv, err := r.Plugin.NewInvocation(ctx, r.Pools[i].Network, containerid.For(t.Owner, t.Node, t.Network), t.Owner)
 	if err != nil {
-		t.State, t.Error = Failed, err.Error()
+		return err
 	}
-	return err
+	inv.ContainerID = t.ContainerID
+	return r.Plugin.Del(context.WithoutCancel(ctx), call.Call{Owner: t.Owner, Pool: r.Pools[i].Name, Invocation: inv})
 }

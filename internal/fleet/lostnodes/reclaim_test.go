@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,36 +43,40 @@ func newReclaim(f *fakePlugin) Reclaim {
 	}
 }
 
-func lost() []Node {
-	return []Node{{Name: "gone", Owners: []string{"router", "health"}}, {Name: "gone-too", Owners: []string{"router"}}}
+func both() []string { return []string{"pods", "blue-network"} }
+
+func lost() []Target {
+	return append(Targets("gone", []string{"router", "health"}, both(), 0), Targets("gone-too", []string{"router"}, both(), 0)...)
 }
 
 // The calls are the same as of the lost sidecar: its container IDs, and arguments made from the first one.
 func TestRun(t *testing.T) {
 	f := &fakePlugin{}
-	o := newReclaim(f)
-	nodes := lost()
-	nodes[0].Generations, nodes[1].Generations = 1, 1
-	results := o.Run(t.Context(), nodes)
-	var want []string
-	for _, n := range lost() {
-		for _, network := range []string{"pods", "blue-network"} {
-			for _, owner := range n.Owners {
-				id := containerid.For(owner, n.Name, network)
-				want = append(want, id+" "+owner+" "+id, id+"-g1 "+owner+" "+id)
-			}
-		}
+	targets := Targets("gone", []string{"router", "health"}, both(), 1)
+	results := newReclaim(f).Run(t.Context(), targets)
+	pools := map[string]string{"pods": "default", "blue-network": "blue"}
+	var got, want []string
+	for i, target := range targets {
+		want = append(want, pools[target.Network]+" "+target.Owner+" "+target.ContainerID+" "+target.Owner+" "+containerid.For(target.Owner, "gone", target.Network))
+		target.State = Released
+		check.Equal(t, "result", results[i], target)
 	}
-	var got []string
-	for i, c := range f.dels {
-		got = append(got, c.ContainerID+" "+c.Invocation.Args)
-		if r := results[i]; r.ContainerID != c.ContainerID || r.State != Released || r.Owner != c.Owner || r.Pool != c.Pool {
-			t.Errorf("the result of %+v is %+v", c, r)
-		}
+	for _, c := range f.dels {
+		got = append(got, c.Pool+" "+c.Owner+" "+c.Invocation.ContainerID+" "+c.Invocation.Args)
 	}
-	if !slices.Equal(got, want) || len(results) != len(want) {
-		t.Errorf("got the DELs\n%q and %d results; want\n%q", got, len(results), want)
+	check.Equal(t, "DELs", got, want)
+}
+
+// Only an ID of a sidecar is released, and only in a network that has a pool.
+func TestForeignTarget(t *testing.T) {
+	f := &fakePlugin{}
+	bad := Targets("gone", []string{"router"}, []string{"other", "pods"}, 0)
+	bad[1].ContainerID = "8f0e3e1c"
+	for _, r := range newReclaim(f).Run(t.Context(), bad) {
+		check.Equal(t, "state of "+r.Error, r.State, Failed)
+		check.Contains(t, r.Error, r.ContainerID, r.Network)
 	}
+	check.Equal(t, "DELs", len(f.dels), 0)
 }
 
 func TestDryRun(t *testing.T) {
@@ -86,7 +89,7 @@ func TestDryRun(t *testing.T) {
 }
 
 // states counts results that follow each other with the same state.
-func states(all []Result) string {
+func states(all []Target) string {
 	var runs []string
 	for i := 0; i < len(all); {
 		n := 1
@@ -101,12 +104,13 @@ func states(all []Result) string {
 
 func TestFailures(t *testing.T) {
 	away := errors.New("the server is away")
-	one := []Node{{Name: "gone", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}}
-	two := []Node{{Name: "bad", Owners: []string{"0", "1", "2", "3", "4", "5", "6", "7"}}, {Name: "next", Owners: []string{"good"}}}
+	pods := []string{"pods"}
+	one := Targets("gone", []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, pods, 0)
+	two := append(Targets("bad", []string{"0", "1", "2", "3", "4", "5", "6", "7"}, pods, 0), Targets("next", []string{"good"}, pods, 0)...)
 	for name, c := range map[string]struct {
-		nodes []Node
-		fails func(n int, owner string) bool
-		want  string
+		targets []Target
+		fails   func(n int, owner string) bool
+		want    string
 	}{
 		"one":     {one, func(n int, _ string) bool { return n == 2 }, "1 released, 1 failed, 8 released"},
 		"each":    {one, func(int, string) bool { return true }, "5 failed, 5 not-tried"},
@@ -126,7 +130,7 @@ func TestFailures(t *testing.T) {
 			}
 			o := newReclaim(f)
 			o.Pools = o.Pools[:1]
-			results := o.Run(t.Context(), c.nodes)
+			results := o.Run(t.Context(), c.targets)
 			check.Equal(t, "results", states(results), c.want)
 			for _, r := range results {
 				check.Equal(t, fmt.Sprintf("%s has failed, with the error %q", r.Owner, r.Error), r.State == Failed, strings.Contains(r.Error, "away"))
@@ -180,11 +184,11 @@ func TestCheck(t *testing.T) {
 			c.change(f, &o)
 			err := o.Check(t.Context())
 			o.DryRun = true
-			results := o.Run(t.Context(), lost()[1:])
-			if got := states(results); c.node && got != "1 failed" {
+			results := o.Run(t.Context(), lost())
+			if got := states(results); c.node && got != "4 would-release, 1 failed, 1 not-tried" {
 				t.Errorf("got %s; want the node to fail alone", got)
 			} else if c.node {
-				err = errors.New(results[0].Error)
+				err = errors.New(results[4].Error)
 			}
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v; want %q", err, c.want)

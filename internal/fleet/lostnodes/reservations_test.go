@@ -59,8 +59,9 @@ func TestLostInStore(t *testing.T) {
 	tracker, f, _ := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3", "unknown"), map[string]bool{renamed: true, "pod": true})
 	list, err := tracker.Lost(t.Context())
 	check.Must(t, err)
-	want := []Node{{Name: "a", AbsentSince: noon, Owners: []string{"router", "ciliumnode-3", "ciliumnode-900"}, Generations: 2}}
-	check.Equal(t, "lost nodes", list.Nodes, want)
+	want := Targets("a", []string{"router", "ciliumnode-3"}, []string{"pods"}, 0)
+	want = append(want, Target{Node: "a", Owner: "ciliumnode-900", Network: "pods", ContainerID: renamed})
+	check.Equal(t, "targets", list.Targets, want)
 	wantRemembered(t, f, "a", "here")
 }
 
@@ -68,7 +69,7 @@ func TestLostInStore(t *testing.T) {
 func TestLostGraceInStore(t *testing.T) {
 	tracker, f, _ := lostTracker(t)
 	tracker.Now = func() time.Time { return noon.Add(time.Minute) }
-	if list, err := tracker.Lost(t.Context()); err != nil || len(list.Nodes) > 0 {
+	if list, err := tracker.Lost(t.Context()); err != nil || len(list.Targets) > 0 {
 		t.Errorf("got %v, %v; want no node", list, err)
 	}
 	wantRemembered(t, f, "a", "b", "here")
@@ -101,9 +102,9 @@ func TestStoreErrors(t *testing.T) {
 // A DEL that reports success and releases nothing is noticed.
 func TestForgetInStore(t *testing.T) {
 	tracker, f, s := lostTracker(t, idsOf("here", "router"), idsOf("a", "router", "ciliumnode-3"))
-	report := Report{Reclaimed: []string{"a", "b"}}
+	report := reportOf("a", "b")
 	err := tracker.Forget(t.Context(), report)
-	if err == nil || !strings.Contains(err.Error(), `node a: each DEL has succeeded, but the plugin's store still has addresses of ["router" "ciliumnode-3"]`) {
+	if err == nil || !strings.Contains(err.Error(), "node a: each DEL has succeeded, but the plugin's store still has 2 addresses, such as that of "+containerid.For("router", "a", "pods")) {
 		t.Errorf("got %v; want what remains", err)
 	}
 	wantRemembered(t, f, "a", "here")

@@ -23,12 +23,12 @@ type Tracker struct {
 	Cluster Cluster
 	// UpdateHistory replaces the stored history by the result of change.
 	UpdateHistory func(ctx context.Context, change func(History) History) (History, error)
-	// ContainerIDs lists the reservations in the plugin's store, which are compared with the lost nodes;
+	// ContainerIDs lists the reservations in the plugin's store, to which the targets are limited;
 	// nil if they cannot be listed.
 	ContainerIDs func(context.Context) (map[string]bool, error)
-	// Networks are the names of the networks of the sidecars, for ContainerIDs.
+	// Networks are the names of the networks of the sidecars.
 	Networks []string
-	// Owners are those that any node may have, besides its slots.
+	// Owners are those that any node may have, expanded, besides its slots.
 	Owners []string
 	// MaxGap is the longest time between two looks in which a Node that both found absent did not exist.
 	MaxGap time.Duration
@@ -57,73 +57,69 @@ func (t Tracker) Lost(ctx context.Context) (List, error) {
 	if err != nil {
 		return List{}, err
 	}
-	lost := t.lost(h, now)
-	if t.ContainerIDs != nil && len(lost) > 0 {
-		if lost, err = t.compare(ctx, h, lost); err != nil {
-			return List{}, err
+	lost := h.lost(t.Grace, now)
+	list := List{Time: now.UTC(), Targets: []Target{}}
+	if t.ContainerIDs == nil {
+		for _, name := range lost[:min(len(lost), t.MaxNodes)] {
+			slots := min(h[name].Slots, MaxSlots) + t.ExtraSlots
+			list.Targets = append(list.Targets, Targets(name, t.owners(slots), t.Networks, 0)...)
 		}
+		return list, nil
 	}
-	return List{Time: now.UTC(), Nodes: lost[:min(len(lost), t.MaxNodes)]}, nil
-}
-
-// compare returns the lost nodes with a reservation in the plugin's store, and forgets the others.
-func (t Tracker) compare(ctx context.Context, h History, lost []Node) ([]Node, error) {
-	held, err := t.held(ctx)
+	if len(lost) == 0 {
+		return list, nil
+	}
+	ids, err := t.ContainerIDs(ctx)
 	if err == nil {
-		err = held.check(h)
+		err = t.check(ids, h)
 	}
 	if err != nil {
-		return nil, err
+		return List{}, err
 	}
-	var holding []Node
 	var empty []string
-	for _, n := range lost {
-		if n.Owners, n.Generations = held.of(n.Name); len(n.Owners) > 0 {
-			holding = append(holding, n)
-		} else {
-			empty = append(empty, n.Name)
+	listed := 0
+	for _, name := range lost {
+		held := t.held(name, ids)
+		switch {
+		case len(held) == 0:
+			empty = append(empty, name)
+		case listed < t.MaxNodes:
+			listed++
+			list.Targets = append(list.Targets, held...)
 		}
 	}
 	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Forget(empty) })
-	return holding, err
+	return list, err
 }
 
-func (t Tracker) held(ctx context.Context) (held, error) {
-	ids, err := t.ContainerIDs(ctx)
-	return held{ids, t.Networks, t.Owners}, err
-}
-
-// Forget removes the reclaimed nodes of a report from the history. One that has returned stays. The
-// error names the nodes that could not be reclaimed; they are listed again.
-func (t Tracker) Forget(ctx context.Context, r Report) error {
+// Forget removes the nodes of a report, of which each ID was released, from the history. One that has returned stays.
+// The error names the nodes that could not be reclaimed; they are listed again.
+func (t Tracker) Forget(ctx context.Context, report List) error {
 	now := t.Now()
 	nodes, err := t.nodes(ctx)
 	if err != nil {
 		return err
 	}
-	released, remaining := r.Reclaimed, []error{}
+	released, failed := report.outcome()
+	var errs []error
 	if t.ContainerIDs != nil && len(released) > 0 {
-		held, err := t.held(ctx)
+		ids, err := t.ContainerIDs(ctx)
 		if err != nil {
 			return err
 		}
-		released = slices.DeleteFunc(slices.Clone(released), func(name string) bool {
-			owners, _ := held.of(name)
-			if len(owners) > 0 {
-				remaining = append(remaining, fmt.Errorf("node %s: each DEL has succeeded, but the plugin's store still has addresses of %q", name, owners))
+		released = slices.DeleteFunc(released, func(name string) bool {
+			held := t.held(name, ids)
+			if len(held) > 0 {
+				errs = append(errs, fmt.Errorf("node %s: each DEL has succeeded, but the plugin's store still has %d addresses, such as that of %s", name, len(held), held[0].ContainerID))
 			}
-			return len(owners) > 0
+			return len(held) > 0
 		})
 	}
 	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Observe(nodes, nil, t.MaxGap, now).Forget(released) })
-	if len(r.Failed) > 0 {
-		failed := ""
-		for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
-			failed += fmt.Sprintf("\n  %s: %s", name, r.Failed[name])
-		}
-		remaining = append(remaining, fmt.Errorf("%d lost nodes could not be reclaimed and are tried again in the next run:%s", len(r.Failed), failed))
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		errs = append(errs, fmt.Errorf("node %s could not be reclaimed, and is tried again in the next run: %s", name, failed[name]))
 	}
-	return errors.Join(append([]error{err}, remaining...)...)
+	return errors.Join(append(errs, err)...)
 }
 
 // nodes returns the UIDs of the Nodes. An empty list is an error: otherwise every node would count as
@@ -139,54 +135,33 @@ func (t Tracker) nodes(ctx context.Context) (map[string]string, error) {
 // maxGeneration bounds the container IDs of an owner that are looked up in a store.
 const maxGeneration = 8
 
-// held finds the reservations of nodes in a list of container IDs.
-type held struct {
-	ids      map[string]bool
-	networks []string
-	// owners are those that any node may have besides slots.
-	owners []string
+// owners returns those that a node with so many slots may have.
+func (t Tracker) owners(slots int) []string {
+	owners := slices.Clone(t.Owners)
+	for slot := range slots {
+		owners = append(owners, slotOwner+strconv.Itoa(slot))
+	}
+	return owners
 }
 
-// of returns the owners of a node with a reservation, and the highest generation of their IDs.
-func (h held) of(node string) (owners []string, generation int) {
-	candidates, _ := Expand(h.owners) // checked with the options
-	for slot := range MaxSlots {
-		candidates = append(candidates, slotOwner+strconv.Itoa(slot))
-	}
-	for _, owner := range candidates {
-		if g, ok := h.generation(owner, node); ok {
-			owners = append(owners, owner)
-			generation = max(generation, g)
-		}
-	}
-	return owners, generation
-}
-
-// generation returns the highest generation of an owner's IDs with a reservation.
-func (h held) generation(owner, node string) (highest int, ok bool) {
-	for _, network := range h.networks {
-		id := containerid.For(owner, node, network)
-		for g := range maxGeneration + 1 {
-			if h.ids[containerid.Generation(id, g)] {
-				highest, ok = max(highest, g), true
-			}
-		}
-	}
-	return highest, ok
+// held returns the container IDs of a node that have a reservation.
+func (t Tracker) held(node string, ids map[string]bool) []Target {
+	all := Targets(node, t.owners(MaxSlots), t.Networks, maxGeneration)
+	return slices.DeleteFunc(all, func(t Target) bool { return !ids[t.ContainerID] })
 }
 
 // check fails if the list cannot be from these nodes: it has container IDs of sidecars, but none of
 // a known node; or it has none although pools have slots.
-func (h held) check(known History) error {
+func (t Tracker) check(ids map[string]bool, known History) error {
 	ours := 0
-	for id := range h.ids {
+	for id := range ids {
 		if containerid.Match(id) {
 			ours++
 		}
 	}
 	filled := 0
 	for name, e := range known {
-		if owners, _ := h.of(name); len(owners) > 0 {
+		if ours > 0 && len(t.held(name, ids)) > 0 {
 			return nil
 		}
 		if e.Slots > 0 && e.AbsentSince.IsZero() {
@@ -199,5 +174,5 @@ func (h held) check(known History) error {
 	case ours == 0:
 		return fmt.Errorf("the plugin's store has no container ID of a sidecar, and the pools of %d nodes have slots; expected the store of these nodes, by --whereabouts-namespace", filled)
 	}
-	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, h.networks)
+	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, t.Networks)
 }

@@ -45,16 +45,24 @@ func (f *fakeCluster) update(_ context.Context, change func(History) History) (H
 }
 
 func newTracker(f *fakeCluster, now time.Time) Tracker {
-	return Tracker{Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
+	return Tracker{Networks: []string{"pods"}, Cluster: f, UpdateHistory: f.update, MaxGap: 59 * time.Minute, Grace: time.Hour, MaxNodes: 5, Now: func() time.Time { return now }}
 }
 
-// wantLost looks at a time and checks the lost nodes, each with its owners.
+// reportOf returns the report of nodes of which everything was released.
+func reportOf(nodes ...string) (l List) {
+	for _, node := range nodes {
+		l.Targets = append(l.Targets, Target{Node: node, State: Released})
+	}
+	return l
+}
+
+// wantLost looks at a time and checks the targets: node and owner.
 func wantLost(t *testing.T, f *fakeCluster, now time.Time, want ...string) {
 	t.Helper()
 	list, err := newTracker(f, now).Lost(t.Context())
 	var got []string
-	for _, n := range list.Nodes {
-		got = append(got, n.Name+" "+strings.Join(n.Owners, " "))
+	for _, target := range list.Targets {
+		got = append(got, target.Node+" "+target.Owner)
 	}
 	if err != nil || !list.Time.Equal(now) || !slices.Equal(got, want) {
 		t.Errorf("at %s: lists %q, %v, of %s; want %q", now, got, err, list.Time, want)
@@ -64,7 +72,7 @@ func wantLost(t *testing.T, f *fakeCluster, now time.Time, want ...string) {
 // A node is listed once it has been absent for the grace period, with the slots of its last pool, until
 // it is forgotten.
 func TestTracker(t *testing.T) {
-	f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string]NodePool{"a": {Slots: 8}, "b": {}}}
+	f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string]NodePool{"a": {Slots: 2}, "b": {}}}
 	wantLost(t, f, noon)
 	delete(f.pools, "a")
 	f.nodes = []string{"b"}
@@ -74,13 +82,25 @@ func TestTracker(t *testing.T) {
 	writes := f.writes
 	now := noon.Add(70 * time.Minute)
 	for range 2 {
-		wantLost(t, f, now, "a ciliumnode-0..7")
+		wantLost(t, f, now, "a ciliumnode-0", "a ciliumnode-1")
 	}
 	check.Equal(t, "writes", f.writes, writes+1)
-	if err := newTracker(f, now).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
+	if err := newTracker(f, now).Forget(t.Context(), reportOf("a")); err != nil {
 		t.Error(err)
 	}
 	check.Equal(t, "history", f.stored, (History{"b": {UID: "uid-b"}}))
+}
+
+// The oldest lost nodes are listed, with the owners of each node and some more slots than the last pool had.
+func TestLimits(t *testing.T) {
+	f := &fakeCluster{stored: History{"new": entry(0, noon, later), "old": entry(MaxSlots+9, noon.Add(-time.Hour), later)}, nodes: []string{"here"}}
+	tracker := newTracker(f, later)
+	tracker.Grace, tracker.ExtraSlots, tracker.Owners, tracker.MaxNodes = time.Minute, 2, []string{"router"}, 1
+	list, err := tracker.Lost(t.Context())
+	check.Must(t, err)
+	last := list.Targets[len(list.Targets)-1]
+	check.Equal(t, "targets", len(list.Targets), 1+MaxSlots+2)
+	check.Equal(t, "the last one", last.Node+" "+last.Owner, "old ciliumnode-1025")
 }
 
 // A node that returned after it was listed stays in the history.
@@ -90,7 +110,7 @@ func TestForgetCameBack(t *testing.T) {
 	f.nodes = []string{"b"}
 	wantLost(t, f, later)
 	f.nodes = []string{"a", "b"}
-	if err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}}); err != nil {
+	if err := newTracker(f, later).Forget(t.Context(), reportOf("a")); err != nil {
 		t.Error(err)
 	}
 	if _, ok := f.stored["a"]; !ok {
@@ -102,8 +122,10 @@ func TestForgetFailed(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"a", "b", "c"}}
 	wantLost(t, f, noon)
 	f.nodes = []string{"c"}
-	err := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}, Failed: map[string]string{"b": "the store is locked"}})
-	if err == nil || !strings.Contains(err.Error(), "b: the store is locked") {
+	report := reportOf("a")
+	report.Targets = append(report.Targets, Target{Node: "b", State: Failed, Error: "the store is locked"})
+	err := newTracker(f, later).Forget(t.Context(), report)
+	if err == nil || !strings.Contains(err.Error(), "node b could not be reclaimed, and is tried again in the next run: the store is locked") {
 		t.Errorf("got %v; want the failure", err)
 	}
 	if _, ok := f.stored["a"]; ok || len(f.stored) != 2 {
@@ -113,14 +135,14 @@ func TestForgetFailed(t *testing.T) {
 
 // A Node may have existed in a gap between two looks.
 func TestGap(t *testing.T) {
-	f := &fakeCluster{nodes: []string{"a", "b"}}
+	f := &fakeCluster{nodes: []string{"a", "b"}, pools: map[string]NodePool{"a": {Slots: 1, NodeUID: "uid-a"}}}
 	wantLost(t, f, noon)
 	f.nodes = []string{"b"}
 	wantLost(t, f, later)
 	for _, minutes := range []int{120, 150, 179} {
 		wantLost(t, f, later.Add(time.Duration(minutes)*time.Minute))
 	}
-	wantLost(t, f, later.Add(3*time.Hour), "a ") // after an hour of looks
+	wantLost(t, f, later.Add(3*time.Hour), "a ciliumnode-0") // after an hour of looks
 }
 
 // A sidecar can have the name of its machine, and live.
@@ -147,7 +169,7 @@ func TestTrackerErrors(t *testing.T) {
 			c.change(f)
 			before := maps.Clone(f.stored)
 			_, err := newTracker(f, later).Lost(t.Context())
-			forget := newTracker(f, later).Forget(t.Context(), Report{Reclaimed: []string{"a"}})
+			forget := newTracker(f, later).Forget(t.Context(), reportOf("a"))
 			for _, err := range []error{err, forget} {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v; want %q", err, c.want)
