@@ -3,12 +3,15 @@ package e2e
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -158,6 +161,45 @@ func TestReclaimGenerations(t *testing.T) {
 
 // lockedStore is the script of a DEL that fails.
 const lockedStore = `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`
+
+// A node of the list that cannot be reclaimed fails alone, whichever comes first. Its other IDs are tried in the
+// next run.
+func TestReclaimBadNode(t *testing.T) {
+	t.Parallel()
+	a, b, server := centralNodes(t, nil)
+	lose(t, a, "router", "ciliumnode-1")
+	server.Pods.Add(t, "pod")
+	server.SetOwnerScript(t, "DEL", "locked", lockedStore)
+	pods := []string{"pods"}
+	foreign := lostnodes.Target{Node: "foreign", Owner: "router", Network: "pods", ContainerID: "pod"}
+	lists := [][]lostnodes.Target{
+		{foreign},
+		lostnodes.Targets("elsewhere", []string{"router"}, []string{"other"}, 0),
+		lostnodes.Targets(b.Name, []string{"router"}, pods, 0),
+		lostnodes.Targets("locked", []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}, pods, 0),
+		lostnodes.Targets(a.Name, []string{"router", "ciliumnode-0", "ciliumnode-1"}, pods, 0),
+	}
+	bad := map[string]string{"foreign": "one of a sidecar", "elsewhere": "configured here", b.Name: "is this node", "locked": "the store is locked"}
+	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
+	check.Must(t, lostnodes.List{Time: time.Now(), Targets: slices.Concat(lists...)}.Write(list))
+	out := runReclaim(t, b, "--from="+list, "--report="+report, "--yes")
+	if out.ExitCode != 0 || !strings.Contains(out.Stdout, "the store is locked") {
+		t.Fatalf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
+	}
+	wantHolders(t, server, "pod")
+	got, err := lostnodes.Read(report)
+	check.Must(t, err)
+	for _, target := range got.Targets {
+		want, failed := bad[target.Node]
+		if !failed && target.State != lostnodes.Released || failed && target.State != lostnodes.NotTried && !strings.Contains(target.Error, want) {
+			t.Errorf("the report has %+v; want %q", target, want)
+		}
+	}
+	check.Must(t, os.Remove(report))
+	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 {
+		t.Errorf("without a report: ended with %d; want 1", out.ExitCode)
+	}
+}
 
 func TestReclaimFails(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func (tb *testbed) lostNodes(t *testing.T, flags ...string) (code int, output st
 type cronJob struct {
 	*namespace
 	n *harness.Node
-	// store are the flags by which lost-nodes compares the nodes with the IPPools; none if it does not.
+	// store are the flags that name the network, and the IPPools with which lost-nodes compares the nodes.
 	store []string
 }
 
@@ -144,8 +144,8 @@ func testReclaimLostNodes(t *testing.T, ns *namespace) {
 	b.Start(t).AllocateFor(t, "ciliumnode-0")
 	kept := ns.mustReservations(t)
 	ns.createNode(t, b.Name, nil)
-	job := cronJob{ns, b, nil}
-	compare := []string{"--whereabouts-namespace=" + ns.name, "--cni-networks=" + networkName}
+	job := cronJob{ns, b, []string{"--cni-networks=" + networkName}}
+	compare := append(job.store, "--whereabouts-namespace="+ns.name)
 
 	job.loseNode(t, a)
 	job.want(t, b.Name)
@@ -157,7 +157,7 @@ func testReclaimLostNodes(t *testing.T, ns *namespace) {
 	all := ns.mustReservations(t)
 	allow := forbidUpdates(ns, t, ipv4Range)
 	cluster.MustEventually(t, "what remains to be reported", time.Minute, func() error {
-		if _, err := job.run(t); err == nil || !strings.Contains(err.Error(), "still has addresses of") {
+		if _, err := job.run(t); err == nil || !strings.Contains(err.Error(), "the plugin's store still has") {
 			return fmt.Errorf("got %w; want what remains", err)
 		}
 		return nil
