@@ -3,11 +3,11 @@ package render
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -46,50 +46,37 @@ type Options struct {
 // The error wraps ErrNoPodCIDRs if the template uses the podCIDRs of a node without any, and a
 // *SharedRangeError if other nodes would get the same range.
 func Render(text string, n Node, o Options) ([]byte, error) {
-	rendered, network, err := configuration(text, n)
+	document, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	if !o.SingleNode && o.Profiles.For(network.IPAMType).OnNode() {
-		if err := checkOwnRange(text, n, network); err != nil {
-			return nil, err
-		}
+	r := replacement{node: n}
+	if document, err = r.in(document); err == nil {
+		err = r.noPodCIDRs
 	}
-	return withProvenance(rendered, n, o)
-}
-
-// configuration executes a template, and parses the result as the sidecar does.
-func configuration(text string, n Node) ([]byte, call.Network, error) {
-	rendered, err := execute(text, n)
-	if err != nil {
-		return nil, call.Network{}, err
-	}
-	network, err := cniconf.ParseList(rendered)
-	if err != nil {
-		return nil, call.Network{}, fmt.Errorf("the result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
-	}
-	return rendered, network, nil
-}
-
-// withProvenance adds the node to a configuration. Other keys are not changed.
-func withProvenance(config []byte, n Node, o Options) ([]byte, error) {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(config, &object); err != nil {
-		return nil, err
-	}
-	from, err := json.Marshal(provenance{Node: n.Name, UID: n.UID, PodCIDRs: slices.Concat([]string{}, n.PodCIDRs), SingleNode: o.SingleNode})
 	if err != nil {
 		return nil, err
 	}
-	object[provenanceKey] = from
+	if object, ok := document.(map[string]any); ok {
+		object[provenanceKey] = provenance{Node: n.Name, UID: n.UID, PodCIDRs: slices.Concat([]string{}, n.PodCIDRs), SingleNode: o.SingleNode}
+	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(object); err != nil {
+	if err := errors.Join(encoder.Encode(document), checkSize(out.Len())); err != nil {
 		return nil, err
 	}
-	return out.Bytes(), checkSize(out.Len())
+	network, err := cniconf.ParseList(out.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("the result is not a CNI network configuration list with a plugin that delegates IPAM: %w", err)
+	}
+	if !o.SingleNode && o.Profiles.For(network.IPAMType).OnNode() {
+		if shared := sharedRange(text, network.IPAMType); shared != "" {
+			return nil, &SharedRangeError{Plugin: network.IPAMType, Shared: shared}
+		}
+	}
+	return out.Bytes(), nil
 }
 
 // IsOf reports whether a configuration was rendered for this Node, with its UID and its present

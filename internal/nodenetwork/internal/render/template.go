@@ -3,77 +3,65 @@
 package render
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// execute returns a template, which is a JSON document, with the variables in its strings replaced by
-// the values of a node. The rest of the document is copied, so that numbers keep their digits. An error
-// has the line; one that wraps ErrNoPodCIDRs is not a fault of the template.
-func execute(text string, n Node) ([]byte, error) {
-	if err := checkSyntax(text); err != nil {
-		return nil, err
-	}
-	var (
-		out        bytes.Buffer
-		noPodCIDRs error
-	)
-	for rest := text; rest != ""; {
-		start, end := nextString(rest)
-		literal, at := rest[start:end], len(text)-len(rest)+start
-		out.WriteString(rest[:start])
-		rest = rest[end:]
-		isKey := strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), ":")
-		value, err := expand(literal, isKey, n)
-		switch {
-		case errors.Is(err, ErrNoPodCIDRs):
-			noPodCIDRs = err // the rest may have a fault
-		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", line(text, at), err)
-		}
-		out.WriteString(value)
-		if err := checkSize(out.Len()); err != nil {
-			return nil, err
-		}
-	}
-	if noPodCIDRs != nil {
-		return nil, noPodCIDRs
-	}
-	return out.Bytes(), nil
-}
-
-func checkSyntax(text string) error {
-	var document json.RawMessage
-	err := json.Unmarshal([]byte(text), &document)
+// parse returns a template, which is a JSON document. Its numbers keep their digits.
+func parse(text string) (document any, err error) {
 	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		// The offset is that behind the unexpected character.
-		return fmt.Errorf(`line %d: %w; expected a JSON document with variables in its strings, such as "ranges": "${ranges}"`, line(text, int(syntax.Offset)-1), err)
+	if err := json.Unmarshal([]byte(text), new(json.RawMessage)); errors.As(err, &syntax) {
+		line := 1 + strings.Count(text[:max(int(syntax.Offset)-1, 0)], "\n") // the offset is that behind the unexpected character
+		return nil, fmt.Errorf(`line %d: %w; expected a JSON document with variables in its strings, such as "ranges": "${ranges}"`, line, err)
 	}
-	return err
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	return document, decoder.Decode(&document)
 }
 
-func line(text string, offset int) int { return 1 + strings.Count(text[:max(offset, 0)], "\n") }
+// replacement replaces the variables in the strings of a template by the values of a node.
+type replacement struct {
+	node Node
+	// size is the number of bytes of the values.
+	size int
+	// noPodCIDRs is ErrNoPodCIDRs if the template needs those of a node without any. Any other error is a fault of
+	// the template.
+	noPodCIDRs error
+}
 
-// nextString returns the bounds of the first string, quotes included, in the rest of a valid JSON
-// document; twice the end of the rest if there is none.
-func nextString(rest string) (start, end int) {
-	start = strings.IndexByte(rest, '"')
-	if start < 0 {
-		return len(rest), len(rest)
-	}
-	for end = start + 1; rest[end] != '"'; end++ {
-		if rest[end] == '\\' {
-			end++
+// in returns a value of a template with its variables replaced. Objects and lists are changed.
+func (r *replacement) in(value any) (replaced any, err error) {
+	switch v := value.(type) {
+	case string:
+		replaced, err := r.inString(v)
+		if errors.Is(err, ErrNoPodCIDRs) {
+			r.noPodCIDRs, err = err, nil // the rest may have a fault
+		}
+		return replaced, err
+	case []any:
+		for i := range v {
+			if v[i], err = r.in(v[i]); err != nil {
+				return nil, err
+			}
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if strings.Contains(key, opening) {
+				return nil, fmt.Errorf("the key %q has a variable; expected variables in values only", key)
+			}
+			if v[key], err = r.in(v[key]); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return start, end + 1
+	return value, nil
 }
 
 // opening begins a variable. A "$" before it makes it literal text.
@@ -82,27 +70,19 @@ const opening = "${"
 // variable matches a variable, closed or not, and the literal text of opening.
 var variable = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
 
-// expand returns a JSON string with its variables replaced; for a string that is exactly one variable
+// hasVariable reports whether a string of a template has a variable of the node.
+func hasVariable(s string) bool {
+	return slices.ContainsFunc(variable.FindAllString(s, -1), func(match string) bool { return match != "$"+opening })
+}
+
+// inString returns a string with its variables replaced; for a string that is exactly one variable
 // the value of that variable, which may be of any JSON type.
-func expand(literal string, key bool, n Node) (string, error) {
-	if literal == "" {
-		return "", nil
-	}
-	var s string
-	if err := json.Unmarshal([]byte(literal), &s); err != nil {
-		return "", err
-	}
-	if !strings.Contains(s, opening) {
-		return literal, nil
-	}
-	if key {
-		return "", fmt.Errorf("the key %q has a variable; expected variables in values only", s)
-	}
-	if name, ok := strings.CutPrefix(s, opening); ok && name != "" && strings.IndexByte(name, '}') == len(name)-1 {
-		return n.value(name[:len(name)-1])
+func (r *replacement) inString(s string) (any, error) {
+	if name, ok := strings.CutPrefix(s, opening); ok && strings.IndexByte(name, '}') == len(name)-1 && name != "" {
+		value, err := r.value(name[:len(name)-1])
+		return json.RawMessage(value), err
 	}
 	var failed error
-	size := 0
 	whole := variable.ReplaceAllStringFunc(s, func(match string) string {
 		if failed != nil || match == "$"+opening {
 			return opening
@@ -113,16 +93,33 @@ func expand(literal string, key bool, n Node) (string, error) {
 			return ""
 		}
 		var text string
-		text, failed = n.text(name)
-		if size += len(text); failed == nil {
-			failed = checkSize(size)
-		}
+		text, failed = r.text(name)
 		return text
 	})
-	if failed != nil {
-		return "", failed
+	return whole, failed
+}
+
+// value returns the value of a variable as JSON.
+func (r *replacement) value(name string) (string, error) {
+	value, err := r.node.lookUp(name)
+	if err != nil {
+		return "", fmt.Errorf("${%s}: %w", name, err)
 	}
-	return asJSON(whole)
+	r.size += len(value)
+	return value, checkSize(r.size)
+}
+
+// text returns the value of a variable in a longer string.
+func (r *replacement) text(name string) (string, error) {
+	value, err := r.value(name)
+	if err != nil {
+		return "", err
+	}
+	var text *string
+	if json.Unmarshal([]byte(value), &text) != nil || text == nil {
+		return "", fmt.Errorf("${%s} is %.100s, in a longer string; expected a string as its value, or a string that is this variable alone", name, value)
+	}
+	return *text, nil
 }
 
 func asJSON(value any) (string, error) {
@@ -141,27 +138,6 @@ type Node struct {
 	// PodCIDRs are spec.podCIDRs, in their order.
 	PodCIDRs            []string
 	Labels, Annotations map[string]string
-}
-
-func (n Node) value(name string) (string, error) {
-	value, err := n.lookUp(name)
-	if err != nil {
-		return "", fmt.Errorf("${%s}: %w", name, err)
-	}
-	return value, nil
-}
-
-// text returns the value of a variable in a longer string.
-func (n Node) text(name string) (string, error) {
-	value, err := n.value(name)
-	if err != nil {
-		return "", err
-	}
-	var text *string
-	if json.Unmarshal([]byte(value), &text) != nil || text == nil {
-		return "", fmt.Errorf("${%s} is %.100s, in a longer string; expected a string as its value, or a string that is this variable alone", name, value)
-	}
-	return *text, nil
 }
 
 func (n Node) lookUp(name string) (string, error) {
