@@ -82,10 +82,14 @@ func (o Options) removeFiles(ctx context.Context) (removed []string, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	// Another directory may have its path by now.
+	if err := d.Available("", nil); err != nil {
+		return nil, err
+	}
 	if err := InUse(o.StateDir, o.DiscardQuarantine, time.Now()); err != nil {
 		return nil, fmt.Errorf("state directory %s: %w", o.StateDir, err)
 	}
-	names, err := namesOf(d) // it may be another directory by now
+	names, err := namesOf(d)
 	if err != nil {
 		return nil, err
 	}

@@ -136,24 +136,29 @@ func TestRunNoStateDir(t *testing.T) {
 	}
 }
 
-// A state directory that is replaced while the command waits for the lock stays.
+// A state directory that is replaced while the command waits for the lock stays, with what has replaced it.
 func TestRunReplaced(t *testing.T) {
-	dir := ended(t)
-	held := lock(t, dir)
-	victim := t.TempDir()
-	check.Must(t, os.WriteFile(filepath.Join(victim, "lock"), []byte("precious"), 0o600))
-	moved := dir + ".moved"
-	o := Options{StateDir: dir}
-	o.OnWait = func(holder string) {
-		check.True(t, strings.HasPrefix(holder, "PID "), "the holder is %q", holder)
-		check.Must(t, errors.Join(os.Rename(dir, moved), os.Symlink(victim, dir), held.Close()))
+	for name, replace := range map[string]func(victim, dir string) error{"a symbolic link": os.Symlink, "another directory": os.Rename} {
+		t.Run(name, func(t *testing.T) {
+			dir := ended(t)
+			held := lock(t, dir)
+			victim := filepath.Join(t.TempDir(), "victim")
+			check.Must(t, errors.Join(os.Mkdir(victim, 0o700), os.WriteFile(filepath.Join(victim, "lock"), []byte("precious"), 0o600)))
+			moved := dir + ".moved"
+			before := check.Names(t, dir)
+			o := Options{StateDir: dir, DiscardQuarantine: true}
+			o.OnWait = func(holder string) {
+				check.True(t, strings.HasPrefix(holder, "PID "), "the holder is %q", holder)
+				check.Must(t, errors.Join(os.Rename(dir, moved), replace(victim, dir), held.Close()))
+			}
+			got, err := Run(t.Context(), o)
+			check.Error(t, err, "leads to "+name)
+			check.Equal(t, "removed", len(got), 0)
+			content, err := os.ReadFile(filepath.Join(dir, "lock"))
+			check.True(t, err == nil && string(content) == "precious", "the file of the target has %q, %v", content, err)
+			check.Equal(t, "files of the directory", check.Names(t, moved), before)
+		})
 	}
-	got, err := Run(t.Context(), o)
-	check.Error(t, err, "symbolic link")
-	check.Equal(t, "removed", len(got), 0)
-	content, err := os.ReadFile(filepath.Join(victim, "lock"))
-	check.True(t, err == nil && string(content) == "precious", "the file of the target has %q, %v", content, err)
-	check.Contains(t, check.Names(t, moved), "lock")
 }
 
 func TestRunWhileLocked(t *testing.T) {
