@@ -146,7 +146,7 @@ func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
 			if err != nil {
 				return fmt.Errorf("pool %q: %w", name, err) // without it, its addresses would be forgotten
 			}
-			r.Pools, names = append(r.Pools, lostnodes.Pool{Name: name, Network: n}), append(names, n.Name)
+			r.Networks, names = append(r.Networks, n), append(names, n.Name)
 		}
 		if err := r.Check(cmd.Context()); err != nil {
 			return err

@@ -21,18 +21,12 @@ type Plugin interface {
 	Del(ctx context.Context, c call.Call) error
 }
 
-// Pool is a pool with its network, which the lost sidecar had under the same name.
-type Pool struct {
-	Name    string
-	Network call.Network
-}
-
 // Reclaim releases the addresses that the sidecars of lost nodes held. Container IDs are computed from
 // owner, node and network, so any node can do that with a plugin whose DEL works from any node.
 type Reclaim struct {
 	Plugin Plugin
-	// Pools has at least one pool.
-	Pools []Pool
+	// Networks are those of the sidecar here, of the same names as those of the lost sidecars.
+	Networks []call.Network
 	// Self is the name of the node on which this process runs.
 	Self string
 	// Sidecar describes the sidecar of a node and network that runs on this machine; empty for none.
@@ -45,12 +39,11 @@ type Reclaim struct {
 	Now   func() time.Time
 }
 
-// Check fails if the DEL of a pool's plugin does not work from this node. It calls no verb except
+// Check fails if the DEL of a network's plugin does not work from this node. It calls no verb except
 // VERSION.
 func (r Reclaim) Check(ctx context.Context) error {
-	for _, p := range r.Pools {
-		id := containerid.For("", r.Self, p.Network.Name)
-		inv, err := r.Plugin.NewInvocation(ctx, p.Network, id, "")
+	for _, n := range r.Networks {
+		inv, err := r.Plugin.NewInvocation(ctx, n, containerid.For("", r.Self, n.Name), "")
 		if inv.Profile.Type != "" { // otherwise the plugin is unknown
 			var object struct{ IPAM json.RawMessage }
 			_ = json.Unmarshal(inv.Config, &object)
@@ -59,7 +52,7 @@ func (r Reclaim) Check(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("pool %q: %w", p.Name, err)
+			return fmt.Errorf("network %q: %w", n.Name, err)
 		}
 	}
 	return nil
@@ -70,9 +63,9 @@ func (r Reclaim) CheckNode(node string) error {
 	if node == r.Self {
 		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", node)
 	}
-	for _, p := range r.Pools {
-		if holder := r.Sidecar(node, p.Network.Name); holder != "" {
-			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", node, p.Network.Name, holder)
+	for _, n := range r.Networks {
+		if holder := r.Sidecar(node, n.Name); holder != "" {
+			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", node, n.Name, holder)
 		}
 	}
 	return nil
@@ -114,15 +107,15 @@ func (r Reclaim) Run(ctx context.Context, targets []Target) []Target {
 
 // release calls DEL as the lost sidecar would have.
 func (r Reclaim) release(ctx context.Context, t Target) error {
-	i := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Network.Name == t.Network })
+	i := slices.IndexFunc(r.Networks, func(n call.Network) bool { return n.Name == t.Network })
 	if i < 0 || !containerid.Match(t.ContainerID) {
 		return fmt.Errorf("container ID %q of network %q; expected one of a sidecar, and a network that is configured here", t.ContainerID, t.Network)
 	}
 	// The arguments are made from the ID without a generation.
-	inv, err := r.Plugin.NewInvocation(ctx, r.Pools[i].Network, containerid.For(t.Owner, t.Node, t.Network), t.Owner)
+	inv, err := r.Plugin.NewInvocation(ctx, r.Networks[i], containerid.For(t.Owner, t.Node, t.Network), t.Owner)
 	if err != nil {
 		return err
 	}
 	inv.ContainerID = t.ContainerID
-	return r.Plugin.Del(context.WithoutCancel(ctx), call.Call{Owner: t.Owner, Pool: r.Pools[i].Name, Invocation: inv})
+	return r.Plugin.Del(context.WithoutCancel(ctx), call.Call{Owner: t.Owner, Invocation: inv})
 }

@@ -39,7 +39,7 @@ func newReclaim(f *fakePlugin) Reclaim {
 	f.profile = profile.Profile{Type: "central", Store: profile.StoreRemote, Del: profile.DelReleased, DelFromAnyNode: true}
 	return Reclaim{
 		Plugin: f, Self: "here", Now: func() time.Time { return noon }, Sidecar: func(string, string) string { return "" },
-		Pools: []Pool{{"default", call.Network{Name: "pods"}}, {"blue", call.Network{Name: "blue-network"}}},
+		Networks: []call.Network{{Name: "pods"}, {Name: "blue-network"}},
 	}
 }
 
@@ -54,15 +54,14 @@ func TestRun(t *testing.T) {
 	f := &fakePlugin{}
 	targets := Targets("gone", []string{"router", "health"}, both(), 1)
 	results := newReclaim(f).Run(t.Context(), targets)
-	pools := map[string]string{"pods": "default", "blue-network": "blue"}
 	var got, want []string
 	for i, target := range targets {
-		want = append(want, pools[target.Network]+" "+target.Owner+" "+target.ContainerID+" "+target.Owner+" "+containerid.For(target.Owner, "gone", target.Network))
+		want = append(want, target.Network+" "+target.Owner+" "+target.ContainerID+" "+target.Owner+" "+containerid.For(target.Owner, "gone", target.Network))
 		target.State = Released
 		check.Equal(t, "result", results[i], target)
 	}
 	for _, c := range f.dels {
-		got = append(got, c.Pool+" "+c.Owner+" "+c.Invocation.ContainerID+" "+c.Invocation.Args)
+		got = append(got, c.Invocation.Network+" "+c.Owner+" "+c.Invocation.ContainerID+" "+c.Invocation.Args)
 	}
 	check.Equal(t, "DELs", got, want)
 }
@@ -129,7 +128,7 @@ func TestFailures(t *testing.T) {
 				return nil
 			}
 			o := newReclaim(f)
-			o.Pools = o.Pools[:1]
+			o.Networks = o.Networks[:1]
 			results := o.Run(t.Context(), c.targets)
 			check.Equal(t, "results", states(results), c.want)
 			for _, r := range results {
@@ -168,7 +167,7 @@ func TestCheck(t *testing.T) {
 	}{
 		"nothing wrong":      {func(*fakePlugin, *Reclaim) {}, "", false},
 		"this node":          {func(_ *fakePlugin, o *Reclaim) { o.Self = "gone-too" }, "gone-too is this node", true},
-		"no plugin":          {func(f *fakePlugin, _ *Reclaim) { f.invalid = errors.New("not found") }, `pool "default": not found`, false},
+		"no plugin":          {func(f *fakePlugin, _ *Reclaim) { f.invalid = errors.New("not found") }, `network "pods": not found`, false},
 		"store on the node":  {func(f *fakePlugin, _ *Reclaim) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
 		"single-use IDs":     {func(f *fakePlugin, _ *Reclaim) { f.profile.Del = profile.DelQueued }, "random digits", false},
 		"not known to do it": {func(f *fakePlugin, _ *Reclaim) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},

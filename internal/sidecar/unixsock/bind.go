@@ -202,19 +202,16 @@ func CheckParentMode(path string) error {
 	if err != nil {
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
-	if info.Mode()&fs.ModeSticky != 0 {
+	writers, perm := "group", info.Mode().Perm()
+	if perm&0o002 != 0 {
+		writers = "world"
+	}
+	if perm&0o022 == 0 || info.Mode()&fs.ModeSticky != 0 {
 		return nil
 	}
-	const expected = "expected a directory that only its owner can write to"
 	_, gid := ownerOf(info)
-	switch name, mode := filepath.Base(path), info.Mode(); {
-	case mode.Perm()&0o002 != 0:
-		return fmt.Errorf("directory %s is world-writable (mode %s), so any user can replace the socket %s; %s", dir, mode, name, expected)
-	case mode.Perm()&0o020 != 0:
-		return fmt.Errorf("directory %s is group-writable (mode %s), so each member of group %d can replace the socket %s; %s",
-			dir, mode, gid, name, expected)
-	}
-	return nil
+	return fmt.Errorf("directory %s is %s-writable (mode %s, group %d), so other users can replace the socket %s; expected a directory that only its owner can write to",
+		dir, writers, info.Mode(), gid, filepath.Base(path))
 }
 
 // ownerOf returns the IDs of the user and the group of a file.

@@ -40,7 +40,7 @@ func setGroup(socket string, gid int) error {
 	if errors.Is(err, unix.EPERM) {
 		// The groups are for the message only.
 		groups, _ := processGroups()
-		return fmt.Errorf("%w: %v", notMemberError(gid, groups), err)
+		return fmt.Errorf("%w: %s", notMemberError(gid, groups), err.Error()) // without the remedy of a directory
 	}
 	if err != nil {
 		return fmt.Errorf("set group %d (--socket-group): %w", gid, err)
