@@ -65,53 +65,26 @@ func (l *listener) admit(c *conn) (limit string, surplus *conn) {
 		if surplus = l.oldestIdle(c); surplus == nil {
 			return limit, c
 		}
-		delete(l.open, surplus)
+		l.remove(surplus)
 	}
 	l.open[c] = true
+	l.add(1, c)
 	l.setIdle(c)
 	return limit, surplus
 }
 
-// usage are the numbers of open connections: of all, of users other than root and our own, and of users who may not
-// call; the lists in progress of ordinary users; and the numbers of one user, without requests for health.
-type usage struct {
-	total, ordinary, refused, ordinaryLists int
-	user                                    counts
-}
-
-// usage counts the connections and requests, and those of a user.
-func (l *listener) usage(uid int) (u usage) {
-	u.total = len(l.open)
-	for c := range l.open {
-		if c.ordinary {
-			u.ordinary++
-			u.ordinaryLists += c.request.lists
-		}
-		if !c.allowed {
-			u.refused++
-		}
-		if c.uid == uid {
-			u.user.connections++
-			u.user.requests += c.request.requests
-			u.user.lists += c.request.lists
-		}
-	}
-	return u
-}
-
 // reached returns the limit that a further connection would exceed; empty for none.
 func (l *listener) reached(c *conn) string {
-	now := l.usage(c.uid)
 	switch {
-	case !c.allowed && now.refused >= l.limits.refused:
+	case !c.allowed && l.refused >= l.limits.refused:
 		return fmt.Sprintf("%d of users who may not call", l.limits.refused)
-	case !c.allowed && now.user.connections >= l.limits.refusedUser:
+	case !c.allowed && l.users[c.uid].connections >= l.limits.refusedUser:
 		return fmt.Sprintf("%d of a user who may not call", l.limits.refusedUser)
-	case now.user.connections >= l.limitsOf(c).connections:
+	case l.users[c.uid].connections >= l.limitsOf(c).connections:
 		return fmt.Sprintf("%d of one user", l.limitsOf(c).connections)
-	case c.ordinary && now.ordinary >= l.limits.ordinary:
+	case c.ordinary && l.ordinary >= l.limits.ordinary:
 		return fmt.Sprintf("%d of users other than root and the sidecar's own", l.limits.ordinary)
-	case now.total >= l.limits.total:
+	case l.total >= l.limits.total:
 		return fmt.Sprintf("%d in total", l.limits.total)
 	}
 	return ""
@@ -128,16 +101,12 @@ func (l *listener) limitsOf(c *conn) counts {
 // oldestIdle returns the connection that c may replace and that has been idle for the longest time; nil
 // for none. A client that has not read its response has a request in progress, but not in favor of others.
 func (l *listener) oldestIdle(c *conn) (oldest *conn) {
-	connections := map[int]int{}
-	for o := range l.open {
-		connections[o.uid]++
-	}
 	mayReplace := func(o *conn) bool {
 		if o.uid == c.uid {
 			return o.allowed == c.allowed && o.unread() == 0
 		}
-		below := c.allowed && connections[c.uid] < l.limitsOf(c).connections
-		return below && o.ordinary && (!c.ordinary || connections[o.uid] > connections[c.uid]+1)
+		below := c.allowed && l.users[c.uid].connections < l.limitsOf(c).connections
+		return below && o.ordinary && (!c.ordinary || l.users[o.uid].connections > l.users[c.uid].connections+1)
 	}
 	for o := range l.open {
 		if o.idle > 0 && (oldest == nil || o.idle < oldest.idle) && mayReplace(o) {
@@ -171,18 +140,19 @@ func (l *listener) begin(c *conn, method, path string) (begun bool, refusal stri
 func (l *listener) count(c *conn, request, limit counts) (open bool, reached string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.usage(c.uid)
+	now := l.users[c.uid]
 	switch {
 	case !l.open[c]:
 		return false, ""
-	case request.requests > 0 && now.user.requests >= limit.requests:
+	case request.requests > 0 && now.requests >= limit.requests:
 		return true, fmt.Sprintf("%d requests of one user", limit.requests)
-	case request.lists > 0 && now.user.lists >= limit.lists:
+	case request.lists > 0 && now.lists >= limit.lists:
 		return true, fmt.Sprintf("%d lists of one user", limit.lists)
-	case request.lists > 0 && c.ordinary && now.ordinaryLists >= l.limits.ordinaryLists:
+	case request.lists > 0 && c.ordinary && l.ordinaryLists >= l.limits.ordinaryLists:
 		return true, fmt.Sprintf("%d lists of users other than root and the sidecar's own", l.limits.ordinaryLists)
 	}
 	c.idle, c.request = 0, request
+	l.addRequest(1, c)
 	return true, ""
 }
 
@@ -194,13 +164,57 @@ func (l *listener) end(c *conn) {
 }
 
 func (l *listener) setIdle(c *conn) {
+	l.uncount(c)
 	l.moment++
-	c.idle, c.request = l.moment, counts{}
+	c.idle = l.moment
+}
+
+// uncount ends the request of a connection.
+func (l *listener) uncount(c *conn) {
+	l.addRequest(-1, c)
+	c.request = counts{}
 }
 
 // closed is called each time that a connection is closed.
 func (l *listener) closed(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.open, c)
+	l.remove(c)
+}
+
+// remove ends the count of a connection.
+func (l *listener) remove(c *conn) {
+	if l.open[c] {
+		delete(l.open, c)
+		l.uncount(c)
+		l.add(-1, c)
+	}
+}
+
+// add adds to the numbers of connections.
+func (l *listener) add(n int, c *conn) {
+	l.total += n
+	l.addToUser(c, counts{connections: n})
+	if c.ordinary {
+		l.ordinary += n
+	}
+	if !c.allowed {
+		l.refused += n
+	}
+}
+
+// addRequest adds the request of a connection to the numbers, or removes it.
+func (l *listener) addRequest(n int, c *conn) {
+	l.addToUser(c, counts{requests: n * c.request.requests, lists: n * c.request.lists})
+	if c.ordinary {
+		l.ordinaryLists += n * c.request.lists
+	}
+}
+
+func (l *listener) addToUser(c *conn, n counts) {
+	now := l.users[c.uid]
+	now = counts{now.connections + n.connections, now.requests + n.requests, now.lists + n.lists}
+	if l.users[c.uid] = now; now == (counts{}) {
+		delete(l.users, c.uid)
+	}
 }

@@ -259,7 +259,7 @@ func TestRequestLimits(t *testing.T) {
 //evidence:operate/security lists that are not read
 func TestListLimits(t *testing.T) {
 	l := &listener{
-		open: map[*conn]bool{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
+		open: map[*conn]bool{}, users: map[int]counts{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
 		limits: limits{root: counts{9, 9, 2}, user: counts{9, 9, 1}, ordinaryLists: 2},
 	}
 	begin := func(uid int, method, want string) *conn {
