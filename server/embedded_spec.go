@@ -608,6 +608,12 @@ func init() {
         "changed"
       ],
       "properties": {
+        "acts-until": {
+          "description": "Until when an ADD with an unknown outcome may still act; absent if none may. What is being\nreleased, or acquired for the first time, ends only after that\n",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
         "addresses": {
           "description": "Every address that the plugin returned",
           "type": "array",
@@ -2361,6 +2367,12 @@ func init() {
         "changed"
       ],
       "properties": {
+        "acts-until": {
+          "description": "Until when an ADD with an unknown outcome may still act; absent if none may. What is being\nreleased, or acquired for the first time, ends only after that\n",
+          "type": "string",
+          "format": "date-time",
+          "x-nullable": true
+        },
         "addresses": {
           "description": "Every address that the plugin returned",
           "type": "array",

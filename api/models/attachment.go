@@ -20,6 +20,12 @@ import (
 // swagger:model Attachment
 type Attachment struct {
 
+	// Until when an ADD with an unknown outcome may still act; absent if none may. What is being
+	// released, or acquired for the first time, ends only after that
+	//
+	// Format: date-time
+	ActsUntil *strfmt.DateTime `json:"acts-until,omitempty"`
+
 	// Every address that the plugin returned
 	// Required: true
 	Addresses []*AttachmentAddress `json:"addresses"`
@@ -102,6 +108,10 @@ type Attachment struct {
 func (m *Attachment) Validate(formats strfmt.Registry) error {
 	var res []error
 
+	if err := m.validateActsUntil(formats); err != nil {
+		res = append(res, err)
+	}
+
 	if err := m.validateAddresses(formats); err != nil {
 		res = append(res, err)
 	}
@@ -157,6 +167,18 @@ func (m *Attachment) Validate(formats strfmt.Registry) error {
 	if len(res) > 0 {
 		return errors.CompositeValidationError(res...)
 	}
+	return nil
+}
+
+func (m *Attachment) validateActsUntil(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.ActsUntil) { // not required
+		return nil
+	}
+
+	if err := validate.FormatOf("acts-until", "body", "date-time", m.ActsUntil.String(), formats); err != nil {
+		return err
+	}
+
 	return nil
 }
 

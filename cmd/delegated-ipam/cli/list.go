@@ -104,6 +104,9 @@ func note(a *models.Attachment, now time.Time) string {
 	if a.ReleaseAt != nil {
 		out = append(out, "returned in "+output.Duration(time.Time(*a.ReleaseAt).Sub(now)))
 	}
+	if a.ActsUntil != nil {
+		out = append(out, fmt.Sprintf("an ADD with an unknown outcome may act for %s", output.Duration(time.Time(*a.ActsUntil).Sub(now))))
+	}
 	if a.LastError != "" {
 		out = append(out, a.LastError)
 	}

@@ -90,7 +90,7 @@ For an attachment whose release the plugin refuses forever there is "journal del
 		},
 		options.Option{
 			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
-			Help: "how long --all waits for a sidecar that does not answer (0s = do not wait)",
+			Help: "how long --all waits for a sidecar that does not answer, and until no ADD with an unknown outcome can act (0s = do not wait)",
 		},
 		options.Option{
 			Name: "state-dir", Value: options.Path(&o.stateDir),

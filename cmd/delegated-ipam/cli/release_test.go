@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,4 +178,20 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
 		})
 	}
+}
+
+// An ADD with an unknown outcome may act for minutes, and its last DEL follows only then.
+func TestReleaseAllSettles(t *testing.T) {
+	until := noon().Add(4 * time.Minute).UTC().Format(time.RFC3339)
+	settling := strings.Replace(adding, `{`, `{"acts-until":"`+until+`",`, 1)
+	run := func(args ...string) outcome {
+		s := startSidecar(t, map[string][]response{
+			"GET /v1/ipam":    lists(append(slices.Repeat([]string{settling}, 9), "")...),
+			"GET /v1/healthz": {jsonResponse(200, allRead)},
+		})
+		return advancing(s.dependencies(), 10*time.Second).exec(t, append([]string{"release", "--all", "--yes", "--timeout=20s"}, args...)...)
+	}
+	run().wants(t, cmdline.ExitFailed, "", "1 attachments remain", "until "+until+" an ADD with an unknown outcome may act", "--wait waits for that")
+	run("--wait=1m").wants(t, cmdline.ExitFailed, "", "until "+until)
+	run("--wait=10m").wants(t, cmdline.ExitOK, "")
 }

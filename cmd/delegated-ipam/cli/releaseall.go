@@ -162,6 +162,7 @@ func (f clientFlags) printReleased(w io.Writer, done []released) error {
 func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o releaseOptions) ([]*models.Attachment, error) {
 	ctx := cmd.Context()
 	fewest, changed := -1, d.now()
+	limit := changed.Add(o.wait)
 	for {
 		left, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
 		left = withoutContainers(left)
@@ -171,6 +172,9 @@ func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o release
 		if fewest < 0 || len(left) < fewest {
 			fewest, changed = len(left), d.now()
 		}
+		if until := actsUntil(left); until.After(changed) && !until.After(limit) {
+			changed = until // its last DEL follows
+		}
 		if d.now().Sub(changed) >= o.timeout {
 			return left, nil
 		}
@@ -178,6 +182,16 @@ func (d dependencies) waitUntilEmpty(cmd *cobra.Command, c connection, o release
 			return nil, errors.New("interrupted; `delegated-ipam list` shows what remains")
 		}
 	}
+}
+
+// actsUntil returns the last moment at which an ADD of the attachments may act; zero for none.
+func actsUntil(all []*models.Attachment) (last time.Time) {
+	for _, a := range all {
+		if a.ActsUntil != nil && time.Time(*a.ActsUntil).After(last) {
+			last = time.Time(*a.ActsUntil)
+		}
+	}
+	return last
 }
 
 // remaining returns a headline and a line for each attachment, with its last error if there is one;
@@ -195,6 +209,9 @@ func remaining(all []*models.Attachment) []string {
 			failed = true
 		}
 		out = append(out, line)
+	}
+	if until := actsUntil(all); !until.IsZero() {
+		out = append(out, fmt.Sprintf("until %s an ADD with an unknown outcome may act, and only then its last DEL follows: --wait waits for that", until.UTC().Format(time.RFC3339)))
 	}
 	if failed {
 		out = append(out, "the sidecar keeps retrying; if the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`")

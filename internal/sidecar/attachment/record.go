@@ -194,6 +194,20 @@ func (r Record) IDInUse() string {
 	return cmp.Or(r.last().ContainerID, RuntimeID(r.Owner), r.ContainerID)
 }
 
+// ActsUntil returns the last moment at which an ADD of the record may act, if that is after now; zero otherwise.
+func (r Record) ActsUntil(now time.Time) time.Time {
+	var last time.Time
+	for _, inv := range r.Invocations {
+		if inv.AddActsUntil.After(last) {
+			last = inv.AddActsUntil
+		}
+	}
+	if !last.After(now) {
+		return time.Time{}
+	}
+	return last
+}
+
 // Holds reports whether the record has the address.
 func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip) }
 

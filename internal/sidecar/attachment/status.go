@@ -129,7 +129,7 @@ func (s Status) Due(now time.Time) (due time.Time, ok bool) {
 	case s.ReleaseAs != "" && (isHeld(r.State) || r.State == Adding):
 		times = append(times, now)
 	case r.State == Adding && !s.WaitsForOwner, r.State == Releasing:
-		times = append(times, s.addActsUntil())
+		times = append(times, r.ActsUntil(time.Time{}))
 	case r.State == Cooldown:
 		times = append(times, r.ReleaseAt)
 	case r.State == Tombstone:
@@ -150,17 +150,6 @@ func (s Status) Due(now time.Time) (due time.Time, ok bool) {
 
 // isHeld reports whether the plugin has the addresses in a state, for the present or the last owner.
 func isHeld(s State) bool { return s == Held || s == Cooldown }
-
-// addActsUntil returns the last moment at which an ADD of the record may act; zero for none.
-func (s Status) addActsUntil() time.Time {
-	var last time.Time
-	for _, inv := range s.Rec.Invocations {
-		if inv.AddActsUntil.After(last) {
-			last = inv.AddActsUntil
-		}
-	}
-	return last
-}
 
 // A start infers from the records of the previous run which calls may still act.
 

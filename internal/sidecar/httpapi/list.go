@@ -99,6 +99,7 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 		Addresses:   make([]*models.AttachmentAddress, 0, len(a.Result.Addresses)),
 		Claims:      make([]string, 0, len(a.Claims)),
 		ReleaseAt:   OptionalTime(a.ReleaseAt),
+		ActsUntil:   OptionalTime(a.ActsUntil(time.Now())),
 		Created:     strfmt.DateTime(a.Created),
 		Changed:     strfmt.DateTime(a.Changed),
 		Verified:    OptionalTime(a.Verified),
