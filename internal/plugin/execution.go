@@ -113,13 +113,13 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 	case r.Unended:
 		return nil, x.unknown(errors.New("exceeded its limits, and SIGKILL has not ended its process: it may still do its work"))
 	case r.TimedOut:
-		return nil, x.unknown(fmt.Errorf("did not end within %s (--plugin-timeout) and was terminated", x.runner.opts.Timeout))
+		return nil, x.unknown(fmt.Errorf("did not end within %s (--plugin-timeout) and was terminated%s", x.runner.opts.Timeout, x.hint(call.VerbAdd, "some plugins wait like this when their range is full or their backend does not respond")))
 	case r.TooMuchOutput:
 		return nil, x.unknown(fmt.Errorf("printed more than %d bytes on stdout and was terminated", process.MaxStdout))
 	case r.Exit == nil:
 		return nil, x.unknown(fmt.Errorf("its exit status is unknown: %w", r.Err))
 	case !r.Exit.Exited():
-		return nil, x.unknown(fmt.Errorf("was killed (%s)", r.Exit))
+		return nil, x.unknown(fmt.Errorf("was killed (%s)%s", r.Exit, x.hint(x.verb, crashHint)))
 	case r.Exit.Success() && !isError:
 		return r.Stdout, nil
 	case r.Exit.Success():
@@ -127,10 +127,20 @@ func (x *execution) interpret(r process.Result) ([]byte, error) {
 	case isError:
 		return nil, withPluginError(x.failure(call.Refused, nil), reported)
 	case len(r.Stdout) == 0:
-		return nil, x.unknown(fmt.Errorf("%s and nothing on stdout", r.Exit))
+		return nil, x.unknown(fmt.Errorf("%s and nothing on stdout%s", r.Exit, x.hint(x.verb, crashHint)))
 	default:
 		return nil, x.unknown(fmt.Errorf("%s, and stdout is not a CNI error: %q", r.Exit, logging.OneLine(head(string(r.Stdout), 256))))
 	}
+}
+
+const crashHint = "if each call ends so, look for what a killed one has left in the plugin's store, such as a lock"
+
+// hint returns what to look for after a call of a verb; empty for another verb.
+func (x *execution) hint(verb, text string) string {
+	if x.verb != verb {
+		return ""
+	}
+	return "; " + text
 }
 
 func (x *execution) notStarted(err error) *call.Error { return x.failure(call.NotStarted, err) }

@@ -2,8 +2,10 @@ package plugin
 
 import (
 	"context"
+	"net"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
 
@@ -64,18 +66,40 @@ func (r *Runner) Inspect(ctx context.Context, n call.Network) Inspection {
 	}
 	found.StateDir, found.StateKey = found.Profile.StateDir(object["ipam"])
 	found.StateErr = r.checkHostDirs(found.Profile, object)
-	found.Missing = missing(found.Profile.Required(object["ipam"]))
+	found.Missing, _ = r.Missing(n)
 	found.NetNS, found.NetNSErr = r.namespace(found.Profile)
 	return found
 }
 
-// missing returns the requirements of which no path exists as what it must be.
-func missing(required []profile.Requirement) []profile.Requirement {
-	exists := func(r profile.Requirement) bool {
-		return slices.ContainsFunc(r.Paths, func(path string) bool {
-			info, err := os.Stat(path)
-			return err == nil && info.IsDir() == (r.Kind == profile.RequireDirectory)
-		})
+// Missing returns the required files, directories and sockets of a network's profile of which no path exists as what it
+// must be, with Paths as the network configures them.
+func (r *Runner) Missing(n call.Network) ([]profile.Requirement, error) {
+	profiles, err := r.opts.Profiles()
+	if err != nil {
+		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(required), exists)
+	object, err := parsePluginObject(n.PluginConfig)
+	if err != nil {
+		return nil, err
+	}
+	exists := func(req profile.Requirement) bool {
+		return slices.ContainsFunc(req.Paths, func(path string) bool { return existsAs(req.Kind, path) })
+	}
+	return slices.DeleteFunc(profiles.For(n.IPAMType).Required(object["ipam"]), exists), nil
+}
+
+// socketTimeout is how long a socket may take to accept a connection. Only one whose queue is full takes any time.
+const socketTimeout = time.Second
+
+func existsAs(kind profile.RequirementKind, path string) bool {
+	if kind == profile.RequireSocket {
+		c, err := net.DialTimeout("unix", path, socketTimeout)
+		if err != nil {
+			return false
+		}
+		_ = c.Close()
+		return true
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir() == (kind == profile.RequireDirectory)
 }

@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"errors"
+	"net"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -48,5 +50,34 @@ func TestInspectWithoutPlugin(t *testing.T) {
 		if got := f.runner.Inspect(t.Context(), f.network); got.Err == nil || got.Plugin != "" || got.Binary != "" {
 			t.Errorf("%s: got %+v; want only an error", config, got)
 		}
+	}
+}
+
+// A socket counts only while a process listens on it.
+func TestMissingSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "dhcp.sock")
+	r := newFake(t).runner
+	n := call.Network{IPAMType: "dhcp", PluginConfig: []byte(`{"ipam":{"type":"dhcp","daemonSocketPath":"` + socket + `"}}`)}
+	missing := func() int {
+		all, err := r.Missing(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if missing() != 1 {
+		t.Error("a socket that does not exist is not missing")
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing() != 0 {
+		t.Error("a socket on which a process listens is missing")
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = l.Close()
+	if missing() != 1 {
+		t.Error("a socket that a killed process has left is not missing")
 	}
 }

@@ -132,9 +132,10 @@ type RequirementKind string
 const (
 	RequireFile      RequirementKind = "file"
 	RequireDirectory RequirementKind = "directory"
+	RequireSocket    RequirementKind = "socket" // a unix socket on which a process listens
 )
 
-// Requirement is a file or directory without which the plugin does not work.
+// Requirement is a file, directory or socket without which the plugin does not work.
 type Requirement struct {
 	Kind RequirementKind `json:"kind"`
 	// Key is the key of ipam that names a further path; empty for none.

@@ -71,7 +71,7 @@ func (p Profile) validate() (field string, err error) {
 	c.seconds("delGivesUpSeconds", p.DelGivesUpSeconds)
 	for i, r := range p.Requires {
 		field := fmt.Sprintf("requires[%d]", i)
-		oneOf(c, field+".kind", r.Kind, RequireFile, RequireDirectory)
+		oneOf(c, field+".kind", r.Kind, RequireFile, RequireDirectory, RequireSocket)
 		relative := func(file string) bool { return !path.IsAbs(file) }
 		c.refuse(len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, relative), "%s.paths is %q; expected absolute paths", field, r.Paths)
 		c.refuse(r.Why == "", "%s.why is empty; expected what fails without it", field)
