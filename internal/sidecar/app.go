@@ -8,10 +8,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -27,6 +29,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/status"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
@@ -66,11 +69,21 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 
 // app is the assembled sidecar.
 type app struct {
-	*reporter
+	config  Config
 	log     logrus.FieldLogger
 	metrics *metrics.Metrics
-	api     *httpapi.API
+	conf    *cniconf.Watcher
+	runner  *plugin.Runner
+	locks   *nodelock.Locks
+	journal *journal.Journal
 	loaded  journal.Loaded
+	engine  *engine.Engine
+	ended   *ended.Sweeper
+	drainer *drain.Drainer
+	status  *status.Reporter
+	api     *httpapi.API
+	// settings are the options with their sources, which a reload replaces.
+	settings atomic.Pointer[[]options.Setting]
 	// overLimit logs the connections that are closed because there are too many, and refusals the
 	// refused requests.
 	overLimit, refusals *logging.Repeated
@@ -86,18 +99,18 @@ func assemble(c Config, dir *statedir.Dir, self statedir.Holder, log logrus.Fiel
 	if machine == "" {
 		log.Warn("No machine ID: records of another machine cannot be detected; mount the host's /etc/machine-id")
 	}
-	r := newReporter(c, self, log)
-	r.journal = journal.Open(dir, journal.Options{
-		Metadata:    journal.Metadata{MachineID: machine, BootID: boot, Node: c.NodeName},
-		DefaultPool: c.IPAMDefaultIPPool,
-	})
 	a := &app{
-		reporter: r, log: log,
+		config: c, log: log, locks: nodelock.New(c.NodeName, c.StateDir, self.String()),
+		journal: journal.Open(dir, journal.Options{
+			Metadata:    journal.Metadata{MachineID: machine, BootID: boot, Node: c.NodeName},
+			DefaultPool: c.IPAMDefaultIPPool,
+		}),
 		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
 	}
+	a.settings.Store(&c.Settings)
 	if err := a.connect(dir, boot); err != nil {
-		r.locks.Release()
-		r.journal.Close()
+		a.locks.Release()
+		a.journal.Close()
 		return nil, err
 	}
 	return a, nil
@@ -147,12 +160,18 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics,
 		NamespaceExists: ended.NamespaceExists(ownNetNS),
-	}, engineJournal{a.journal, a.metrics, a.stateDir.expire}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
+	}, engineJournal{a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) }}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
-
+	a.status = status.New(status.Options{
+		Version: c.Version, NodeName: c.NodeName, StateDir: c.StateDir, Settings: func() []options.Setting { return *a.settings.Load() },
+		Conf: a.conf, Plugins: a.runner, PluginTimeout: c.PluginTimeout,
+		Lock:    func(network string) error { return a.locks.Acquire(network, nodelock.QueryTimeout) },
+		Journal: a.journal, Engine: a.engine, Ended: a.ended.Status, Log: a.log,
+		Spool: func() drain.Status { return a.drainer.Status() },
+	})
 	a.api, err = httpapi.New(httpapi.Options{
-		Engine: a.engine, Reporter: a.reporter, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
+		Engine: a.engine, Reporter: a.status, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
 		Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{
@@ -186,11 +205,7 @@ func (a *app) beforeAdd(ctx context.Context, network string, c call.Container) e
 // operations and of the configured plugins.
 func (a *app) registerMetrics() {
 	a.metrics.RegisterAPI(a.api.Operations())
-	a.metrics.Register(a.engine, func() metrics.Report {
-		r := a.Report(context.Background())
-		return metrics.Report{Ready: r.Ready, Quarantined: len(r.Quarantined), EndedContainers: a.ended.Status().Pending, Ranges: rangesOf(r.Pools)}
-	})
-	a.metrics.RegisterSpool(a.drainer.Status)
+	a.metrics.Register(a.engine, func() *models.DelegatedIPAMStatus { return a.status.Report(context.Background()) })
 	for _, pool := range a.config.poolNames() {
 		if n, err := a.conf.Network(pool); err == nil {
 			a.metrics.RegisterPlugin(n.IPAMType)

@@ -126,12 +126,12 @@ func (e drainedEngine) ContainerRecord(network, owner string) (attachment.Record
 	return attachment.Record{}, false
 }
 
-// engineJournal is the journal of the engine. It measures the changes, and calls failed for each
+// engineJournal is the journal of the engine. It measures the changes, and calls failed with each
 // failure.
 type engineJournal struct {
 	engine.Journal
 	metrics *metrics.Metrics
-	failed  func()
+	failed  func(error)
 }
 
 // Write implements engine.Journal.
@@ -158,7 +158,7 @@ func (j engineJournal) Available() error {
 func (j engineJournal) changed(change string, began time.Time, err error) error {
 	j.metrics.JournalChanged(change, began, err)
 	if err != nil {
-		j.failed()
+		j.failed(err)
 	}
 	return err
 }

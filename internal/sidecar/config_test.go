@@ -70,7 +70,7 @@ func (d disk) Available() error              { return d.err }
 
 func TestJournalFailures(t *testing.T) {
 	full, failures := errors.New("disk full"), 0
-	j := engineJournal{disk{full}, metrics.New(metrics.Options{}), func() { failures++ }}
+	j := engineJournal{disk{full}, metrics.New(metrics.Options{}), func(error) { failures++ }}
 	for name, err := range map[string]error{"Write": j.Write(attachment.Record{}), "Remove": j.Remove("pool", "owner"), "Available": j.Available()} {
 		check.True(t, errors.Is(err, full), "%s returned %v; want %v", name, err, full)
 	}

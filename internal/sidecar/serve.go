@@ -62,28 +62,25 @@ func (a *app) serve(ctx context.Context) error {
 	a.refusals.Stop()
 	stopBackground()
 	err = errors.Join(err, waitBackground())
-	a.waitForProbes(stopping)
+	if a.status.Wait(stopping) != nil {
+		a.log.Warn("Stopped while a VERSION or STATUS call still runs")
+	}
 	return err
 }
 
 // startBackground watches the CNI configuration and the containers, logs the readiness, reloads,
 // returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
-	changed := make(chan struct{}, 1)
-	changed <- struct{}{}
-	report := func() {
-		select {
-		case changed <- struct{}{}:
-		default: // a report is due anyway
-		}
-	}
-	a.conf.OnChange(report)
 	var running sync.WaitGroup
 	var watchErr, drainErr error
-	running.Go(func() { a.logReadiness(ctx, changed) })
+	running.Go(func() { a.status.Run(ctx) })
+	running.Go(func() {
+		a.status.Report(ctx) // before the work on many records delays it
+		a.engine.Reconcile()
+	})
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { drainErr = a.drainer.Run(ctx) })
-	running.Go(func() { a.reloads(ctx, report) })
+	running.Go(func() { a.reloads(ctx) })
 	running.Go(func() { a.ended.Run(ctx) })
 	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
@@ -111,37 +108,6 @@ func (a *app) returnMemory(ctx context.Context) {
 	}
 }
 
-// logReadiness makes a report at the start and after each change of the configuration, so
-// that the log has the readiness even if no client requests it, until ctx ends. It repeats
-// a report with a pending result: a plugin or a disk may take longer than a report waits.
-// The engine reconciles from the first report on, so that many records do not delay the readiness.
-func (a *app) logReadiness(ctx context.Context, changed <-chan struct{}) {
-	reconcile := sync.OnceFunc(a.engine.Reconcile)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		for pending := true; pending && ctx.Err() == nil; {
-			_, _, pending = a.report(ctx)
-			reconcile()
-		}
-	}
-}
-
-// waitForProbes waits for the end of the probes in progress, so that no plugin process
-// outlives this one, or for the end of ctx.
-func (a *app) waitForProbes(ctx context.Context) {
-	ended := make(chan struct{})
-	go func() { a.probes.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		a.log.Warn("Stopped while a VERSION or STATUS call still runs")
-	}
-}
-
 // stopTimeout returns how long a stop takes at most: an operation begins its last plugin call within
 // its budget.
 func (a *app) stopTimeout() time.Duration { return budget + plugin.MaxCall(a.config.PluginTimeout) }
@@ -149,7 +115,7 @@ func (a *app) stopTimeout() time.Duration { return budget + plugin.MaxCall(a.con
 // stop fails readiness, rejects new work and waits for running operations, or for the end of ctx. It
 // releases nothing.
 func (a *app) stop(ctx context.Context, server *http.Server) error {
-	a.stopping.Store(true)
+	a.status.Stopping()
 	a.log.WithField("timeout", a.stopTimeout()).Info("Stopping: waiting for running plugin calls")
 	if err := a.engine.Stop(ctx); err != nil {
 		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", a.stopTimeout(), err), server.Close())
@@ -161,8 +127,8 @@ func (a *app) stop(ctx context.Context, server *http.Server) error {
 	return nil
 }
 
-// reloads reads the configuration again at each signal, and then calls report, until ctx ends.
-func (a *app) reloads(ctx context.Context, report func()) {
+// reloads reads the configuration again at each signal until ctx ends.
+func (a *app) reloads(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,7 +145,6 @@ func (a *app) reloads(ctx context.Context, report func()) {
 			a.log.WithError(err).Error("SIGHUP: a plugin profile is invalid; no new addresses are allocated until it is fixed")
 		}
 		a.conf.Reload()
-		report()
 	}
 }
 

@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-openapi/swag/conv"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 )
 
@@ -19,48 +19,22 @@ type Engine interface {
 	Counters() engine.Counters
 }
 
-// Report is the part of the status that the metrics show.
-type Report struct {
-	// Ready reports that addresses can be allocated.
-	Ready bool
-	// Quarantined is the number of quarantined records.
-	Quarantined int
-	// EndedContainers is the number of containers that ended without a DEL and are not released.
-	EndedContainers int
-	// Ranges are the ranges of the pools, by family, without those that are not known.
-	Ranges map[string]map[attachment.Family]call.RangeUse
-}
-
-// Register adds the metrics that are collected at each scrape, from the engine and from a report. report
+// Register adds the metrics that are collected at each scrape, from the engine and from a report of the status. report
 // must return soon even if a plugin or a disk hangs.
-func (m *Metrics) Register(e Engine, report func() Report) {
+func (m *Metrics) Register(e Engine, report func() *models.DelegatedIPAMStatus) {
 	m.registry.MustRegister(&collector{engine: e, report: report, poolLabel: m.poolLabel})
-}
-
-// RegisterSpool adds the metrics of the spool, which are collected at each scrape.
-func (m *Metrics) RegisterSpool(status func() drain.Status) {
-	gauge := func(name, help string, value func(drain.Status) float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return value(status()) }))
-	}
-	gauge("spooled_dels", "Number of DELs of container runtimes that could not be delivered and are not carried out yet.",
-		func(s drain.Status) float64 { return float64(s.Pending) })
-	gauge("spooled_del_age_seconds", "Age of the oldest DEL that could not be delivered and is not carried out yet, in seconds; 0 without one.",
-		func(s drain.Status) float64 { return age(s.Oldest) })
-	gauge("spool_quarantined_files", "Number of files of the spool that were moved aside, because they are damaged or of another origin.",
-		func(s drain.Status) float64 { return float64(s.Quarantined) })
 }
 
 // Definitions returns every metric with the series that are known in advance.
 func Definitions() prometheus.Gatherer {
 	m := New(Options{})
-	m.Register(idle{}, func() Report {
-		ranges := map[attachment.Family]call.RangeUse{}
+	m.Register(idle{}, func() *models.DelegatedIPAMStatus {
+		ranges := &models.PoolStatus{Pool: other}
 		for _, family := range families() {
-			ranges[family] = call.RangeUse{}
+			ranges.Addresses = append(ranges.Addresses, &models.PoolAddresses{Family: string(family)})
 		}
-		return Report{Ranges: map[string]map[attachment.Family]call.RangeUse{other: ranges}}
+		return &models.DelegatedIPAMStatus{Pools: []*models.PoolStatus{ranges}}
 	})
-	m.RegisterSpool(func() drain.Status { return drain.Status{} })
 	m.RegisterAPI(map[string][]int{other: {http.StatusNotFound}})
 	return m.registry
 }
@@ -82,7 +56,7 @@ func (idle) Counters() engine.Counters { return engine.Counters{} }
 // collector collects the state of the engine and the report at each scrape.
 type collector struct {
 	engine    Engine
-	report    func() Report
+	report    func() *models.DelegatedIPAMStatus
 	poolLabel func(string) string
 }
 
@@ -104,8 +78,14 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		readiness = 1
 	}
 	gauge("ready", "Whether addresses can be allocated: 1 or 0.", readiness, nil)
-	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(report.Quarantined), nil)
-	gauge("ended_containers", "Number of pods' interfaces that ended without a DEL and still have addresses.", float64(report.EndedContainers), nil)
+	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(len(report.Quarantined)), nil)
+	gauge("ended_containers", "Number of pods' interfaces that ended without a DEL and still have addresses.", float64(conv.Value(report.EndedContainers).Pending), nil)
+	spool := conv.Value(report.Spool)
+	gauge("spooled_dels", "Number of DELs of container runtimes that could not be delivered and are not carried out yet.", float64(spool.Pending), nil)
+	gauge("spooled_del_age_seconds", "Age of the oldest DEL that could not be delivered and is not carried out yet, in seconds; 0 without one.",
+		age(time.Time(conv.Value(spool.Oldest))), nil)
+	gauge("spool_quarantined_files", "Number of files of the spool that were moved aside, because they are damaged or of another origin.",
+		float64(spool.Quarantined), nil)
 	for pool, summary := range c.summaries() {
 		labels := prometheus.Labels{"pool": pool}
 		for _, state := range []attachment.State{attachment.Adding, attachment.Held, attachment.Cooldown, attachment.Releasing} {
@@ -120,9 +100,9 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[attachment.Releasing]), labels)
 		gauge("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", age(summary.PendingRelease), labels)
 	}
-	for pool, ranges := range report.Ranges {
-		for family, use := range ranges {
-			labels := prometheus.Labels{"pool": pool, "family": string(family)}
+	for _, p := range report.Pools {
+		for _, use := range p.Addresses {
+			labels := prometheus.Labels{"pool": p.Pool, "family": use.Family}
 			gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration; missing if they are not known.", use.Total, labels)
 			gauge("range_used_addresses", "Number of them that are leased, also to pods of the plugin itself.", use.Used, labels)
 		}

