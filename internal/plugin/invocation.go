@@ -161,12 +161,3 @@ func checkNetNS(path string) error {
 	}
 	return nil
 }
-
-// CheckNetNS returns an error if the value of --cni-netns is such a namespace
-// (docs/reference/plugins.md, Network namespaces), or not an absolute path.
-func CheckNetNS(netns string) error {
-	if err := checkNetNS(netns); err != nil {
-		return fmt.Errorf("--cni-netns: %w", err)
-	}
-	return nil
-}

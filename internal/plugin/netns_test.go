@@ -43,11 +43,11 @@ func TestCheckNetNS(t *testing.T) {
 		"/proc/self/ns/net", "/proc/thread-self/ns/net", fmt.Sprintf("/proc/%d/ns/net", os.Getpid()), symlink(t, "/proc/self/ns/net"),
 		initNetNS, symlink(t, initNetNS),
 	} {
-		wantText(t, CheckNetNS(path), "--cni-netns", path)
+		wantText(t, checkNetNS(path), path)
 	}
-	wantText(t, CheckNetNS("relative"), "--cni-netns", "absolute")
+	wantText(t, checkNetNS("relative"), "absolute")
 	for _, path := range []string{"", DefaultNetNS, "/proc/self/ns/mnt", t.TempDir()} {
-		if err := CheckNetNS(path); err != nil {
+		if err := checkNetNS(path); err != nil {
 			t.Errorf("%s: got %v, want it accepted", path, err)
 		}
 	}
@@ -57,5 +57,5 @@ func TestCheckNetNS(t *testing.T) {
 //
 //evidence:operate/security it works in the network namespace of the sidecar or of process 1
 func TestOwnNetNSBindMount(t *testing.T) {
-	wantText(t, CheckNetNS(bindOwnNetNS(t)), "of this process")
+	wantText(t, checkNetNS(bindOwnNetNS(t)), "of this process")
 }

@@ -55,8 +55,8 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckNetNS(o.NetNS); err != nil {
-		return nil, err
+	if err := checkNetNS(o.NetNS); err != nil {
+		return nil, fmt.Errorf("--cni-netns: %w", err)
 	}
 	r := &Runner{
 		opts:    o,

@@ -36,8 +36,8 @@ func (d dependencies) doctorCommand() *cobra.Command {
 		Short: "Diagnose configuration, plugin and node",
 		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
 the files of the plugin, and report for each what was found and how to fix it. Nothing
-is changed without --repair. The only plugin verbs that are run are VERSION and, of
-host-local, a CHECK of its configuration that reads no lease.
+is changed without --repair. Without a running sidecar, doctor makes the checks of its
+readiness: VERSION, STATUS and, of host-local, a CHECK that reads no lease.
 
 While the sidecar runs, its own options apply, otherwise those that serve would have:
 doctor accepts every flag of serve (see "serve --help"), its environment variables and
@@ -151,7 +151,7 @@ func resolveForDoctor(o serveOptions) doctorConfig {
 		r.Invalid = split(errors.Unwrap(err)) // of the *cmdline.ExitError
 		return r
 	}
-	r.config, r.Invalid = &config, split(config.Sidecar.Validate())
+	r.config, r.Invalid = &config, split(errors.Join(config.Sidecar.Validate(), config.SocketOptions().Validate()))
 	if o.env[options.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
 		r.socket = config.SocketPath
 	}

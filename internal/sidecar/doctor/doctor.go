@@ -32,13 +32,8 @@ var checks = []Check{
 		when(hasConfig, checkEnvironment),
 	},
 	{
-		"machine-id", "The machine has an ID. Without one a copied disk is not detected.",
-		"Mount the host's `/etc/machine-id`.",
-		when(hasConfig, checkMachineID),
-	},
-	{
-		"socket", "Path and group are usable, and only the group can connect.",
-		"Correct --socket-path or --socket-group (with `supplementalGroups` or `SupplementaryGroups=`), or set --socket-mode=0660 and `chmod go-w` on the directory.",
+		"socket", "Only its owner and group can connect or replace it.",
+		"Set --socket-mode=0660, and `chmod go-w` on the directory.",
 		when(hasConfig, checkSocket),
 	},
 	{
@@ -57,14 +52,9 @@ var checks = []Check{
 		eachPool(nil, checkCNIConfig),
 	},
 	{
-		"plugin", "The plugin is executable, for this processor, linked with an existing loader, permitted by its profile, and accepts the configuration, which has addresses of an enabled family.",
-		"Install a statically linked build with mode 0755; in a pod mount it from the host. A new version may refuse what an older one accepted: correct the line.",
-		checkPlugin,
-	},
-	{
-		"cni-versions", "VERSION succeeds with a CNI version that the sidecar supports.",
-		"Install another version of the plugin.",
-		eachPool(pool.executed, checkCNIVersions),
+		"plugin", "Addresses can be allocated: the checks of readiness, which the running sidecar repeats. The plugin is executable, permitted by its profile, supports a CNI version of the sidecar and accepts the configuration, which has addresses of an enabled family; no other sidecar serves the network. A warning: pods' program of the plugin accepts what the sidecar refuses.",
+		"As the message says. Install a statically linked build with mode 0755; in a pod mount it from the host. A new version may refuse what an older one accepted: correct the line.",
+		eachPool(pool.configured, checkPlugin),
 	},
 	{
 		"runtime-gc", "A GC of the container runtime cannot release addresses of the sidecar.",
@@ -72,14 +62,9 @@ var checks = []Check{
 		eachPool(pool.configured, checkRuntimeGC),
 	},
 	{
-		"node-lock", "No other sidecar of this node serves the network.",
-		"Stop one of the two.",
-		eachPool(pool.configured, checkNodeLock),
-	},
-	{
-		"netns", "The plugin does not work in the sidecar's own network namespace, and dhcp can release each held address (otherwise its lease stays until it expires: warning).",
-		"Leave --cni-netns unset, or name a namespace for a plugin that needs one (docs/reference/plugins.md). For dhcp prepare the namespace as shown there.",
-		eachPool(pool.known, checkNetNS),
+		"netns", "dhcp can release each held address. Otherwise its lease stays until it expires.",
+		"Prepare the namespace of --cni-netns (docs/reference/plugins.md, dhcp).",
+		eachPool(pool.releasesFromAddress, checkReleases),
 	},
 	{
 		"plugin-files", "The files that the plugin needs by its profile exist.",
@@ -105,16 +90,6 @@ var checks = []Check{
 		"leases", "Each address of the sidecar is leased to it (otherwise the plugin may allocate it again: error), and no other lease is the sidecar's (a leak: warning).",
 		"Missing: let pods and sidecar use one directory; the owner's next request after --verify-interval gets it again. Leaked: `allocate OWNER`, then `release IP`; of `profile try`: run that again, it prints the command.",
 		eachPool(pool.hasStore, checkLeases),
-	},
-	{
-		"verification", "The lookup of the plugin's profile, which verifies held addresses, works.",
-		"Set `ipam.dataDir` to the plugin's directory and restart the sidecar, or give the plugin a profile with `lookup: none`.",
-		when(hasStatus, checkVerification),
-	},
-	{
-		"held-plugins", "The plugin of each recorded attachment exists. Without it the address can be neither verified nor released.",
-		"Install the plugin again, or add its directory to --cni-bin-dir.",
-		when(hasStatus, checkHeldPlugins),
 	},
 	{
 		"attachments", "No attachment is lost, outside the present ranges, failing repeatedly or unreadable.",

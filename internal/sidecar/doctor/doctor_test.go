@@ -86,7 +86,7 @@ func TestStoresAndList(t *testing.T) {
 			o.pools[0].store.err, o.pools[0].store.stale = errors.New("no"), ips("10.15.0.3")
 		}), []string{"error store ", "warning stale-lease-files 10.15.0.3"}},
 		"pool without a network":  {observed(func(o *Observations) { o.pools[0].confErr = errors.New("none") }), nil},
-		"other plugin":            {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.pools[0].plugin.Plugin = "static" }), nil},
+		"other plugin":            {observed(both(listed("router", held, "10.15.0.2")), func(o *Observations) { o.pools[0].network.IPAMType = "static" }), nil},
 		"no list":                 {observed(stored(lease), func(o *Observations) { o.ListErr = errors.New("no") }), []string{"error sidecar "}},
 		"no response":             {&Observations{StatusErr: errors.New("no")}, []string{"error sidecar "}},
 		"no response, stale file": {&Observations{StatusErr: errors.New("no"), pools: []pool{newPool(func(p *pool) { p.store.leases, p.store.stale = []hostlocal.Lease{lease}, ips("10.15.0.3") })}}, []string{"error sidecar ", "warning stale-lease-files 10.15.0.3"}},
@@ -108,7 +108,7 @@ func TestOrder(t *testing.T) {
 	for _, f := range Diagnose(o) {
 		got = append(got, f.Check)
 	}
-	want := "sidecar options environment machine-id socket state-dir disk-space disk-space cni-config plugin runtime-gc node-lock netns plugin-files plugin-state store stale-lease-files"
+	want := "sidecar options environment socket state-dir disk-space disk-space cni-config plugin runtime-gc plugin-files plugin-state store stale-lease-files"
 	check.True(t, strings.Join(got, " ") == want, "found %v; want %s", got, want)
 }
 

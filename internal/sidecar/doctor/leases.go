@@ -15,8 +15,8 @@ import (
 // files. Only host-local's store is known.
 func checkStore(_ *Observations, p pool, r *report) {
 	s := p.store
-	if p.plugin.Plugin != hostLocal {
-		r.ok("the store is not checked: only the files of host-local are known, and the plugin is %s", p.plugin.Plugin)
+	if p.network.IPAMType != hostLocal {
+		r.ok("the store is not checked: only the files of host-local are known, and the plugin is %s", p.network.IPAMType)
 		return
 	}
 	for _, ip := range s.unexpected {
@@ -39,7 +39,7 @@ func checkStaleLeaseFiles(_ *Observations, p pool, r *report) {
 		r.ok("%s contained no container ID and was removed; address %s is free", p.file(ip), ip).Address = ip.String()
 	}
 	calls := "CNI call"
-	if p.plugin.Embedded != "" {
+	if p.status.Embedded != "" {
 		calls = "call of the program"
 	}
 	for _, ip := range s.stale {

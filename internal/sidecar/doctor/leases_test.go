@@ -45,7 +45,7 @@ func TestStoreFindings(t *testing.T) {
 		"readable":         {runPool("store", nil), states(ok), []string{"/data/pods"}},
 		"unexpected files": {runPool("store", func(p *pool) { p.store.unexpected = unexpected }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/10.15.0.4"}},
 		"unreadable":       {runPool("store", func(p *pool) { p.store.err = errors.New("I/O error") }), states(failed), []string{"I/O error"}},
-		"other plugin":     {runPool("store", func(p *pool) { p.plugin.Plugin = "static" }), states(ok), []string{"not checked", "static"}},
+		"other plugin":     {runPool("store", func(p *pool) { p.network.IPAMType = "static" }), states(ok), []string{"not checked", "static"}},
 		"no network":       {runPool("store", func(p *pool) { p.confErr = errors.New("none") }), nil, nil},
 	})
 }
@@ -57,6 +57,6 @@ func TestStaleLeaseFiles(t *testing.T) {
 		"two":          {run(func(p *pool) { p.store.stale = ips("10.15.0.3", "fd00::3") }), states(warning, warning), []string{"/data/pods/10.15.0.3", "/data/pods/fd00::3", "--repair"}},
 		"removed":      {run(func(p *pool) { p.store.removed = ips("10.15.0.3") }), states(ok), []string{"was removed"}},
 		"unreadable":   {run(func(p *pool) { p.store.err = errors.New("no") }), nil, nil},
-		"other plugin": {run(func(p *pool) { p.plugin.Plugin = "static" }), nil, nil},
+		"other plugin": {run(func(p *pool) { p.network.IPAMType = "static" }), nil, nil},
 	})
 }

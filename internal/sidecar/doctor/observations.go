@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
@@ -14,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/status"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 )
 
@@ -37,13 +38,9 @@ type Observations struct {
 	// it is unknown. otherMounts means that it is in another mount namespace.
 	peer        *unixsock.Peer
 	otherMounts bool
-	// machineID is empty if the machine has none.
-	machineID string
-	stateDir  directory
-	// pools are the pools that a start of the sidecar would have; poolsErr is why they could not be
-	// inspected.
-	pools    []pool
-	poolsErr error
+	stateDir    directory
+	// pools are the pools that a start of the sidecar would have.
+	pools []pool
 }
 
 // Options are the options of serve that doctor uses.
@@ -62,7 +59,7 @@ type Options struct {
 }
 
 // Collect sets Config and the fields that depend on it. socket is the path of the socket on which the
-// sidecar was queried. It changes nothing and calls no plugin verb but those of plugin.Runner.Inspect;
+// sidecar was queried. It changes nothing and calls no plugin verb but those of status.CheckPool, without a sidecar;
 // with repair it removes the stale lease files. It reads stores under the plugin's own lock, for which it
 // waits until ctx ends.
 func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket string, repair bool) {
@@ -70,13 +67,14 @@ func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket str
 	if o.Status != nil {
 		o.collectPeer(socket)
 	}
-	o.machineID = statedir.Host{}.MachineID()
 	o.stateDir = collectDirectory(c.StateDir)
-	if o.pools, o.poolsErr = collectPools(ctx, c); o.poolsErr == nil {
-		for i := range o.pools {
-			o.pools[i].collectStore(ctx, repair)
-			o.pools[i].collectReleases(o.Before)
-		}
+	var err error
+	if o.pools, err = o.collectPools(); err != nil {
+		o.Options.Invalid = append(o.Options.Invalid, err)
+	}
+	for i := range o.pools {
+		o.pools[i].collectStore(ctx, repair)
+		o.pools[i].collectReleases(o.Before)
 	}
 }
 
@@ -108,12 +106,9 @@ type pool struct {
 	// network is its configuration; confErr is why there is none.
 	network call.Network
 	confErr error
-	// netNSErr is why --cni-netns is rejected.
-	netNSErr error
-	plugin   plugin.Inspection
-	// lockHolder describes the process that holds the node lock of the network (nodelock.Holder);
-	// empty if no process does.
-	lockHolder string
+	plugin  plugin.Inspection
+	// status is that of the running sidecar or, without one, of the same checks here.
+	status models.PoolStatus
 	// stateDir is the directory to which the plugin writes. Its path is empty if the plugin
 	// keeps no state in files; nothing else is set if it is relative.
 	stateDir directory
@@ -126,32 +121,24 @@ func (p pool) configured() bool { return p.confErr == nil }
 // known reports whether the plugin of the pool and its profile are known.
 func (p pool) known() bool { return p.confErr == nil && p.plugin.Profile.Type != "" }
 
-// executed reports whether the plugin is known, was found and started.
-func (p pool) executed() bool {
-	failed, ok := errors.AsType[*call.Error](p.plugin.VersionErr)
-	return p.known() && p.plugin.FindErr == nil && (!ok || failed.Outcome != call.NotStarted)
-}
-
-// collectPools inspects each pool, in the order in which pools are served, with the code that the
-// sidecar runs before its first ADD. It changes nothing. The error is why no plugin can be run with
-// these options.
-func collectPools(ctx context.Context, c sidecar.Config) ([]pool, error) {
-	o := c.PluginOptions()
-	netNSErr := plugin.CheckNetNS(o.NetNS)
-	if netNSErr != nil {
-		o.NetNS = "" // the rest of the result does not depend on it
-	}
-	runner, runnerErr := plugin.New(o)
-	conf, confErr := cniconf.New(c.NetworkOptions())
+// collectPools inspects each pool, in the order in which pools are served. It changes nothing. The error is why no plugin
+// can be run with these options.
+func (o *Observations) collectPools() ([]pool, error) {
+	runner, runnerErr := plugin.New(o.Config.PluginOptions())
+	conf, confErr := cniconf.New(o.Config.NetworkOptions())
 	if err := errors.Join(runnerErr, confErr); err != nil {
 		return nil, err
 	}
 	var pools []pool
 	for _, name := range conf.Pools() {
-		p := pool{name: name, netNSErr: netNSErr}
+		p := pool{name: name}
 		if p.network, p.confErr = conf.Network(name); p.confErr == nil {
-			p.lockHolder = nodelock.Holder(c.NodeName, p.network.Name)
-			p.plugin = runner.Inspect(ctx, p.network)
+			p.plugin = runner.Inspect(p.network)
+		}
+		if served := o.served(name); served != nil {
+			p.status = *served
+		} else if p.confErr == nil {
+			p.status = status.CheckPool(runner, o.checkLock, p.network)
 		}
 		p.stateDir = directory{path: p.plugin.StateDir}
 		if p.hasStore() { // host-local has a directory for each network
@@ -163,4 +150,23 @@ func collectPools(ctx context.Context, c sidecar.Config) ([]pool, error) {
 		pools = append(pools, p)
 	}
 	return pools, nil
+}
+
+// served returns the status of a pool of the running sidecar; nil if there is none.
+func (o *Observations) served(pool string) *models.PoolStatus {
+	if o.Status == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(o.Status.Pools, func(p *models.PoolStatus) bool { return p.Pool == pool }); i >= 0 {
+		return o.Status.Pools[i]
+	}
+	return nil
+}
+
+// checkLock returns an error if another sidecar serves a network on this node.
+func (o *Observations) checkLock(network string) error {
+	if holder := nodelock.Holder(o.Config.NodeName, network); holder != "" {
+		return fmt.Errorf("network %q is served on this node by another sidecar, or by one that hangs: %s; stop one of the two, or give this one its own --node-name or network", network, holder)
+	}
+	return nil
 }

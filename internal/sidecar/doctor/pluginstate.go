@@ -18,8 +18,6 @@ import (
 func checkPluginState(o *Observations, p pool, r *report) {
 	d, key, problem := p.stateDir, p.plugin.StateKey, p.stateDir.writeProblem()
 	switch {
-	case p.plugin.StateErr != nil && (d.path == "" || filepath.IsAbs(d.path)):
-		r.fail(sameDirRemedy, "%s", p.plugin.StateErr)
 	case d.path == "":
 		r.ok("the plugin's state is not checked: its profile names no directory")
 	case !filepath.IsAbs(d.path):

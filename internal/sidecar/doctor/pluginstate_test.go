@@ -15,13 +15,11 @@ import (
 )
 
 func TestPluginStateWritable(t *testing.T) {
-	rejected := errors.New("on the container's own file system")
 	found := func(change func(*pool)) []Finding { return runPool("plugin-state", change) }
 	runCases(t, map[string]testCase{
 		"no state directory": {found(func(p *pool) { p.stateDir.path = "" }), states(ok), []string{"not checked"}},
 		"on a host":          {found(nil), states(ok), []string{"not run in a pod"}},
 		"relative":           {found(func(p *pool) { p.stateDir.path = "leases" }), states(failed), []string{"ipam.dataDir", `"leases"`, "absolute"}},
-		"rejected by serve":  {found(func(p *pool) { p.plugin.StateErr = rejected }), states(failed), []string{rejected.Error(), "hostPath"}},
 		"read-only":          {found(func(p *pool) { p.stateDir.readOnly = true }), states(failed), []string{"read-only", "ipam.dataDir"}},
 		"no permission":      {found(func(p *pool) { p.stateDir.notWritable = fs.ErrPermission }), states(failed), []string{"permission denied"}},
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
@@ -29,53 +30,55 @@ func newConfig(t *testing.T) sidecar.Config {
 	return c
 }
 
+// collectPools collects the pools of options without a sidecar.
+func collectPools(t *testing.T, c sidecar.Config) []pool {
+	t.Helper()
+	o := &Observations{Config: &c}
+	pools, err := o.collectPools()
+	check.Must(t, err)
+	return pools
+}
+
 func TestCollectPools(t *testing.T) {
 	c := newConfig(t)
 	c.Pools = map[string]string{"default": "", "blue": "blue"}
-	c.CNINetNS = "/proc/self/ns/net"
-	pools, err := collectPools(t.Context(), c)
-	if err != nil || len(pools) != 2 {
-		t.Fatalf("got %+v, %v; want two pools", pools, err)
-	}
+	pools := collectPools(t, c)
 	first, second := pools[0], pools[1]
-	if first.name != "default" || first.confErr != nil || first.network.Name != "pods" || first.plugin.FindErr == nil {
+	if first.name != "default" || first.confErr != nil || first.network.Name != "pods" || !strings.Contains(first.status.Error, "failed to find plugin") {
 		t.Errorf("got %+v; want the network, and no plugin", first)
 	}
-	if first.netNSErr == nil || !strings.Contains(first.netNSErr.Error(), "of this process") || first.plugin.NetNS == "" {
-		t.Errorf("got %+v; want the namespace rejected and the rest inspected", first)
-	}
+	check.True(t, first.plugin.StateDir != "" && first.plugin.NetNS != "", "got %+v; want what the profile says", first.plugin)
 	check.True(t, second.name == "blue" && second.confErr != nil, "got %+v; want no network", second)
 	if _, err := os.Lstat(c.StateDir); !os.IsNotExist(err) {
 		t.Errorf("the state directory: %v; want none", err)
 	}
 }
 
+// The status of a running sidecar is used as it is.
+func TestCollectServedPool(t *testing.T) {
+	c := newConfig(t)
+	o := &Observations{Config: &c, Status: &models.DelegatedIPAMStatus{Pools: []*models.PoolStatus{{Pool: "default", NotReady: "as served"}}}}
+	pools, err := o.collectPools()
+	check.Must(t, err)
+	check.Equal(t, "status", pools[0].status.NotReady, "as served")
+}
+
 func TestLockHolder(t *testing.T) {
 	c := newConfig(t)
-	holder := func() string {
-		t.Helper()
-		pools, err := collectPools(t.Context(), c)
-		check.Must(t, err)
-		return pools[0].lockHolder
-	}
-	if got := holder(); got != "" {
-		t.Errorf("%q holds the lock; want no process", got)
-	}
 	locks := nodelock.New(c.NodeName, "/state/one", "PID 1")
 	t.Cleanup(locks.Release)
 	check.Must(t, locks.Acquire("pods", 0))
-	if got := holder(); !nodelock.HolderHas(got, "/state/one") || nodelock.HolderHas(got, "/state/on") || nodelock.HolderHas(got, "one") {
-		t.Errorf("%q holds the lock; want the sidecar with its state directory", got)
-	}
-	if got := holder(); got == "" {
-		t.Error("inspection has released the lock")
+	for range 2 { // the inspection does not release the lock
+		check.Contains(t, collectPools(t, c)[0].status.Error, `network "pods" is served`, "/state/one")
 	}
 }
 
-func TestCollectPoolsInvalid(t *testing.T) {
+func TestCollectInvalidOption(t *testing.T) {
 	c := newConfig(t)
 	c.PluginEnv = []string{"CNI_PATH"}
-	if _, err := collectPools(t.Context(), c); err == nil || !strings.Contains(err.Error(), "--plugin-env") {
-		t.Errorf("got %v; want an error that names the option", err)
+	o := &Observations{}
+	o.Collect(t.Context(), c, c.SocketPath, false)
+	if len(o.pools) != 0 || len(o.Options.Invalid) != 1 || !strings.Contains(o.Options.Invalid[0].Error(), "--plugin-env") {
+		t.Errorf("got %v; want an error that names the option", o.Options.Invalid)
 	}
 }

@@ -62,11 +62,13 @@ func notLocal(path string, ips []netip.Addr) ([]netip.Addr, error) {
 	return slices.DeleteFunc(slices.Clone(ips), local), nil
 }
 
+// releasesFromAddress reports whether DEL of the pool's plugin needs an address in CNI_NETNS.
+func (p pool) releasesFromAddress() bool { return p.releases != nil }
+
 // checkReleases checks that DEL can send the release of each held address.
-func checkReleases(p pool, r *report) {
+func checkReleases(_ *Observations, p pool, r *report) {
 	found, ns := p.releases, p.plugin.NetNS
 	switch {
-	case found == nil:
 	case len(found.held) == 0:
 		r.ok("DEL needs each address to be local in %s, which is checked once one is held", ns)
 	case found.err != nil:

@@ -30,12 +30,12 @@ func TestReleases(t *testing.T) {
 		})
 	}
 	runCases(t, map[string]testCase{
-		"no address held":       {found(ns, attachmentsOf("router")), states(ok, ok), []string{"checked once one is held"}},
-		"pods only":             {found(ns, attachmentsOf("cni/id/eth0", "10.1.1.1")), states(ok, ok), []string{"checked once one is held"}},
-		"local":                 {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.15")), states(ok, ok), []string{"all 2 held addresses are local in " + ns}},
-		"not local":             {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.16")), states(ok, warning), []string{"1 of 2 held addresses", "such as 10.77.0.16", "until it expires", "docs/reference/plugins.md"}},
-		"no namespace":          {found("/nowhere", attachmentsOf("router", "10.77.0.8")), states(ok, ok), []string{"not checked", "no such file", "CAP_SYS_ADMIN", "as root"}},
-		"not a namespace":       {found(os.Args[0], attachmentsOf("router", "10.77.0.8")), states(ok, ok), []string{"not checked", "invalid argument"}},
-		"profile without field": {runPool("netns", func(p *pool) { p.collectReleases(attachmentsOf("router", "10.77.0.8")) }), states(ok), nil},
+		"no address held":       {found(ns, attachmentsOf("router")), states(ok), []string{"checked once one is held"}},
+		"pods only":             {found(ns, attachmentsOf("cni/id/eth0", "10.1.1.1")), states(ok), []string{"checked once one is held"}},
+		"local":                 {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.15")), states(ok), []string{"all 2 held addresses are local in " + ns}},
+		"not local":             {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.16")), states(warning), []string{"1 of 2 held addresses", "such as 10.77.0.16", "until it expires", "docs/reference/plugins.md"}},
+		"no namespace":          {found("/nowhere", attachmentsOf("router", "10.77.0.8")), states(ok), []string{"not checked", "no such file", "CAP_SYS_ADMIN", "as root"}},
+		"not a namespace":       {found(os.Args[0], attachmentsOf("router", "10.77.0.8")), states(ok), []string{"not checked", "invalid argument"}},
+		"profile without field": {runPool("netns", func(p *pool) { p.collectReleases(attachmentsOf("router", "10.77.0.8")) }), nil, nil},
 	})
 }

@@ -73,14 +73,3 @@ func checkEnvironment(o *Observations, r *report) {
 		r.ok("doctor sees the files of the sidecar (PID %d) as its user %d", peer.PID, peer.UID)
 	}
 }
-
-// checkMachineID checks that the machine has an ID, by which records of another machine are
-// detected.
-func checkMachineID(o *Observations, r *report) {
-	if o.machineID == "" {
-		r.warn("mount the host's /etc/machine-id into the container, or create one (systemd-machine-id-setup)",
-			"the machine has no ID: records of another machine, as after a disk was copied, are not detected")
-		return
-	}
-	r.ok("the machine has an ID")
-}

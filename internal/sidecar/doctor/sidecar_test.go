@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
-
-	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestSidecar(t *testing.T) {
@@ -59,62 +58,34 @@ func TestEnvironment(t *testing.T) {
 	})
 }
 
-func TestMachineID(t *testing.T) {
-	found := func(id string) []Finding {
-		return run(&Observations{Config: &sidecar.Config{}, machineID: id}, "machine-id")
-	}
-	runCases(t, map[string]testCase{
-		"present": {found("x"), states(ok), nil},
-		"missing": {found(""), states(warning), []string{"/etc/machine-id"}},
-	})
-}
-
 func TestSocket(t *testing.T) {
-	found := func(change func(*socket), mode ...fs.FileMode) []Finding {
-		c := sidecar.Config{Sidecar: options.Sidecar{SocketPath: "/run/ipam.sock", SocketMode: 0o660, AllowUIDs: []int{7}, AllowGIDs: []int{8}}}
-		for _, m := range mode {
-			c.SocketMode = m
+	found := func(mode, directory fs.FileMode, exists bool) []Finding {
+		dir := t.TempDir()
+		check.Must(t, os.Chmod(dir, directory))
+		c := sidecar.Config{Sidecar: options.Sidecar{SocketPath: filepath.Join(dir, "ipam.sock"), SocketMode: mode}}
+		if exists {
+			c.SocketMode = 0o660
+			check.Must(t, os.WriteFile(c.SocketPath, nil, 0o600))
+			check.Must(t, os.Chmod(c.SocketPath, mode))
 		}
-		s := socket{exists: true, mode: fs.ModeSocket | 0o660, gid: 9}
-		change(&s)
-		return reported(func(r *report) { s.check(c, r) })
+		return run(&Observations{Config: &c}, "socket")
 	}
 	runCases(t, map[string]testCase{
-		"private": {found(func(*socket) {}), states(ok), []string{"0660", "group 9", "user 7", "group 8", "root"}},
-		"missing": {found(func(s *socket) { s.exists, s.mode = false, 0 }), states(ok), []string{"gets mode 0660"}},
-		"world-writable": {
-			found(func(s *socket) { s.mode = fs.ModeSocket | 0o666 }), states(warning), []string{"0666", "--socket-mode=0660"},
-		},
-		"world-writable option": {
-			found(func(s *socket) { s.exists = false }, 0o777), states(warning), []string{"0777"},
-		},
-		"not a socket": {found(func(s *socket) { s.mode = 0o660 }), states(failed), []string{"not a socket"}},
-		"unknown group": {
-			found(func(s *socket) { s.invalid = errors.New("group nix") }), states(failed), []string{"group nix", "--socket-group"},
-		},
-		"group without a right": {
-			found(func(s *socket) { s.group = errors.New("not a member") }), states(failed), []string{"not a member", "make the sidecar's process a member"},
-		},
-		"world-writable directory": {
-			found(func(s *socket) { s.exposed = errors.New("exposed") }), states(warning), []string{"exposed"},
-		},
+		"private":                  {found(0o660, 0o700, true), states(ok), []string{"0660"}},
+		"missing":                  {found(0o600, 0o700, false), states(ok), []string{"0600"}},
+		"world-writable":           {found(0o666, 0o700, true), states(warning), []string{"0666", "--socket-mode=0660"}},
+		"world-writable option":    {found(0o777, 0o700, false), states(warning), []string{"0777"}},
+		"world-writable directory": {found(0o660, 0o777, true), states(warning), []string{"chmod go-w"}},
 	})
 }
 
 func TestAttachments(t *testing.T) {
-	noon := strfmt.DateTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	later := strfmt.DateTime(time.Time(noon).Add(time.Hour))
-	if got, want := lastVerified([]*models.Attachment{{State: "held", Verified: &later}, {State: "held", Verified: &noon}, {State: "held", Verified: &later}}),
-		"3 held ones were verified, none before 2026-03-01T12:00:00Z"; got != want {
-		t.Errorf("lastVerified is %q; want %q", got, want)
-	}
 	found := func(a models.Attachment, quarantined ...*models.QuarantinedRecord) []Finding {
 		return run(&Observations{Status: &models.DelegatedIPAMStatus{Quarantined: quarantined}, After: []*models.Attachment{&a}}, "attachments")
 	}
 	runCases(t, map[string]testCase{
-		"held":                  {found(models.Attachment{State: "held"}), states(ok), []string{"none of 1 attachments", "1 of 1 held ones were not verified"}},
-		"held and verified":     {found(models.Attachment{State: "held", Verified: &noon}), states(ok), []string{"none before 2026-03-01T12:00:00Z"}},
-		"cooldown":              {found(models.Attachment{State: "cooldown"}), states(ok), []string{"none is held"}},
+		"held":                  {found(models.Attachment{State: "held"}), states(ok), []string{"none of 1 attachments"}},
+		"cooldown":              {found(models.Attachment{State: "cooldown"}), states(ok), nil},
 		"held, after a failure": {found(models.Attachment{State: "held", LastError: "once"}), states(ok), nil},
 		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`the addresses of owner "router"`, "allocate"}},
 		"outside the ranges": {
@@ -138,43 +109,5 @@ func TestAttachments(t *testing.T) {
 		if got := run(o, "attachments"); len(got) != 0 {
 			t.Errorf("found %+v; want nothing", got)
 		}
-	})
-}
-
-func TestHeldPlugins(t *testing.T) {
-	of := func(p ...*models.MovedPlugin) []Finding {
-		return run(&Observations{Status: &models.DelegatedIPAMStatus{MovedPlugins: p}}, "held-plugins")
-	}
-	moved := &models.MovedPlugin{Pool: "default", Plugin: "host-local", Binary: "/old/host-local", Executable: "/opt/cni/bin/host-local"}
-	gone := &models.MovedPlugin{Pool: "blue", Plugin: "static", Binary: "/old/static", Error: "/old/static does not exist any more"}
-	runCases(t, map[string]testCase{
-		"all exist":         {of(), states(ok), []string{"all recorded attachments"}},
-		"moved":             {of(moved), states(ok), []string{"/old/host-local", "/opt/cni/bin/host-local"}},
-		"missing":           {of(gone), states(failed), []string{"/old/static", "--cni-bin-dir"}},
-		"moved and missing": {of(moved, gone), states(ok, failed), nil},
-	})
-}
-
-func newStatus(by, reason string) *models.PoolStatus {
-	return &models.PoolStatus{
-		Pool: "default", ProfileFacts: map[string]any{"lookup": "host-local-leases"},
-		Verification: &models.PoolVerification{By: by, Reason: reason},
-	}
-}
-
-func TestVerification(t *testing.T) {
-	none := newStatus("check", "")
-	none.ProfileFacts = map[string]any{"lookup": "none"}
-	of := func(p ...*models.PoolStatus) []Finding {
-		return run(&Observations{Status: &models.DelegatedIPAMStatus{Pools: p}}, "verification")
-	}
-	runCases(t, map[string]testCase{
-		"lookup":               {of(newStatus("lookup", "")), states(ok), []string{"held attachments are verified by lookup"}},
-		"lookup is not proven": {of(newStatus("lookup", "no ADD yet")), states(ok), []string{"no ADD yet"}},
-		"lookup is off":        {of(newStatus("check", "ADD returned 10.0.0.5")), states(warning), []string{"ADD returned 10.0.0.5", "dataDir"}},
-		"no lookup":            {of(none), states(ok), []string{"by check"}},
-		"two pools":            {of(newStatus("nothing", "off"), newStatus("lookup", "")), states(warning, ok), nil},
-		"unknown plugin":       {of(&models.PoolStatus{Pool: "default"}), nil, nil},
-		"older sidecar":        {of(), nil, nil},
 	})
 }

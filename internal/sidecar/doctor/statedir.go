@@ -74,7 +74,7 @@ func notDurable(d directory, inPod bool) string {
 func checkDiskSpace(o *Observations, r *report) {
 	checkSpace(o.stateDir, r)
 	for _, p := range o.pools {
-		if p.known() && p.plugin.StateErr == nil && filepath.IsAbs(p.stateDir.path) {
+		if p.known() && filepath.IsAbs(p.stateDir.path) {
 			r.begin(p.name)
 			checkSpace(p.stateDir, r)
 		}

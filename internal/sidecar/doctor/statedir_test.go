@@ -51,7 +51,6 @@ func TestDiskSpaceOfPlugins(t *testing.T) {
 		"full":     {found(func(*pool) {}), states(ok, failed), []string{"0 KiB"}},
 		"none":     {found(func(p *pool) { p.stateDir = directory{} }), states(ok), nil},
 		"relative": {found(func(p *pool) { p.stateDir = directory{path: "leases"} }), states(ok), nil},
-		"rejected": {found(func(p *pool) { p.plugin.StateErr = errors.New("no") }), states(ok), nil},
 		"unknown":  {found(func(p *pool) { p.plugin.Profile.Type = "" }), states(ok), nil},
 	})
 }

@@ -31,7 +31,7 @@ type store struct {
 
 // hasStore reports whether the store of the pool is known.
 func (p pool) hasStore() bool {
-	return p.known() && p.plugin.Plugin == hostLocal && filepath.IsAbs(p.stateDir.path)
+	return p.known() && p.network.IPAMType == hostLocal && filepath.IsAbs(p.stateDir.path)
 }
 
 // file returns the path of the file of an address.
@@ -43,7 +43,7 @@ func (p *pool) collectStore(ctx context.Context, repair bool) {
 	switch {
 	case p.hasStore():
 		p.store.err = p.store.collect(ctx, p.stateDir.path, repair)
-	case p.known() && p.plugin.Plugin == hostLocal:
+	case p.known() && p.network.IPAMType == hostLocal:
 		p.store.err = fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", p.plugin.StateKey, p.network.File, p.stateDir.path)
 	}
 }

@@ -158,7 +158,7 @@ func TestUnreadableFile(t *testing.T) {
 func TestOtherPlugin(t *testing.T) {
 	n := newNode(t)
 	n.put("10.15.0.3", "")
-	p := newPool(func(p *pool) { p.stateDir.path, p.plugin.Plugin = n.store, "static" })
+	p := newPool(func(p *pool) { p.stateDir.path, p.network.IPAMType = n.store, "static" })
 	p.collectStore(t.Context(), true)
 	if p.store.err != nil || len(p.store.removed) > 0 || !n.has("10.15.0.3") {
 		t.Errorf("got %+v, want nothing read", p.store)

@@ -176,12 +176,6 @@ func Holder(node, network string) string {
 	return query(holder, QueryTimeout)
 }
 
-// HolderHas reports whether a description is of a sidecar with the given state directory.
-func HolderHas(description, stateDir string) bool {
-	_, directory, ok := strings.Cut(description, stateDirLabel)
-	return ok && directory == printableDir(stateDir)
-}
-
 // printableDir returns a state directory as a description has it.
 func printableDir(dir string) string {
 	dir = logging.Printable(dir)

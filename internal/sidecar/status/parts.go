@@ -42,7 +42,10 @@ func (r *Reporter) poolProbes() []poolProbe {
 			c = poolProbe{pool: pool, confErr: err}
 		} else if !ok || !c.network.Equal(n) {
 			c = poolProbe{pool: pool, network: n, probe: &probe[models.PoolStatus]{
-				run: func() (models.PoolStatus, bool) { return r.checkPlugin(n) },
+				run: func() (models.PoolStatus, bool) {
+					s := CheckPool(r.Plugins, r.Lock, n)
+					return s, s.Error == "" && s.NotReady == ""
+				},
 				unknown: models.PoolStatus{
 					Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType),
 				},
@@ -58,40 +61,40 @@ func (r *Reporter) poolProbes() []poolProbe {
 	return all
 }
 
-// checkPlugin checks whether a pool's plugin can be used. It reads the executable, and the files of a plugin like
-// host-local, and calls STATUS and, unless the results are known, VERSION and plugin.Runner.CheckConfig: each may take
-// long.
-func (r *Reporter) checkPlugin(n call.Network) (s models.PoolStatus, good bool) {
-	s = models.PoolStatus{Plugin: n.IPAMType}
-	if err := r.Lock(n.Name); err != nil {
+// CheckPool checks whether a pool with a network can allocate: Error and NotReady are why not. It calls lock with the
+// network's name, reads the executable, and the files of a plugin like host-local, and calls STATUS and, unless the
+// results are known, VERSION and plugin.Runner.CheckConfig: each may take long.
+func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.Network) models.PoolStatus {
+	s := models.PoolStatus{Plugin: n.IPAMType}
+	if err := lock(n.Name); err != nil {
 		s.Error = err.Error()
-		return s, false
+		return s
 	}
 	ctx := context.Background()
-	c, err := r.Plugins.NewInvocation(ctx, n, "", "")
+	c, err := plugins.NewInvocation(ctx, n, "", "")
 	s.Profile, s.ProfileFacts = c.Profile.Type, profileFacts(c.Profile) // known even if the plugin cannot be used
 	if err != nil {
 		s.Error = err.Error()
-		return s, false
+		return s
 	}
-	s.Embedded = r.Plugins.Embedded(n.IPAMType)
-	if differs := r.Plugins.ProgramDiffers(ctx, n, c); differs != nil {
+	s.Embedded = plugins.Embedded(n.IPAMType)
+	if differs := plugins.ProgramDiffers(ctx, n, c); differs != nil {
 		s.ProgramDiffers = differs.Error()
 	}
-	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, r.Plugins.Versions(c.Binary)
-	v := r.Plugins.Verification(c)
+	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, plugins.Versions(c.Binary)
+	v := plugins.Verification(c)
 	s.Verification = &models.PoolVerification{By: v.By, Reason: v.Reason}
-	s.Addresses = addresses(r.Plugins.RangeUse(c))
-	if err = r.Plugins.Status(ctx, c); err == nil {
-		err = r.Plugins.CheckConfig(ctx, n, c)
+	s.Addresses = addresses(plugins.RangeUse(c))
+	if err = plugins.Status(ctx, c); err == nil {
+		err = plugins.CheckConfig(ctx, n, c)
 	}
 	if err == nil {
-		err = r.Plugins.CheckAddresses(n, c)
+		err = plugins.CheckAddresses(n, c)
 	}
 	if err != nil {
 		s.NotReady = err.Error()
 	}
-	return s, err == nil
+	return s
 }
 
 // addresses returns the use of the ranges that are known, in the form of the API.

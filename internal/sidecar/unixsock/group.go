@@ -11,19 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
-// CheckGroup returns why this process could not give the socket its group, with the remedy; nil if
-// it can, or if the group is unknown, which Validate reports.
-func (o Options) CheckGroup() error {
-	gid, err := groupID(o.Group)
-	if err != nil || gid < 0 {
-		return nil
-	}
-	if err := checkMember(gid); err != nil {
-		return fmt.Errorf("socket %s: %w", o.Path, err)
-	}
-	return nil
-}
-
 // setGroup gives a socket a group; -1 keeps the one that it has.
 func setGroup(socket string, gid int) error {
 	info, err := os.Lstat(socket)

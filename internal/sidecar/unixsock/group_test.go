@@ -49,9 +49,6 @@ func TestSocketGroup(t *testing.T) {
 			path := filepath.Join(dir, "s.sock")
 			o := Options{Path: path, Group: tt.group}
 			withoutCapChown(t, own, func() {
-				if err := o.CheckGroup(); (err != nil) != (tt.fails || tt.inherited != 0) {
-					t.Errorf("CheckGroup: %v", err)
-				}
 				l, err := listenAt(o)
 				if tt.fails {
 					check.Error(t, err, "60915", "(it has [0 60914])", "CAP_CHOWN", "supplementalGroups", "runAsGroup",
@@ -67,17 +64,6 @@ func TestSocketGroup(t *testing.T) {
 				check.NoError(t, l.Close())
 			})
 			check.Equal(t, "files in the directory", check.Names(t, dir), "")
-		})
-	}
-}
-
-func TestCheckGroup(t *testing.T) {
-	for name, o := range map[string]Options{
-		"unknown":      {Group: "no such group"},
-		"with a right": {Group: fmt.Sprint(chownGroup(t))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			check.NoError(t, o.CheckGroup())
 		})
 	}
 }
