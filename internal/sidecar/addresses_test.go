@@ -16,6 +16,7 @@ const versionsOnly = `#!/bin/sh
 [ "$CNI_COMMAND" != VERSION ] || echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'
 `
 
+// Each request has the leases of its moment.
 func TestPoolAddresses(t *testing.T) {
 	c := valid(t)
 	store := filepath.Join(filepath.Dir(c.SocketPath), "networks")
@@ -31,17 +32,16 @@ func TestPoolAddresses(t *testing.T) {
 		return string(text)
 	}
 	stop := serving(t, c)
-	wait := func(want string) {
-		t.Helper()
-		harness.Eventually(t, "the addresses", func() error {
-			if got := shown(); got != want {
-				return errors.New(got)
-			}
-			return nil
-		})
-	}
-	wait(`[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":2,"total":2,"used":0}]`)
+	const first = `[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":2,"total":2,"used":0}]`
+	harness.Eventually(t, "the addresses", func() error {
+		if got := shown(); got != first {
+			return errors.New(got)
+		}
+		return nil
+	})
 	write(t, c, "networks/net/fd00::2", "")
-	wait(`[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":1,"total":2,"used":1}]`)
+	if got, want := shown(), `[{"family":"ipv4","free":4,"total":5,"used":1},{"family":"ipv6","free":1,"total":2,"used":1}]`; got != want {
+		t.Errorf("after another lease the status has %s; want %s", got, want)
+	}
 	stop()
 }

@@ -27,6 +27,8 @@ type poolProbe struct {
 	// confErr is why the pool has no configuration, and so no check.
 	confErr error
 	*probe[models.PoolStatus]
+	// use counts the addresses of its ranges.
+	use *probe[[]*models.PoolAddresses]
 }
 
 // poolProbes returns the check of each pool. Results with another configuration do not apply to the present one, so its
@@ -52,6 +54,9 @@ func (r *Reporter) poolProbes() []poolProbe {
 				// A plugin that has responded before has the time of one call.
 				stuckAfter: r.PluginTimeout + plugin.DefaultGrace,
 				first:      make(chan struct{}),
+			}, use: &probe[[]*models.PoolAddresses]{
+				run:        func() ([]*models.PoolAddresses, bool) { return r.countAddresses(n), true },
+				stuckAfter: stuckAfter, first: make(chan struct{}),
 			}}
 			r.pools[pool] = c
 			c.start(true, &r.running, r.change)
@@ -62,7 +67,7 @@ func (r *Reporter) poolProbes() []poolProbe {
 }
 
 // CheckPool checks whether a pool with a network can allocate: Error and NotReady are why not. It calls lock with the
-// network's name, reads the executable, and the files of a plugin like host-local, and calls STATUS and, unless the
+// network's name, reads the executable, and calls STATUS and, unless the
 // results are known, VERSION and plugin.Runner.CheckConfig: each may take long.
 func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.Network) models.PoolStatus {
 	s := models.PoolStatus{Plugin: n.IPAMType}
@@ -84,7 +89,6 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 	s.Binary, s.CniVersion, s.PluginVersions = c.Binary, c.CNIVersion, plugins.Versions(c.Binary)
 	v := plugins.Verification(c)
 	s.Verification = &models.PoolVerification{By: v.By, Reason: v.Reason}
-	s.Addresses = addresses(plugins.RangeUse(c))
 	if err = plugins.Status(ctx, c); err == nil {
 		err = plugins.CheckConfig(ctx, n, c)
 	}
@@ -95,6 +99,25 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 		s.NotReady = err.Error()
 	}
 	return s
+}
+
+// addAddresses adds the use of the ranges to a report. An address that was allocated before the call counts, so that the
+// status agrees with the list of attachments.
+func (r *Reporter) addAddresses(ctx context.Context, rep *models.DelegatedIPAMStatus) {
+	for i, c := range r.poolProbes() {
+		if c.confErr == nil && rep.Pools[i].CniVersion != "" {
+			rep.Pools[i].Addresses = c.use.fresh(ctx, &r.running)
+		}
+	}
+}
+
+// countAddresses returns the use of the ranges of a network that are known. It reads the files of the plugin.
+func (r *Reporter) countAddresses(n call.Network) []*models.PoolAddresses {
+	c, err := r.Plugins.NewInvocation(context.Background(), n, "", "")
+	if err != nil {
+		return nil
+	}
+	return addresses(r.Plugins.RangeUse(c))
 }
 
 // addresses returns the use of the ranges that are known, in the form of the API.

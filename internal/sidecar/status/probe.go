@@ -18,8 +18,9 @@ type probe[T any] struct {
 	first chan struct{}
 
 	mu          sync.Mutex
-	began       time.Time // start of the run in progress; zero without one
-	failed      time.Time // last call of fail
+	began       time.Time     // start of the run in progress; zero without one
+	ended       chan struct{} // closed at the end of the last run
+	failed      time.Time     // last call of fail
 	last        T
 	known, good bool // there is a result; it is good
 }
@@ -33,10 +34,12 @@ func (p *probe[T]) start(all bool, running *sync.WaitGroup, done func()) {
 		return
 	}
 	began := time.Now()
-	p.began = began
+	ended := make(chan struct{})
+	p.began, p.ended = began, ended
 	running.Go(func() {
 		result, good := p.run()
 		p.end(began, result, good)
+		close(ended)
 		done()
 	})
 }
@@ -78,4 +81,18 @@ func (p *probe[T]) result(ctx context.Context) (last T, pending bool) {
 		return p.unknown, !stuck
 	}
 	return p.last, false
+}
+
+// fresh begins a run unless one is in progress, waits for its end, at most until ctx ends, and returns the last result.
+func (p *probe[T]) fresh(ctx context.Context, running *sync.WaitGroup) T {
+	p.start(true, running, func() {})
+	p.mu.Lock()
+	ended := p.ended
+	p.mu.Unlock()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	last, _ := p.result(ctx)
+	return last
 }

@@ -106,3 +106,19 @@ func TestCheckFails(t *testing.T) {
 		c.want("after a later run", 6, false)
 	})
 }
+
+func TestFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newControlled(t)
+		get := func() int {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			return c.fresh(ctx, &c.running)
+		}
+		go func() { c.finish <- 2 }()
+		check.Equal(t, "first", get(), 2)
+		check.Equal(t, "while it is slow", get(), 2)
+		go func() { c.finish <- 4 }()
+		check.Equal(t, "second", get(), 4)
+	})
+}

@@ -106,7 +106,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	defer ticks.Stop()
 	r.start(true)
 	for n := 1; ; {
-		r.Report(ctx)
+		r.report(ctx, false)
 		select {
 		case <-ctx.Done():
 			return
@@ -160,9 +160,10 @@ func (r *Reporter) Wait(ctx context.Context) error {
 	}
 }
 
-// Report returns the status, with the last result of each check. It waits for the first results at most reportTimeout.
+// Report returns the status, with the last result of each check. It waits for the first results, and until the addresses
+// are counted, at most reportTimeout.
 func (r *Reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
-	rep, _ := r.report(ctx)
+	rep, _ := r.report(ctx, true)
 	return rep
 }
 
@@ -170,7 +171,7 @@ func (r *Reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
 // parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of
 // which may be its pool.
 func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
-	rep, reasons := r.report(ctx)
+	rep, reasons := r.report(ctx, true)
 	serving := r.servingPool(network)
 	rep.Reasons, rep.Since = []string{}, nil
 	for _, why := range reasons {
@@ -203,8 +204,8 @@ type reason struct {
 	pool, text string
 }
 
-// report is Report, and returns the reasons with their pools.
-func (r *Reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus, reasons []reason) {
+// report is Report, without addresses if that is enough, and returns the reasons with their pools.
+func (r *Reporter) report(ctx context.Context, addresses bool) (rep *models.DelegatedIPAMStatus, reasons []reason) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	rep = &models.DelegatedIPAMStatus{
@@ -227,6 +228,9 @@ func (r *Reporter) report(ctx context.Context) (rep *models.DelegatedIPAMStatus,
 	rep.Ready = len(rep.Reasons) == 0
 	since := r.readySince(rep.Reasons, pending)
 	rep.Since, rep.LastError = httpapi.OptionalTime(since), r.lastError(rep.Reasons, since)
+	if addresses {
+		r.addAddresses(ctx, rep)
+	}
 	return rep, reasons
 }
 
