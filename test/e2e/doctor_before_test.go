@@ -34,7 +34,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 				n.Env = append(n.Env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
 				n.StoreDir = "/" + filepath.Base(n.Dir) + "-leases"
 			},
-			want: []string{"error plugin-state"}, contains: []string{"-leases", "the same addresses", "hostPath"},
+			want: []string{"error plugin"}, contains: []string{"-leases", "the same addresses", "mounted"},
 		},
 		"world-writable directory": {
 			make: func(t *testing.T, n *harness.Node) { check.Must(t, os.Chmod(n.Dir, 0o777)) },
@@ -121,8 +121,8 @@ func TestUnusablePlugin(t *testing.T) {
 		"not executable": {func(t *testing.T, n *harness.Node) {
 			check.Must(t, os.Chmod(filepath.Join(n.BinDir, "host-local"), 0o644))
 		}, "plugin", []string{"host-local", "permission denied"}},
-		"VERSION fails":         {script("echo 'out of order' >&2\nexit 1\n"), "cni-versions", []string{"host-local", "VERSION", "out of order"}},
-		"no common CNI version": {script("echo '{\"cniVersion\":\"9.0.0\",\"supportedVersions\":[\"9.0.0\"]}'\n"), "cni-versions", []string{"9.0.0", "1.1.0"}},
+		"VERSION fails":         {script("echo 'out of order' >&2\nexit 1\n"), "plugin", []string{"host-local", "VERSION", "out of order"}},
+		"no common CNI version": {script("echo '{\"cniVersion\":\"9.0.0\",\"supportedVersions\":[\"9.0.0\"]}'\n"), "plugin", []string{"9.0.0", "1.1.0"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ func TestDoctorNoProblems(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		d := doctorWithOptions(t, n, nil)
 		d.wantProblems(t, []string{"error sidecar"}, "no sidecar can be reached", "those of a new start")
-		for _, check := range []string{"options", "environment", "socket", "cni-config", "plugin", "cni-versions", "runtime-gc", "node-lock", "netns", "plugin-state", "store", "stale-lease-files"} {
+		for _, check := range []string{"options", "environment", "socket", "cni-config", "plugin", "runtime-gc", "plugin-files", "plugin-state", "store", "stale-lease-files"} {
 			if !d.passed(check) {
 				t.Errorf("before the start: %s is not ok: %+v", check, d.found)
 			}
@@ -29,7 +29,7 @@ func TestDoctorNoProblems(t *testing.T) {
 		s.Allocate(t, harness.Request{Owner: "router"})
 		d = doctorWithoutOptions(t, n)
 		d.wantProblems(t, nil)
-		for _, check := range []string{"sidecar", "options", "environment", "cni-config", "cni-versions", "node-lock", "plugin-state", "leases", "attachments"} {
+		for _, check := range []string{"sidecar", "options", "environment", "cni-config", "plugin", "plugin-state", "leases", "attachments"} {
 			if !d.passed(check) {
 				t.Errorf("%s is not ok or was skipped: %+v", check, d.found)
 			}

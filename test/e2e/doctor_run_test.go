@@ -63,11 +63,11 @@ func exitStatus(all []finding) int {
 }
 
 // problems returns state, check and address of each finding that is not ok. Those that depend on the
-// machine of the test, on its ID and its temporary directory, are left out unless expected.
+// machine of the test, on its temporary directory, are left out unless expected.
 func (d diagnosis) problems(expected ...string) []string {
 	var all []string
 	for _, f := range d.found {
-		ofMachine := slices.Contains([]string{"machine-id", "state-dir", "disk-space"}, f.Check) && !slices.Contains(expected, f.Check)
+		ofMachine := slices.Contains([]string{"state-dir", "disk-space"}, f.Check) && !slices.Contains(expected, f.Check)
 		if f.State != "ok" && !ofMachine {
 			all = append(all, strings.TrimSpace(f.State+" "+f.Check+" "+f.Address))
 		}

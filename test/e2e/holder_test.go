@@ -22,6 +22,6 @@ func TestHolderIsPod(t *testing.T) {
 	})
 	t.Run("doctor", func(t *testing.T) {
 		doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
-			wantProblems(t, []string{"error sidecar", "error node-lock"}, pod, n.StateDir)
+			wantProblems(t, []string{"error sidecar", "error plugin"}, pod, n.StateDir)
 	})
 }
