@@ -29,17 +29,15 @@ type Watcher struct {
 	dir, what string
 	read      func()
 	log       logrus.FieldLogger
-	// requests has at most one request of Reload.
-	requests chan struct{}
 }
 
 // New returns a watcher of a directory, which may be created later. Run calls read; what names the
 // content of the directory in log lines, such as "CNI configuration".
 func New(dir, what string, log logrus.FieldLogger, read func()) *Watcher {
-	return &Watcher{dir: dir, what: what, read: read, log: log, requests: make(chan struct{}, 1)}
+	return &Watcher{dir: dir, what: what, read: read, log: log}
 }
 
-// Run calls the function at its start, after each change and each Reload, and every RereadInterval,
+// Run calls the function at its start, after each change, and every RereadInterval,
 // until ctx ends. It then returns nil, or why the watch could not be closed.
 func (w *Watcher) Run(ctx context.Context) error {
 	files, err := fsnotify.NewWatcher()
@@ -54,14 +52,6 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // RunUnwatched is Run on a system where nothing can be watched: without events.
 func (w *Watcher) RunUnwatched(ctx context.Context) { w.loop(ctx, nil) }
-
-// Reload lets Run call the function immediately. It does not wait for that.
-func (w *Watcher) Reload() {
-	select {
-	case w.requests <- struct{}{}:
-	default: // one is due anyway
-	}
-}
 
 // loop is Run; files is nil where nothing can be watched.
 func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
@@ -85,10 +75,6 @@ func (w *Watcher) loop(ctx context.Context, files *fsnotify.Watcher) {
 			w.read()
 			timer.Reset(RereadInterval)
 			scheduled = false
-			continue
-		case <-w.requests:
-			timer.Reset(0)
-			scheduled = true
 			continue
 		case <-events:
 		case err := <-failures:

@@ -31,25 +31,10 @@ type Option struct {
 	Valid func() bool
 	// Expected is what Valid accepts, as in "expected 0s or more".
 	Expected string
-	// OnReload is the effect of SIGHUP; empty if a new value needs a restart.
-	OnReload string
 }
 
-// Effects of SIGHUP on an option of a running program.
-const (
-	// reloadValue: a new value is applied.
-	reloadValue = "value"
-	// reloadFiles: the files that it names are read again; a new value needs a restart.
-	reloadFiles = "files"
-)
-
-const (
-	// EnvAnnotation is the annotation of a flag that names its environment variable.
-	EnvAnnotation = "environment"
-	// ReloadAnnotation is the annotation of a flag with its OnReload; a flag of which SIGHUP
-	// changes nothing lacks it.
-	ReloadAnnotation = "reload"
-)
+// EnvAnnotation is the annotation of a flag that names its environment variable.
+const EnvAnnotation = "environment"
 
 // Register sets each option to its default and adds it to the flags of a command. A default that
 // its own Value cannot read is a programming error and panics.
@@ -61,9 +46,6 @@ func Register(flags *pflag.FlagSet, all ...Option) {
 			}
 		}
 		f := flags.VarPF(o.Value, o.Name, o.Short, o.Help)
-		if o.OnReload != "" {
-			f.Annotations = map[string][]string{ReloadAnnotation: {o.OnReload}}
-		}
 		f.DefValue = cmp.Or(o.DefaultText, f.DefValue)
 		if o.Value.kind == boolKind {
 			f.NoOptDefVal = "true" // the name alone turns it on

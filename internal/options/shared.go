@@ -36,12 +36,12 @@ type Log struct {
 	LogFormat string // LogText or LogJSON
 }
 
-// declare declares them; level is the effect of SIGHUP on --log-level.
-func (l *Log) declare(level string) []Option {
+// declare declares them; reload is the end of the help of --log-level.
+func (l *Log) declare(reload string) []Option {
 	// Neither program logs at the levels panic and fatal.
 	levels := []string{"error", "warning", "info", "debug", "trace"}
 	return []Option{
-		{Name: "log-level", Value: chosen(&l.LogLevel, logLevel, levels), Default: "info", Help: "least severe level to log", OnReload: level},
+		{Name: "log-level", Value: chosen(&l.LogLevel, logLevel, levels), Default: "info", Help: "least severe level to log" + reload},
 		{Name: "log-format", Value: Choice(&l.LogFormat, LogText, LogJSON), Default: LogText, Help: "format of the log, which goes to stderr"},
 	}
 }

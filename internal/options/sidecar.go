@@ -80,9 +80,9 @@ func NewSidecar(env map[string]string) (*Sidecar, *Set) {
 }
 
 func (s *Sidecar) declare(env map[string]string) []Option {
-	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare(reloadValue), []Option{
+	return slices.Concat(s.declareSocket(), s.declareCNI(), s.declareAddresses(env), s.declarePlugin(), s.Log.declare("; SIGHUP reads it again"), []Option{
 		metricsAddress(&s.MetricsAddress, "TCP address to serve /metrics on, and nothing else; :port is loopback only (empty = none)"),
-		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap", OnReload: reloadFiles},
+		{Name: configDir, Value: Path(&s.ConfigDir), Help: "directory with one file per option, such as a mounted ConfigMap"},
 	})
 }
 
@@ -119,10 +119,10 @@ func (s *Sidecar) declareCNI() []Option {
 			Valid: func() bool { return filepath.IsAbs(s.StateDir) }, Expected: "an absolute path",
 		},
 		{
-			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does", OnReload: reloadFiles,
+			Name: "cni-conf-dir", Value: Path(&s.CNIConfDir), Default: "/etc/cni/net.d", Help: "directory to search for the CNI configuration, as a container runtime does",
 			Valid: func() bool { return s.CNIConfDir != "" || s.CNIConfFile != "" }, Expected: "a directory, here or a file in --cni-conf-file",
 		},
-		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir", OnReload: reloadFiles},
+		{Name: "cni-conf-file", Value: Path(&s.CNIConfFile), Help: "CNI configuration file to read instead of searching --cni-conf-dir"},
 		{
 			Name: "cni-bin-dir", Value: Texts(&s.CNIBinDirs, "paths"), Default: "/opt/cni/bin", Help: "list of directories to search for CNI plugins, in this order",
 			Valid: func() bool { return !slices.Contains(s.CNIBinDirs, "") }, Expected: "directories of CNI plugins, none of them empty",
@@ -215,7 +215,7 @@ const (
 
 func (s *Sidecar) declarePlugin() []Option {
 	return []Option{
-		{Name: "plugin-profile", Value: Texts(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types", OnReload: reloadFiles},
+		{Name: "plugin-profile", Value: Texts(&s.PluginProfiles, "files"), Help: "list of files with profiles of further plugin types"},
 		{
 			Name: "host-local", Value: Choice(&s.HostLocal, "auto", "embedded", "program"), Default: "auto",
 			Help: "how host-local is run: auto is in the sidecar's own process unless another program has that name (docs/reference/plugins.md), embedded always, program never",

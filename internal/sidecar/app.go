@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -82,8 +81,6 @@ type app struct {
 	drainer *drain.Drainer
 	status  *status.Reporter
 	api     *httpapi.API
-	// settings are the options with their sources, which a reload replaces.
-	settings atomic.Pointer[[]options.Setting]
 	// overLimit logs the connections that are closed because there are too many, and refusals the
 	// refused requests.
 	overLimit, refusals *logging.Repeated
@@ -107,7 +104,6 @@ func assemble(c Config, dir *statedir.Dir, self statedir.Holder, log logrus.Fiel
 		}),
 		overLimit: logging.NewRepeated(log, repeatedInterval), refusals: logging.NewRepeated(log, repeatedInterval),
 	}
-	a.settings.Store(&c.Settings)
 	if err := a.connect(dir, boot); err != nil {
 		a.locks.Release()
 		a.journal.Close()
@@ -164,7 +160,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
 	a.status = status.New(status.Options{
-		Version: c.Version, NodeName: c.NodeName, StateDir: c.StateDir, Settings: func() []options.Setting { return *a.settings.Load() },
+		Version: c.Version, NodeName: c.NodeName, StateDir: c.StateDir, Settings: c.Settings,
 		Conf: a.conf, Plugins: a.runner, PluginTimeout: c.PluginTimeout,
 		Lock:    func(network string) error { return a.locks.Acquire(network, nodelock.QueryTimeout) },
 		Journal: a.journal, Engine: a.engine, Ended: a.ended.Status, Log: a.log,

@@ -1,9 +1,8 @@
-// Package sidecar assembles the sidecar from its parts: start, stop, reload.
+// Package sidecar assembles the sidecar from its parts: start and stop.
 package sidecar
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
@@ -19,13 +18,8 @@ type Config struct {
 	options.Sidecar
 	// Version is the version of the program.
 	Version string
-	// Settings are the options with their sources, for the status only.
-	Settings []options.Setting
-	// Hangups requests a reload by each signal; nil for none.
-	Hangups <-chan os.Signal
-	// Reread reads the options again at a reload, applies those that it can, and returns the
-	// Settings from then on; nil if they stay.
-	Reread func() []options.Setting
+	// Settings returns the options with their sources, for the status only; nil for none.
+	Settings func() []options.Setting
 }
 
 // Validate reports each invalid option: its name, its value and the expected values. Beyond

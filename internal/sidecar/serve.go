@@ -68,8 +68,7 @@ func (a *app) serve(ctx context.Context) error {
 	return err
 }
 
-// startBackground watches the CNI configuration and the containers, logs the readiness, reloads,
-// returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
+// startBackground watches the CNI configuration and the containers, logs the readiness, returns memory and serves the metrics until ctx ends. The function that it returns waits for the end of all.
 func (a *app) startBackground(ctx context.Context, metricsListener net.Listener) (wait func() error) {
 	var running sync.WaitGroup
 	var watchErr, drainErr error
@@ -80,7 +79,6 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	})
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { drainErr = a.drainer.Run(ctx) })
-	running.Go(func() { a.reloads(ctx) })
 	running.Go(func() { a.ended.Run(ctx) })
 	running.Go(func() { a.returnMemory(ctx) })
 	running.Go(func() { a.serveMetrics(ctx, metricsListener) })
@@ -125,27 +123,6 @@ func (a *app) stop(ctx context.Context, server *http.Server) error {
 	}
 	a.log.Info("Stopped")
 	return nil
-}
-
-// reloads reads the configuration again at each signal until ctx ends.
-func (a *app) reloads(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.config.Hangups:
-		}
-		a.log.Info("SIGHUP: reading the configuration again")
-		if a.config.Reread != nil {
-			settings := a.config.Reread()
-			a.settings.Store(&settings)
-		}
-		// They are read for each use anyway; here an error is logged before the next use.
-		if _, err := a.config.PluginOptions().Profiles(); err != nil {
-			a.log.WithError(err).Error("SIGHUP: a plugin profile is invalid; no new addresses are allocated until it is fixed")
-		}
-		a.conf.Reload()
-	}
 }
 
 // listenMetrics listens on --metrics-address; nil if that is empty.

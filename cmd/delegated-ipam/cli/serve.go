@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -39,8 +40,8 @@ SIGTERM or SIGINT ends gracefully: requests in progress are completed, and nothi
 released. A second signal ends the process immediately; the next start completes what the
 journal records.
 
-SIGHUP reads the CNI configuration, the plugin profiles and --config-dir again; an option
-that needs a restart is logged. SIGUSR1 writes the stacks of all goroutines to stderr.`,
+SIGHUP reads log-level in --config-dir again; other options need a restart. SIGUSR1 writes
+the stacks of all goroutines to stderr.`,
 		Example: `  # The addresses that cilium-agent in delegated-plugin mode would have on this node
   delegated-ipam serve --local-router-ipv4=10.15.0.1 --local-router-ipv6=fd00:15::1
 
@@ -76,14 +77,19 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 		log.WithField("variable", name).Warn("Ignored an environment variable that is not an option of delegated-ipam")
 	}
 	logSkipped(log, o.set)
-	config.Version, config.Settings = d.version, o.set.Settings()
+	settings := &atomic.Pointer[[]options.Setting]{}
+	all := o.set.Settings()
+	settings.Store(&all)
+	config.Version, config.Settings = d.version, func() []options.Setting { return *settings.Load() }
 	fields := logrus.Fields{}
-	for _, s := range config.Settings {
+	for _, s := range all {
 		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
 	}
 	log.WithFields(fields).Debug("Options")
-	config.Hangups = hangups
-	config.Reread = (&reloader{serveOptions: o, log: log, running: o.set.Settings()}).reread
+	defer cmdline.OnEach(hangups, func() {
+		next := o.reread(log, *settings.Load())
+		settings.Store(&next)
+	})()
 	if err := d.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -97,50 +103,26 @@ func logSkipped(log logrus.FieldLogger, set *options.Set) {
 	}
 }
 
-// reloader reads the options of a running sidecar again.
-type reloader struct {
-	serveOptions
-	log *logrus.Logger
-	// running are the options of the running sidecar.
-	running []options.Setting
-}
-
-// reread applies the options that can change while the sidecar runs, logs which others need a
-// restart, and returns the present ones. After an error the old ones stay.
-func (r *reloader) reread() []options.Setting {
-	values, set := options.NewSidecar(r.env)
-	now, err := r.set.Reread(set, r.env)
-	var resolved options.Sidecar
-	if err == nil {
-		resolved, err = values.Complete()
-	}
-	if err == nil {
-		err = sidecar.Config{Sidecar: resolved}.Validate()
-	}
+// reread reads the options again, applies the level of the log, and returns the running options with it. After an error
+// they stay.
+func (o serveOptions) reread(log *logrus.Logger, running []options.Setting) []options.Setting {
+	_, set := options.NewSidecar(o.env)
+	now, err := o.set.Reread(set, o.env)
 	if err != nil {
-		for _, e := range split(err) {
-			r.log.WithError(e).Error("SIGHUP: the options are invalid; the sidecar keeps its options")
-		}
-		return slices.Clone(r.running)
+		log.WithError(err).Error("SIGHUP: the options are invalid; the sidecar keeps its options")
+		return running
 	}
-	logSkipped(r.log, set)
-	for i, s := range now {
-		old := r.running[i] // both are sorted by name
-		log := r.log.WithFields(logrus.Fields{"option": s.Name, "running": old.Value, "configured": s.Value})
-		switch {
-		case s == old:
-		case s.Value == old.Value: // from another source
-			r.running[i] = s
-		case s.Name == "log-level":
+	running = slices.Clone(running)
+	for i, s := range now { // both are sorted by name
+		if s.Name == "log-level" {
 			level, _ := logrus.ParseLevel(s.Value) // the option accepts only levels
-			r.log.SetLevel(level)
-			r.running[i] = s
-			log.Info("SIGHUP: the option has changed and is applied")
-		default:
-			log.Warn("SIGHUP: the option has changed; restart the sidecar to apply it")
+			log.SetLevel(level)
+			log.WithFields(logrus.Fields{"option": s.Name, "running": running[i].Value, "configured": s.Value}).
+				Info("SIGHUP: the option is applied; others need a restart of the sidecar")
+			running[i] = s
 		}
 	}
-	return slices.Clone(r.running)
+	return running
 }
 
 // serveOptions are the options of serve as they are here, from the same sources: flags of the

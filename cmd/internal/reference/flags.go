@@ -11,7 +11,6 @@ import (
 	bridge "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
 	cri "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-cri/cli"
 	sidecar "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // flagTables returns the tables of the commands of each program and of their flags. The flags of serve
@@ -28,7 +27,7 @@ func flagTables() map[string]string {
 			main = serve
 		}
 		var rows [][]string
-		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{flagName(f), code(f.DefValue), usage(f)}) })
+		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{flagName(f), code(f.DefValue), markdown(f.Usage)}) })
 		tables["flags of "+main.CommandPath()] = table(rows, "flag", "default", "meaning")
 		if rows := otherRows(root, main); len(rows) > 0 {
 			tables["other flags of "+root.Name()] = table(rows, "command", "flag", "default", "meaning")
@@ -66,7 +65,7 @@ func otherRows(root, main *cobra.Command) (rows [][]string) {
 					return
 				}
 				command := code(strings.TrimPrefix(c.CommandPath(), root.Name()+" "))
-				row := []string{command, flagName(f), code(f.DefValue), usage(f)}
+				row := []string{command, flagName(f), code(f.DefValue), markdown(f.Usage)}
 				key := fmt.Sprint(row[1:])
 				if i, ok := index[key]; ok {
 					rows[i][0] += ", " + command
@@ -107,13 +106,4 @@ var (
 func markdown(text string) string {
 	text = codeInText.ReplaceAllStringFunc(text, func(s string) string { return code(strings.Trim(s, "`")) })
 	return pageInText.ReplaceAllString(text, "[$2](../$1)")
-}
-
-// usage returns the help text of a flag, with the effect of SIGHUP.
-func usage(f *pflag.Flag) string {
-	text := markdown(f.Usage)
-	if reload := f.Annotations[options.ReloadAnnotation]; len(reload) > 0 {
-		text += "; SIGHUP: *" + reload[0] + "*"
-	}
-	return text
 }

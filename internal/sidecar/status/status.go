@@ -31,7 +31,7 @@ const reportTimeout = 500 * time.Millisecond
 // Options are what a Reporter reports.
 type Options struct {
 	Version, NodeName, StateDir string
-	// Settings returns the options of serve.
+	// Settings returns the options of serve; nil for none.
 	Settings func() []options.Setting
 	// Conf has the networks of the pools, and Plugins runs their plugins, each for at most PluginTimeout.
 	Conf          *cniconf.Watcher
@@ -78,6 +78,9 @@ type Reporter struct {
 
 // New returns a reporter, which checks nothing before Run.
 func New(o Options) *Reporter {
+	if o.Settings == nil {
+		o.Settings = func() []options.Setting { return nil }
+	}
 	r := &Reporter{
 		Options: o, started: time.Now(), changed: make(chan struct{}, 1),
 		pools: map[string]poolProbe{}, changes: map[string]change{},
