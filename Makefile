@@ -247,7 +247,6 @@ skipped: # print which tests this machine skips, and why
 cover: # print the coverage of the product in the last tests; fail below MIN_COVERAGE percent
 	@test -d $(COVER)/unit || { echo "no coverage data in $(COVER)/unit; run 'make test' first" >&2; exit 1; }
 	@go tool covdata textfmt -pkg=$(MODULE)/internal/...,$(MODULE)/pkg/...,$(MODULE)/cmd/... -i=$(COVER)/unit,$(COVER)/binary -o $(COVER)/all.txt
-	@sed -i '/\/cmd\/internal\/reference\//d' $(COVER)/all.txt # generate-check runs the generator of the pages
 	@go tool cover -func=$(COVER)/all.txt | awk -v min=$(MIN_COVERAGE) '/^total:/ { got = $$3; sub("%", "", got); \
 	  printf "coverage: %s %%, minimum %s %%\n", got, min; exit (got + 0 < min) }'
 
@@ -437,7 +436,6 @@ SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --
 
 .PHONY: generate
 generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, parts of the pages, and the chart's README
-	go run ./cmd/internal/reference
 	$(SWAGGER) validate --quiet swagger.yaml
 	rm -rf $(GENERATED)
 	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger/server.yml

@@ -84,8 +84,6 @@ func otherWriters() map[string]map[string][]string {
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		// The directory in which profile try and reclaim run plugins.
 		"delegated-ipam/cli": {"withPlugins": {"MkdirTemp", "MkdirTemp", "RemoveAll"}},
-		// The pages of docs/.
-		"internal/reference": {"main": {"WriteFile"}},
 		// The files that --output, --from and --report name.
 		"fleet/lostnodes": {"Write": {"Replace"}},
 		// The file of visits.

@@ -1,5 +1,5 @@
-// Command reference writes the parts of the pages that restate swagger.yaml, the shipped plugin profiles
-// and the versions of the programs that tests run. It runs in the root of the repository. A part stands between two marks:
+// Command reference writes the parts of the pages that restate the code, swagger.yaml, the chart, the shipped plugin
+// profiles and the versions of the programs that tests run. It runs in the root of the repository. A part stands between two marks:
 //
 //	<!-- make generate: NAME -->
 //	<!-- end -->
@@ -19,6 +19,12 @@ func main() {
 		"docs/reference/profiles.md": profiles,
 		"docs/reference/plugins.md":  dangers,
 		"README.md":                  maturity,
+
+		"docs/reference/command-line.md": flagTables,
+		"docs/reference/metrics.md":      metricTables,
+		"docs/operate/doctor.md":         checkTable,
+		"docs/design/development.md":     packageGraph,
+		"deploy/chart/README.md":         valueTable,
 	} {
 		if err := write(page, generate); err != nil {
 			log.Fatalf("%s: %v", page, err)
@@ -51,3 +57,23 @@ func write(page string, generate func(string) (map[string]string, error)) error 
 const end = "<!-- end -->\n"
 
 func mark(name string) string { return "<!-- make generate: " + name + " -->\n" }
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// table returns the rows below their head.
+func table(rows [][]string, head ...string) string {
+	var text strings.Builder
+	for _, cells := range append([][]string{head, nil}, rows...) {
+		if cells == nil {
+			text.WriteString("|" + strings.Repeat("---|", len(head)) + "\n")
+			continue
+		}
+		text.WriteString("| " + strings.ReplaceAll(strings.Join(cells, "\x00"), "|", `\|`) + " |\n")
+	}
+	return strings.ReplaceAll(text.String(), "\x00", " | ")
+}

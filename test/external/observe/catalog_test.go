@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
-	"github.com/delegated-ipam/delegated-ipam/internal/catalog"
+	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
 	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 )

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -10,17 +11,17 @@ import (
 // chartValues is the path of the values of the chart.
 const chartValues = "deploy/chart/values.yaml"
 
-// valueTable returns the table of the values of a chart, each with the first sentence of the comment above it.
-func valueTable(file string) (string, error) {
-	text, err := os.ReadFile(file)
+// valueTable returns the table of the values of the chart, each with the first sentence of the comment above it.
+func valueTable(string) (map[string]string, error) {
+	text, err := os.ReadFile(chartValues)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return "", err
+		return nil, fmt.Errorf("%s: %w", chartValues, err)
 	}
-	return table(valueRows(nil, "", document.Content[0]), "value", "default", "meaning"), nil
+	return map[string]string{"values": table(valueRows(nil, "", document.Content[0]), "value", "default", "meaning")}, nil
 }
 
 // valueRows adds the rows of a mapping. A mapping of several lines has a row for its comment and one for each

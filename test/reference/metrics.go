@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
-	"github.com/delegated-ipam/delegated-ipam/internal/catalog"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
 func programs() map[string]prometheus.Gatherer {
@@ -21,7 +21,7 @@ func programs() map[string]prometheus.Gatherer {
 }
 
 // metricTables returns the table of the metrics of each program.
-func metricTables() (map[string]string, error) {
+func metricTables(string) (map[string]string, error) {
 	tables := map[string]string{}
 	for program, definitions := range programs() {
 		all, err := catalog.Of(definitions)
@@ -52,10 +52,10 @@ func labels(all map[string][]string) string {
 }
 
 // checkTable returns the table of the checks of doctor.
-func checkTable() string {
+func checkTable(string) (map[string]string, error) {
 	var rows [][]string
 	for _, c := range doctor.Checks() {
 		rows = append(rows, []string{code(c.Name), c.Finds, markdown(c.Remedy)})
 	}
-	return table(rows, "check", "what holds", "what to do otherwise")
+	return map[string]string{"checks": table(rows, "check", "what holds", "what to do otherwise")}, nil
 }

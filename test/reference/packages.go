@@ -11,10 +11,10 @@ const module = "github.com/delegated-ipam/delegated-ipam/"
 
 // packageGraph returns a diagram of the programs and the packages that they import, without those that
 // import no other one of the module. An import that follows from others is left out.
-func packageGraph() (string, error) {
+func packageGraph(string) (map[string]string, error) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./cmd/...", "./internal/...").Output()
 	if err != nil {
-		return "", fmt.Errorf("go list: %w", err)
+		return nil, fmt.Errorf("go list: %w", err)
 	}
 	imports := map[string][]string{}
 	for line := range strings.Lines(string(out)) {
@@ -36,7 +36,7 @@ func packageGraph() (string, error) {
 		}
 	}
 	slices.Sort(edges)
-	return "```mermaid\nflowchart LR\n" + strings.Join(edges, "") + "```\n", nil
+	return map[string]string{"packages": "```mermaid\nflowchart LR\n" + strings.Join(edges, "") + "```\n"}, nil
 }
 
 // packageNode returns the name of a package in the diagram, or "" if the diagram omits it. A package includes
@@ -44,7 +44,7 @@ func packageGraph() (string, error) {
 func packageNode(path string) string {
 	path, ours := strings.CutPrefix(path, module)
 	kind, name, _ := strings.Cut(path, "/")
-	if !ours || kind != "cmd" && kind != "internal" || name == "testing" || strings.HasPrefix(path, "cmd/internal/reference") {
+	if !ours || kind != "cmd" && kind != "internal" || name == "testing" {
 		return ""
 	}
 	first, below, _ := strings.Cut(name, "/")

@@ -16,7 +16,7 @@ import (
 // flagTables returns the tables of the commands of each program and of their flags. The flags of serve
 // and those of a program without a command have tables; another command that has the same flag has
 // no row for it. Flags that several commands have are in one row.
-func flagTables() map[string]string {
+func flagTables(string) (map[string]string, error) {
 	tables := map[string]string{}
 	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
 		if rows := commandRows(root); len(rows) > 1 { // more than version
@@ -33,7 +33,7 @@ func flagTables() map[string]string {
 			tables["other flags of "+root.Name()] = table(rows, "command", "flag", "default", "meaning")
 		}
 	}
-	return tables
+	return tables, nil
 }
 
 // commandRows returns a row for each command, by group; hidden commands are last.
