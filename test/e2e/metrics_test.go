@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
-	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
 	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
 // fromOutside has the metrics of Prometheus and of its client library, with their labels.
