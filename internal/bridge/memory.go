@@ -56,7 +56,6 @@ type state struct {
 	refusals map[planner.Kind]refusals
 	// acquireFailed reports whether an acquisition of the last batch failed, for any reason.
 	acquireFailed bool
-	pods          sampledPods
 	// observed is when a CiliumNode was first observed.
 	observed time.Time
 	// headroom is used if the pods of the node are unknown.
@@ -122,9 +121,9 @@ func (s *state) acquiredBatch(slots int, failed bool) {
 	s.batch = min(2*s.batch, maxBatch)
 }
 
-// observePods adds the pods of the node to an observation.
-func (s *state) observePods(o *planner.Observed, pods nodePods) {
-	o.Pods, o.PodIPs = s.pods.observe(pods.count), pods.ips
+// observePods adds the pods of the node to an observation, with their number at the start of the reconciliation.
+func (s *state) observePods(o *planner.Observed, pods nodePods, count int) {
+	o.Pods, o.PodIPs = count, pods.ips
 	o.PodsPending = pods.pending && time.Since(s.observed) < patience
 	s.observeAgent(*o)
 }
@@ -264,7 +263,6 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 		consider(e.since.Add(s.delay))
 		consider(e.since.Add(smallExcessDelays * s.delay))
 	}
-	consider(s.pods.next)
 	consider(s.headroom.until)
 	return soonest
 }
@@ -401,27 +399,6 @@ func (s *headroom) observe(o planner.Observed, r planner.Remembered, settings pl
 	}
 	s.used = o.Used
 	return s.slots
-}
-
-// sampledPods is a number of pods that changes at most once in coalesce: a reconciliation that takes less
-// would write for each pod of a burst.
-type sampledPods struct {
-	pods    int
-	changed time.Time
-	// next is when a pending change counts; zero for none.
-	next time.Time
-}
-
-func (s *sampledPods) observe(pods int) int {
-	s.next = time.Time{}
-	switch at := s.changed.Add(coalesce); {
-	case pods == s.pods:
-	case time.Now().Before(at):
-		s.next = at
-	default:
-		s.pods, s.changed = pods, time.Now()
-	}
-	return s.pods
 }
 
 // minAgentLimit is the least time after which an agent does not respond: longer than its restart, and

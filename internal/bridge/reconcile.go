@@ -55,8 +55,10 @@ type controller struct {
 	log       logrus.FieldLogger
 	node      nodeClient
 	allocator slotAllocator
-	// pods returns the pods of the node, none if they are not watched.
-	pods func() nodePods
+	// pods returns the pods of the node, none if they are not watched. podCount is their number at the start of the
+	// reconciliation: each of its steps would otherwise write for the next pods of a burst.
+	pods     func() nodePods
+	podCount int
 	// settings are the flags, of which the CiliumNode may set others.
 	settings planner.Settings
 	// allocatablePods reads how many pods the node can have, for settings.MaxPods; nil if --pre-allocate is
@@ -104,6 +106,7 @@ func (c *controller) reconcile(ctx context.Context) (again time.Duration, failed
 	if !c.check.IsZero() && !time.Now().Before(c.check) {
 		c.state.repeatRequests()
 	}
+	c.podCount = c.pods().count
 	var err error
 	for executed := map[string]bool{}; err == nil; {
 		var plan string
@@ -230,7 +233,7 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 			return s, err
 		}
 		s.settings, s.allocatableErr = s.node.Settings(c.settings), c.allocatableErr
-		c.state.observePods(&s.observed, c.pods())
+		c.state.observePods(&s.observed, c.pods(), c.podCount)
 		s.plan = planner.New(s.observed, c.state.remembered(s.observed, s.settings), s.settings)
 		c.releasing = len(s.observed.Handshakes) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(s.observed.Pool)), planner.Entry.Suspended)
 		if fresh || !s.plan.Irreversible() {
