@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// firstBatch is how long slots are acquired before those that are there are published. Each further batch
-// takes twice as long as the one before, up to maxBatch: with a fast plugin all slots are one write, and
+// firstBatch is how long slots are acquired in a reconciliation before those that are there are published. Each further
+// batch takes twice as long as the one before, up to maxBatch: with a fast plugin all slots are one write, and
 // with a slow one nobody waits for all.
 const firstBatch, maxBatch = 250 * time.Millisecond, 10 * time.Second
 
@@ -32,16 +32,12 @@ const patience = 30 * time.Second
 // the sidecar takes up to 125 s.
 const busyPatience = 3 * time.Minute
 
-// burst is how long after an acquisition the next one belongs to the same burst of pods.
-const burst = 10 * time.Second
-
 // state is the state of the bridge that no observation shows. It is lost with the process; the delays
 // start again then.
 type state struct {
-	// delay is how long slots must be in excess to be released, drainDelay how long a suspended address
-	// must then be unused.
-	delay, drainDelay time.Duration
-	excess            excessWindow
+	// delay is how long slots must be in excess to be released. A suspended address must then be unused for half of it.
+	delay  time.Duration
+	excess excessWindow
 	// nodeUID identifies the CiliumNode of unusedSince.
 	nodeUID types.UID
 	// unusedSince is when a suspended address was first observed unused by an agent that has answered
@@ -65,14 +61,13 @@ type state struct {
 	rangeSize int
 	// missingSince is when slots were first observed missing; zero when the last one is published.
 	missingSince time.Time
-	// batch is how long slots are acquired for the next write, acquired the time of the last acquisition.
-	batch    time.Duration
-	acquired time.Time
+	// batch is how long slots are acquired for the next write.
+	batch time.Duration
 }
 
 func newState(delay time.Duration) *state {
 	return &state{
-		delay: delay, drainDelay: delay / 2, batch: firstBatch, unusedSince: map[netip.Addr]time.Time{},
+		delay: delay, unusedSince: map[netip.Addr]time.Time{},
 		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
 		refusals: map[planner.Kind]refusals{planner.Acquire: newRefusals(), planner.Restore: newRefusals(), planner.Release: newRefusals()},
 	}
@@ -93,8 +88,7 @@ func (s *state) repeatRequests() {
 	}
 }
 
-// planned ends the shortage if a plan that may acquire does not, and starts with short batches again
-// when nothing was acquired for a while.
+// planned ends the shortage if a plan that may acquire does not.
 func (s *state) planned(plan planner.Plan) {
 	if len(plan.Acquire) > 0 {
 		return
@@ -106,19 +100,14 @@ func (s *state) planned(plan planner.Plan) {
 	if !publishes(plan.Pool) {
 		s.missingSince = time.Time{}
 	}
-	if time.Since(s.acquired) > burst {
-		s.batch = firstBatch
-	}
 }
 
 // acquiredBatch records that slots were acquired, and whether a request failed; without a failure the next
 // batch may take twice as long.
 func (s *state) acquiredBatch(slots int, failed bool) {
-	if s.acquireFailed = failed; slots == 0 {
-		return
+	if s.acquireFailed = failed; slots > 0 {
+		s.batch = min(2*s.batch, maxBatch)
 	}
-	s.acquired = time.Now()
-	s.batch = min(2*s.batch, maxBatch)
 }
 
 // observePods adds the pods of the node to an observation, with their number at the start of the reconciliation.
@@ -149,7 +138,7 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 			time.Since(b.since) >= busyPatience
 	}
 	for ip, since := range s.unusedSince {
-		r.Drained[ip] = time.Since(since) >= s.drainDelay
+		r.Drained[ip] = time.Since(since) >= s.delay/2
 	}
 	if o.Pods == 0 {
 		r.Headroom = s.headroom.observe(o, r, settings, s.delay)
@@ -257,7 +246,7 @@ func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
 		}
 	}
 	for _, since := range s.unusedSince {
-		consider(since.Add(s.drainDelay))
+		consider(since.Add(s.delay / 2))
 	}
 	for _, e := range s.excess {
 		consider(e.since.Add(s.delay))

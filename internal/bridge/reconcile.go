@@ -106,7 +106,7 @@ func (c *controller) reconcile(ctx context.Context) (again time.Duration, failed
 	if !c.check.IsZero() && !time.Now().Before(c.check) {
 		c.state.repeatRequests()
 	}
-	c.podCount = c.pods().count
+	c.podCount, c.state.batch = c.pods().count, firstBatch
 	var err error
 	for executed := map[string]bool{}; err == nil; {
 		var plan string
