@@ -47,7 +47,7 @@ var readers = map[string]string{
 	"NetworkNameUnless":  "profile.CheckNetworkName",
 	"StatusProves":       "profile.HasStatus",
 	"DelGivesUpSeconds":  "profile.CheckTimeout",
-	"ReleaseFromAddress": "doctor.collectReleases",
+	"ReleaseFromAddress": "doctor.releasesFromAddress",
 	"Requires":           "profile.Required",
 	"Dangers":            "profile.Danger",
 	"TryUnsafe":          "cli.profileTry",

@@ -74,7 +74,6 @@ func (o *Observations) Collect(ctx context.Context, c sidecar.Config, socket str
 	}
 	for i := range o.pools {
 		o.pools[i].collectStore(ctx, repair)
-		o.pools[i].collectReleases(o.Before)
 	}
 }
 
@@ -113,7 +112,6 @@ type pool struct {
 	// keeps no state in files; nothing else is set if it is relative.
 	stateDir directory
 	store    store
-	releases *releases // nil if DEL needs no address in CNI_NETNS
 }
 
 func (p pool) configured() bool { return p.confErr == nil }

@@ -26,7 +26,7 @@ func checkPlugin(_ *Observations, p pool, r *report) {
 	s := p.status
 	for _, problem := range []string{s.Error, s.NotReady} {
 		if problem != "" {
-			r.fail("correct the file, the option or the installation of the plugin (docs/troubleshooting.md); until then nothing is allocated", "%s", problem)
+			r.fail("correct the file, the option or the installation of the plugin, which is to be statically linked, with mode 0755, and in a pod mounted from the host (docs/troubleshooting.md)", "%s", problem)
 		}
 	}
 	if s.ProgramDiffers != "" {

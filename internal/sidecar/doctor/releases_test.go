@@ -6,6 +6,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -23,19 +24,19 @@ func TestReleases(t *testing.T) {
 	harness.IP(t, "-n", name, "link", "set", "lo", "up")
 	harness.IP(t, "-n", name, "route", "add", "local", "10.77.0.8/29", "dev", "lo")
 	ns := harness.NetNSPath(name)
-	found := func(netNS string, list []*models.Attachment) []Finding {
-		return runPool("netns", func(p *pool) {
-			p.plugin.NetNS, p.plugin.Profile = netNS, profile.Profile{Type: "dhcp", ReleaseFromAddress: true}
-			p.collectReleases(list)
+	found := func(netNS string, list []*models.Attachment, fromAddress bool) []Finding {
+		p := newPool(func(p *pool) {
+			p.plugin.NetNS, p.plugin.Profile = netNS, profile.Profile{Type: "dhcp", ReleaseFromAddress: fromAddress}
 		})
+		return run(&Observations{Config: &sidecar.Config{}, Before: list, pools: []pool{p}}, "netns")
 	}
 	runCases(t, map[string]testCase{
-		"no address held":       {found(ns, attachmentsOf("router")), states(ok), []string{"checked once one is held"}},
-		"pods only":             {found(ns, attachmentsOf("cni/id/eth0", "10.1.1.1")), states(ok), []string{"checked once one is held"}},
-		"local":                 {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.15")), states(ok), []string{"all 2 held addresses are local in " + ns}},
-		"not local":             {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.16")), states(warning), []string{"1 of 2 held addresses", "such as 10.77.0.16", "until it expires", "docs/reference/plugins.md"}},
-		"no namespace":          {found("/nowhere", attachmentsOf("router", "10.77.0.8")), states(ok), []string{"not checked", "no such file", "CAP_SYS_ADMIN", "as root"}},
-		"not a namespace":       {found(os.Args[0], attachmentsOf("router", "10.77.0.8")), states(ok), []string{"not checked", "invalid argument"}},
-		"profile without field": {runPool("netns", func(p *pool) { p.collectReleases(attachmentsOf("router", "10.77.0.8")) }), nil, nil},
+		"no address held":       {found(ns, attachmentsOf("router"), true), states(ok), []string{"checked once one is held"}},
+		"pods only":             {found(ns, attachmentsOf("cni/id/eth0", "10.1.1.1"), true), states(ok), []string{"checked once one is held"}},
+		"local":                 {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.15"), true), states(ok), []string{"all 2 held addresses are local in " + ns}},
+		"not local":             {found(ns, attachmentsOf("router", "10.77.0.8", "10.77.0.16"), true), states(warning), []string{"1 of 2 held addresses", "such as 10.77.0.16", "until it expires", "docs/reference/plugins.md"}},
+		"no namespace":          {found("/nowhere", attachmentsOf("router", "10.77.0.8"), true), states(ok), []string{"not checked", "no such file", "CAP_SYS_ADMIN", "as root"}},
+		"not a namespace":       {found(os.Args[0], attachmentsOf("router", "10.77.0.8"), true), states(ok), []string{"not checked", "invalid argument"}},
+		"profile without field": {found(ns, attachmentsOf("router", "10.77.0.8"), false), nil, nil},
 	})
 }
