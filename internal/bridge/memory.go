@@ -54,6 +54,8 @@ type state struct {
 	acquireFailed bool
 	// observed is when a CiliumNode was first observed.
 	observed time.Time
+	// next is the earliest time that was not reached at the last observation; zero for none.
+	next time.Time
 	// headroom is used if the pods of the node are unknown.
 	headroom headroom
 	// rangeSize is the number of slots for which the node's own range has turned out to have addresses.
@@ -113,7 +115,7 @@ func (s *state) acquiredBatch(slots int, failed bool) {
 // observePods adds the pods of the node to an observation, with their number at the start of the reconciliation.
 func (s *state) observePods(o *planner.Observed, pods nodePods, count int) {
 	o.Pods, o.PodIPs = count, pods.ips
-	o.PodsPending = pods.pending && time.Since(s.observed) < patience
+	o.PodsPending = pods.pending && !s.reached(s.observed.Add(patience))
 	s.observeAgent(*o)
 }
 
@@ -122,26 +124,26 @@ func (s *state) observePods(o *planner.Observed, pods nodePods, count int) {
 func (s *state) remembered(o planner.Observed, settings planner.Settings) planner.Remembered {
 	s.forget(o)
 	r := planner.Remembered{
-		Drained: map[netip.Addr]bool{}, Refused: s.refusals[planner.Restore].active(), ReleaseFailed: s.refusals[planner.Release].active(),
-		Exhausted: s.shortage().active(),
+		Drained: map[netip.Addr]bool{}, Refused: s.waiting(planner.Restore), ReleaseFailed: s.waiting(planner.Release),
+		Exhausted: s.waiting(planner.Acquire)[anyAddress],
 	}
 	if s.acquireFailed {
 		r.Batch = 1 // one request shows whether the failure lasts
 	}
 	for ip, since := range s.unanswered {
-		if ip != planner.Ping && time.Since(since) >= s.agentLimit() && time.Since(s.reminded) >= s.agentLimit() {
+		if ip != planner.Ping && s.reached(since.Add(s.agentLimit())) && s.reached(s.reminded.Add(s.agentLimit())) {
 			s.reminded, r.Overlooked = time.Now(), true
 		}
 	}
 	if b := s.shortage(); b != nil {
-		r.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && time.Since(b.failed) >= patience ||
-			time.Since(b.since) >= busyPatience
+		r.Depleted = b.reason == reasonPoolExhausted || !b.failed.IsZero() && s.reached(b.failed.Add(patience)) ||
+			s.reached(b.since.Add(busyPatience))
 	}
 	for ip, since := range s.unusedSince {
-		r.Drained[ip] = time.Since(since) >= s.delay/2
+		r.Drained[ip] = s.reached(since.Add(s.delay / 2))
 	}
 	if o.Pods == 0 {
-		r.Headroom = s.headroom.observe(o, r, settings, s.delay)
+		r.Headroom = s.observeHeadroom(o, r, settings)
 	}
 	s.learnRange(o, &r, settings)
 	counts := planner.Count(o, r, settings)
@@ -179,10 +181,20 @@ func (s *state) learnRange(o planner.Observed, r *planner.Remembered, settings p
 // same writes for one slot as for many, so a number below half of the watermark's waits for
 // smallExcessDelays.
 func (s *state) releasable(settings planner.Settings) int {
-	if n := s.excess.lasting(s.delay); n >= settings.MaxAboveWatermark/2 {
+	if n := s.lasting(s.delay); n >= settings.MaxAboveWatermark/2 {
 		return n
 	}
-	return s.excess.lasting(smallExcessDelays * s.delay)
+	return s.lasting(smallExcessDelays * s.delay)
+}
+
+// lasting returns how many slots have been in excess for a time.
+func (s *state) lasting(d time.Duration) int {
+	for _, e := range slices.Backward(s.excess) {
+		if s.reached(e.since.Add(d)) {
+			return e.slots
+		}
+	}
+	return 0
 }
 
 // forget removes the refusals of addresses that no longer exist.
@@ -204,6 +216,7 @@ func (s *state) forget(o planner.Observed) {
 // observe updates the state from a CiliumNode that is not older than the one before: an older one would
 // start the drain of an address too early.
 func (s *state) observe(uid types.UID, o planner.Observed) {
+	s.next = time.Time{}
 	if s.observed.IsZero() {
 		s.observed = time.Now()
 	}
@@ -227,33 +240,15 @@ func (s *state) resetDrain() {
 	clear(s.unreported)
 }
 
-// untilNextExpiry returns the time until the next delay ends, or limit if that is shorter.
-func (s *state) untilNextExpiry(limit time.Duration) time.Duration {
-	soonest := limit
-	consider := func(at time.Time) {
-		if d := time.Until(at); d > 0 {
-			soonest = min(soonest, d)
-		}
+// reached reports whether a time has come. Otherwise the state changes by then, without an event.
+func (s *state) reached(at time.Time) bool {
+	if !time.Now().Before(at) {
+		return true
 	}
-	if b := s.shortage(); b != nil {
-		consider(b.failed.Add(patience))
-		consider(b.since.Add(busyPatience))
+	if s.next.IsZero() || at.Before(s.next) {
+		s.next = at
 	}
-	consider(s.observed.Add(patience))
-	for _, r := range s.refusals {
-		for _, last := range r.of {
-			consider(last.until)
-		}
-	}
-	for _, since := range s.unusedSince {
-		consider(since.Add(s.delay / 2))
-	}
-	for _, e := range s.excess {
-		consider(e.since.Add(s.delay))
-		consider(e.since.Add(smallExcessDelays * s.delay))
-	}
-	consider(s.headroom.until)
-	return soonest
+	return false
 }
 
 // The delay after a refused request is between minRefusalDelay and twice that, and grows to
@@ -320,11 +315,11 @@ func (r refusals) forget(exists func(netip.Addr) bool) {
 	}
 }
 
-// active returns the addresses whose requests are not repeated yet.
-func (r refusals) active() map[netip.Addr]bool {
+// waiting returns the addresses whose requests of a kind are not repeated yet.
+func (s *state) waiting(k planner.Kind) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
-	for ip, last := range r.of {
-		out[ip] = last.active()
+	for ip, last := range s.refusals[k].of {
+		out[ip] = !s.reached(last.until)
 	}
 	return out
 }
@@ -351,16 +346,6 @@ func (w *excessWindow) observe(slots int) {
 	}
 }
 
-// lasting returns how many slots have been in excess for a time.
-func (w excessWindow) lasting(d time.Duration) int {
-	for _, e := range slices.Backward(w) {
-		if time.Since(e.since) >= d {
-			return e.slots
-		}
-	}
-	return 0
-}
-
 // headroom is the number of free slots that are needed because none was free: pods may wait for an
 // address, and without a watch their number is unknown. It doubles each time the agent has used all of
 // them.
@@ -372,22 +357,21 @@ type headroom struct {
 	used map[netip.Addr]planner.Entry
 }
 
-// observe returns the headroom of an observation. It changes when the agent has written its used addresses, and
-// ends after a time without such a write.
-func (s *headroom) observe(o planner.Observed, r planner.Remembered, settings planner.Settings, end time.Duration) int {
+// observeHeadroom returns the headroom of an observation. It changes when the agent has written its used addresses, and
+// ends after the release delay without such a write.
+func (s *state) observeHeadroom(o planner.Observed, r planner.Remembered, settings planner.Settings) int {
+	h := &s.headroom
 	switch {
-	case maps.Equal(s.used, o.Used):
-		if !time.Now().Before(s.until) {
-			s.slots = 0
-		}
-		return s.slots
+	case maps.Equal(h.used, o.Used):
 	case len(o.Pool) == 0 || planner.Count(o, r, settings).Free > 0:
-		s.slots = 0
+		h.slots = 0
 	default:
-		s.slots, s.until = max(settings.PreAllocate, 2*s.slots), time.Now().Add(end)
+		h.slots, h.until = max(settings.PreAllocate, 2*h.slots), time.Now().Add(s.delay)
 	}
-	s.used = o.Used
-	return s.slots
+	if h.used = o.Used; s.reached(h.until) {
+		h.slots = 0
+	}
+	return h.slots
 }
 
 // minAgentLimit is the least time after which an agent does not respond: longer than its restart, and

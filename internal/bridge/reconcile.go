@@ -136,7 +136,10 @@ func (c *controller) reconcile(ctx context.Context) (again time.Duration, failed
 		failed = !errors.As(err, &e) || !e.terminal()
 	}
 	if !failed {
-		again = c.state.untilNextExpiry(resync)
+		again = resync
+		if next := c.state.next; !next.IsZero() {
+			again = min(again, max(time.Until(next), time.Nanosecond))
+		}
 	}
 	if c.check = c.problems.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
 		again = time.Until(c.check)

@@ -207,15 +207,15 @@ func TestExcessWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var w excessWindow
+				s := newState(time.Minute)
 				for i, slots := range tt.slots {
 					if i > 0 {
 						time.Sleep(10 * time.Second)
 					}
-					w.observe(slots)
+					s.excess.observe(slots)
 				}
-				if got := w.lasting(30 * time.Second); got != tt.want {
-					t.Errorf("%d have lasted, want %d: %v", got, tt.want, fmt.Sprint(w))
+				if got := s.lasting(30 * time.Second); got != tt.want {
+					t.Errorf("%d have lasted, want %d: %v", got, tt.want, s.excess)
 				}
 			})
 		})
