@@ -1,16 +1,12 @@
 package bridge
 
 import (
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
@@ -251,81 +247,6 @@ func (s *state) reached(at time.Time) bool {
 	return false
 }
 
-// The delay after a refused request is between minRefusalDelay and twice that, and grows to
-// maxRefusalDelay: addresses that another node has released are found within it.
-const (
-	minRefusalDelay = 2500 * time.Millisecond
-	maxRefusalDelay = 45 * time.Second
-)
-
-// refusal is a request that the sidecar has refused, and repeats after a delay.
-type refusal struct {
-	until time.Time
-	// reason and cause describe the last refusal, since is the time of the first, and failed the time of
-	// the first that a busy sidecar did not cause; zero for none.
-	reason        string
-	cause         error
-	since, failed time.Time
-}
-
-func (r *refusal) active() bool { return r != nil && time.Now().Before(r.until) }
-
-// refusals are the refused requests of one kind, by address. Each refusal in a row of one address delays its
-// repetition for longer.
-type refusals struct {
-	delays *flowcontrol.Backoff
-	of     map[netip.Addr]*refusal
-}
-
-func newRefusals() refusals {
-	return refusals{flowcontrol.NewBackOffWithJitter(minRefusalDelay, maxRefusalDelay, 1), map[netip.Addr]*refusal{}}
-}
-
-// add records a refusal. A sidecar that names a delay (Retry-After) is asked again after that.
-func (r refusals) add(ip netip.Addr, cause *failure) {
-	now := time.Now()
-	last := r.of[ip]
-	if last == nil {
-		last = &refusal{since: now}
-		r.of[ip] = last
-	}
-	last.reason, last.cause = cause.reason, cause.err
-	if last.failed.IsZero() && last.reason != reasonSidecarBusy {
-		last.failed = now
-	}
-	if cause.after > 0 {
-		last.until = now.Add(jitter(cause.after, 2*cause.after))
-		return
-	}
-	r.delays.Next(ip.String(), now)
-	last.until = now.Add(r.delays.Get(ip.String()))
-}
-
-func (r refusals) end(ip netip.Addr) {
-	r.delays.Reset(ip.String())
-	delete(r.of, ip)
-}
-
-// forget removes the addresses that no longer exist.
-func (r refusals) forget(exists func(netip.Addr) bool) {
-	for ip := range r.of {
-		if !exists(ip) {
-			r.end(ip)
-		}
-	}
-}
-
-// waiting returns the addresses whose requests of a kind are not repeated yet.
-func (s *state) waiting(k planner.Kind) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	for ip, last := range s.refusals[k].of {
-		out[ip] = !s.reached(last.until)
-	}
-	return out
-}
-
-func jitter(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
-
 // excessWindow is a monotonic queue: entry i has the smallest excess since its time, so lasting is a
 // sliding-window minimum. An excess that ends before the release delay has elapsed costs no write.
 type excessWindow []excess
@@ -374,27 +295,6 @@ func (s *state) observeHeadroom(o planner.Observed, r planner.Remembered, settin
 	return h.slots
 }
 
-// minAgentLimit is the least time after which an agent does not respond: longer than its restart, and
-// than the interval of its writes in small clusters.
-const minAgentLimit = 5 * time.Minute
-
-// agentLimit is how long the agent may take to respond. The release delay is longer than the interval of
-// its writes.
-func (s *state) agentLimit() time.Duration { return max(s.delay, minAgentLimit) }
-
-// observeAgent records since when the agent has not answered handshakes, and not reported the addresses
-// of pods as used.
-func (s *state) observeAgent(o planner.Observed) {
-	update(s.unanswered, o.Handshakes, func(ip netip.Addr) bool {
-		return o.Handshakes[ip] == planner.MarkedForRelease || o.Handshakes[ip] == planner.Released
-	})
-	update(s.unreported, o.PodIPs, func(ip netip.Addr) bool {
-		_, used := o.Used[ip]
-		_, ours := o.Pool[ip].Slot()
-		return o.PodIPs[ip] && ours && !used
-	})
-}
-
 // update keeps since when addresses meet a criterion.
 func update[V any](since map[netip.Addr]time.Time, all map[netip.Addr]V, met func(ip netip.Addr) bool) {
 	maps.DeleteFunc(since, func(ip netip.Addr, _ time.Time) bool { return !met(ip) })
@@ -403,34 +303,4 @@ func update[V any](since map[netip.Addr]time.Time, all map[netip.Addr]V, met fun
 			since[ip] = time.Now()
 		}
 	}
-}
-
-// silentSince returns since when the agent has not responded; the zero time if it does.
-func (s *state) silentSince() time.Time {
-	all := slices.AppendSeq(slices.Collect(maps.Values(s.unanswered)), maps.Values(s.unreported))
-	if len(all) == 0 {
-		return time.Time{}
-	}
-	return slices.MinFunc(all, time.Time.Compare)
-}
-
-// agentProblem describes an agent that does not respond; empty if it does.
-func (s *state) agentProblem() string {
-	limit := s.agentLimit()
-	overdue := func(all map[netip.Addr]time.Time) (names []string) {
-		for _, ip := range slices.SortedFunc(maps.Keys(all), netip.Addr.Compare) {
-			if time.Since(all[ip]) >= limit {
-				names = append(names, ip.String())
-			}
-		}
-		return names
-	}
-	marks, pods := overdue(s.unanswered), overdue(s.unreported)
-	all := slices.Concat(marks, pods)
-	if len(all) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("for %s cilium-agent has not answered %d entries of status.ipam.release-ips, and not reported %d addresses of running pods in status.ipam.used: %s. "+
-		"It does not follow its CiliumNode, for example after etcd was restored: restart it (docs/operate/etcd.md)",
-		limit, len(marks), len(pods), strings.Join(all[:min(len(all), maxNamed)], ", "))
 }
