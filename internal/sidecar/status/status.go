@@ -102,13 +102,13 @@ const (
 	goodTicks = 5
 )
 
-// Run repeats the checks until ctx ends, and logs the readiness, even if no client requests it.
+// Run repeats the checks until ctx ends or the service stops, and logs the readiness, even if no client requests it.
 func (r *Reporter) Run(ctx context.Context) {
 	r.Conf.OnChange(r.change)
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	r.start(true)
-	for n := 1; ; {
+	for n := 1; !r.stopping.Load(); {
 		r.report(ctx, false)
 		select {
 		case <-ctx.Done():
@@ -224,6 +224,7 @@ func (r *Reporter) report(ctx context.Context, addresses bool) (rep *models.Dele
 	pending = r.addStateDir(ctx, rep, &reasons) || pending
 	if r.stopping.Load() {
 		reasons = append(reasons, reason{text: "the service is stopping"})
+		pending = true // the log has it
 	}
 	for _, why := range reasons {
 		rep.Reasons = append(rep.Reasons, why.text)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ import (
 // fakeNode is the journal and the engine. Its writes wait for hang, unless that is nil.
 type fakeNode struct {
 	hang    chan struct{}
-	write   error
+	write   atomic.Pointer[error]
 	failure engine.Failure
 }
 
@@ -37,7 +38,10 @@ func (f *fakeNode) Writable() error {
 	if f.hang != nil {
 		<-f.hang
 	}
-	return f.write
+	if err := f.write.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func (f *fakeNode) Quarantined() ([]journal.Quarantined, error) {
@@ -116,10 +120,11 @@ func TestWriteFailed(t *testing.T) {
 		check.Equal(t, "reasons before", len(about(r.Report(t.Context()), "disk")), 0)
 		r.WriteFailed(errors.New("disk full"))
 		check.Equal(t, "reasons at once", len(about(r.Report(t.Context()), "disk full")), 1)
-		f.write = errors.New("still no space on the disk")
+		still := errors.New("still no space on the disk")
+		f.write.Store(&still)
 		time.Sleep(tick + time.Millisecond)
 		check.Equal(t, "reasons after a check", len(about(r.Report(t.Context()), "still no space")), 1)
-		f.write = nil
+		f.write.Store(nil)
 		time.Sleep(tick)
 		check.Equal(t, "reasons after a good check", len(about(r.Report(t.Context()), "disk")), 0)
 	})
