@@ -1021,7 +1021,7 @@ func init() {
           "x-omitempty": false
         },
         "since": {
-          "description": "Since when it is ready, or not ready, as observed by requests",
+          "description": "Since when it is ready, or not ready; absent while that is unknown and during a stop",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -1463,7 +1463,7 @@ func init() {
           "type": "string"
         },
         "since": {
-          "description": "Since when the pool has this status, as observed by requests",
+          "description": "Since when the pool has this status",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -2780,7 +2780,7 @@ func init() {
           "x-omitempty": false
         },
         "since": {
-          "description": "Since when it is ready, or not ready, as observed by requests",
+          "description": "Since when it is ready, or not ready; absent while that is unknown and during a stop",
           "type": "string",
           "format": "date-time",
           "x-nullable": true
@@ -3222,7 +3222,7 @@ func init() {
           "type": "string"
         },
         "since": {
-          "description": "Since when the pool has this status, as observed by requests",
+          "description": "Since when the pool has this status",
           "type": "string",
           "format": "date-time",
           "x-nullable": true

@@ -59,7 +59,7 @@ type DelegatedIPAMStatus struct {
 	// Why it is not ready; empty if it is
 	Reasons []string `json:"reasons"`
 
-	// Since when it is ready, or not ready, as observed by requests
+	// Since when it is ready, or not ready; absent while that is unknown and during a stop
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 

@@ -62,7 +62,7 @@ type PoolStatus struct {
 	// What the plugin's executable, which pods may use, does with the configuration and the embedded plugin does not, or the reverse
 	ProgramDiffers string `json:"program-differs,omitempty"`
 
-	// Since when the pool has this status, as observed by requests
+	// Since when the pool has this status
 	// Format: date-time
 	Since *strfmt.DateTime `json:"since,omitempty"`
 
