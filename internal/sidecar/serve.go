@@ -40,6 +40,9 @@ func (a *app) serve(ctx context.Context) error {
 	a.engine.Start(a.loaded.Records)
 	a.loaded.Records = nil // the engine has its own copies
 
+	a.status.Start() // before the work on many records delays it
+	a.engine.Reconcile()
+
 	background, stopBackground := context.WithCancel(context.Background())
 	waitBackground := a.startBackground(background, metricsListener)
 	server := unixsock.Server(a.api, a.log)
@@ -73,10 +76,6 @@ func (a *app) startBackground(ctx context.Context, metricsListener net.Listener)
 	var running sync.WaitGroup
 	var watchErr, drainErr error
 	running.Go(func() { a.status.Run(ctx) })
-	running.Go(func() {
-		a.status.Report(ctx) // before the work on many records delays it
-		a.engine.Reconcile()
-	})
 	running.Go(func() { watchErr = a.conf.Run(ctx) })
 	running.Go(func() { drainErr = a.drainer.Run(ctx) })
 	running.Go(func() { a.ended.Run(ctx) })

@@ -34,12 +34,8 @@ func (r *Reporter) observe(pool, status string, from time.Time) (since time.Time
 	return from, changed
 }
 
-// readySince returns since when the sidecar is ready, or not ready for these reasons, and logs a change. While a first
-// result is pending, readiness is unknown: it does not change, and the time is zero.
-func (r *Reporter) readySince(reasons []string, pending bool) time.Time {
-	if pending {
-		return time.Time{}
-	}
+// readySince returns since when the sidecar is ready, or not ready for these reasons, and logs a change.
+func (r *Reporter) readySince(reasons []string) time.Time {
 	status := "Ready"
 	if len(reasons) > 0 {
 		status = "Not ready"

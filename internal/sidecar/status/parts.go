@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,39 +32,41 @@ type poolProbe struct {
 	use *probe[[]*models.PoolAddresses]
 }
 
-// poolProbes returns the check of each pool. Results with another configuration do not apply to the present one, so its
-// check is a new one, which is begun here.
+// poolProbes returns the check of each pool. A new configuration has a new check, which is begun here, so that one that
+// hangs does not delay it. Its first result replaces the last one of the configuration before.
 func (r *Reporter) poolProbes() []poolProbe {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []poolProbe
 	for _, pool := range r.Conf.Pools() {
 		n, err := r.Conf.Network(pool)
-		c, ok := r.pools[pool]
+		last, ok := r.pools[pool]
+		c := last
 		if err != nil {
 			c = poolProbe{pool: pool, confErr: err}
 		} else if !ok || !c.network.Equal(n) {
-			c = poolProbe{pool: pool, network: n, probe: &probe[models.PoolStatus]{
-				run: func() (models.PoolStatus, bool) {
-					s := CheckPool(r.Plugins, r.Lock, n)
-					return s, s.Error == "" && s.NotReady == ""
-				},
-				unknown: models.PoolStatus{
-					Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType),
-				},
-				// A plugin that has responded before has the time of one call.
-				stuckAfter: r.PluginTimeout + plugin.DefaultGrace,
-				first:      make(chan struct{}),
-			}, use: &probe[[]*models.PoolAddresses]{
-				run:        func() ([]*models.PoolAddresses, bool) { return r.countAddresses(n), true },
-				stuckAfter: stuckAfter, first: make(chan struct{}),
-			}}
+			c = r.newPoolProbe(pool, n)
+			if ok {
+				c.last = last.result()
+			}
 			r.pools[pool] = c
-			c.start(true, &r.running, r.change)
+			c.start(true)
 		}
 		all = append(all, c)
 	}
 	return all
+}
+
+func (r *Reporter) newPoolProbe(pool string, n call.Network) poolProbe {
+	unknown := models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
+	// A plugin that has responded before has the time of one call.
+	check := newProbe(r, r.PluginTimeout+plugin.DefaultGrace, unknown, func() (models.PoolStatus, bool) {
+		s := CheckPool(r.Plugins, r.Lock, n)
+		return s, s.Error == "" && s.NotReady == ""
+	})
+	return poolProbe{pool: pool, network: n, probe: check, use: newProbe(r, stuckAfter, nil, func() ([]*models.PoolAddresses, bool) {
+		return r.countAddresses(n), true
+	})}
 }
 
 // CheckPool checks whether a pool with a network can allocate: Error and NotReady are why not. It calls lock with the
@@ -103,10 +106,12 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 
 // addAddresses adds the use of the ranges to a report. An address that was allocated before the call counts, so that the
 // status agrees with the list of attachments.
-func (r *Reporter) addAddresses(ctx context.Context, rep *models.DelegatedIPAMStatus) {
+func (r *Reporter) addAddresses(ctx context.Context, rep *report) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
 	for i, c := range r.poolProbes() {
 		if c.confErr == nil && rep.Pools[i].CniVersion != "" {
-			rep.Pools[i].Addresses = c.use.fresh(ctx, &r.running)
+			rep.Pools[i].Addresses = c.use.fresh(ctx)
 		}
 	}
 }
@@ -143,53 +148,48 @@ func profileFacts(p profile.Profile) map[string]any {
 
 // addPools adds the status of each pool to a report, and why it cannot allocate now. One that keeps an older
 // configuration can.
-func (r *Reporter) addPools(ctx context.Context, rep *models.DelegatedIPAMStatus, reasons *[]reason) (pending bool) {
+func (r *Reporter) addPools(rep *report) {
 	for _, c := range r.poolProbes() {
-		p, unknown := r.pool(ctx, c)
-		pending = pending || unknown
+		p := r.pool(c)
 		rep.Pools = append(rep.Pools, p)
 		if p.Error != "" && p.CniVersion == "" {
-			*reasons = append(*reasons, reason{c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.Error)})
+			rep.addReason(c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.Error))
 		}
 		if p.NotReady != "" {
-			*reasons = append(*reasons, reason{c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.NotReady)})
+			rep.addReason(c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.NotReady))
 		}
 	}
-	return pending
 }
 
 // pool returns the status of a pool: its current configuration, and the result of its check.
-func (r *Reporter) pool(ctx context.Context, c poolProbe) (p *models.PoolStatus, pending bool) {
+func (r *Reporter) pool(c poolProbe) *models.PoolStatus {
 	conf := r.Conf.Status(c.pool)
-	p = &models.PoolStatus{}
+	p := models.PoolStatus{}
 	if c.confErr != nil {
 		p.Error = c.confErr.Error()
 	} else {
-		*p, pending = c.result(ctx)
+		p = c.result()
 		p.Network, p.File = conf.Network, conf.File
 		if p.Error == "" && conf.Err != nil {
 			p.Error = conf.Err.Error() // an older configuration is in use
 		}
 	}
 	p.Pool = c.pool
-	since := conf.Since
-	if !pending {
-		since, _ = r.observe(c.pool, p.Error+"\n"+p.NotReady, conf.Since)
-	}
+	since, _ := r.observe(c.pool, p.Error+"\n"+p.NotReady, conf.Since)
 	p.Since = httpapi.OptionalTime(since)
-	return p, pending
+	return &p
 }
 
-// movedPlugins are the plugins of held attachments that are elsewhere now or missing.
-type movedPlugins struct {
-	all []*models.MovedPlugin
-	err string // why they are not known; empty if they are
+// list is the result of a check that finds things; err is why they are not known, or may not be found.
+type list[T any] struct {
+	all []*T
+	err string
 }
 
 // findMovedPlugins returns the plugins whose executables recorded attachments name and
 // that are elsewhere now or missing. After a change of --cni-bin-dir or of the CNI
 // configuration, attachments have other plugins than their pools.
-func (r *Reporter) findMovedPlugins() (found movedPlugins, good bool) {
+func (r *Reporter) findMovedPlugins() (found list[models.MovedPlugin], good bool) {
 	good = true
 	for _, use := range r.Engine.Plugins() {
 		executable, err := r.Plugins.Executable(use.Plugin, use.Binary)
@@ -207,53 +207,32 @@ func (r *Reporter) findMovedPlugins() (found movedPlugins, good bool) {
 
 // addMovedPlugins adds the moved plugins to a report, and why some attachments cannot be verified or released: without
 // the cause if another reason has it.
-func (r *Reporter) addMovedPlugins(ctx context.Context, rep *models.DelegatedIPAMStatus, reasons *[]reason) (pending bool) {
-	found, pending := r.moved.result(ctx)
-	if found.err != "" {
-		*reasons = append(*reasons, reason{text: found.err})
+func (r *Reporter) addMovedPlugins(rep *report) {
+	found := r.moved.result()
+	if rep.MovedPlugins = found.all; found.err != "" {
+		rep.addReason("", found.err)
 	}
-	rep.MovedPlugins = found.all
 	for _, p := range found.all {
 		if p.Error == "" {
 			continue
 		}
 		text, cause, _ := strings.Cut(p.Error, ": ")
-		if !slices.ContainsFunc(*reasons, func(other reason) bool { return strings.HasSuffix(other.text, cause) }) {
+		if !slices.ContainsFunc(rep.Reasons, func(other string) bool { return strings.HasSuffix(other, cause) }) {
 			text = p.Error
 		}
-		*reasons = append(*reasons, reason{p.Pool, fmt.Sprintf("pool %q: attachments cannot be verified or released: %s", p.Pool, text)})
+		rep.addReason(p.Pool, fmt.Sprintf("pool %q: attachments cannot be verified or released: %s", p.Pool, text))
 	}
-	return pending
-}
-
-// stateDirStatus is the status of the state directory.
-type stateDirStatus struct {
-	// err is why it cannot be written; empty if it can.
-	err         string
-	quarantined []*models.QuarantinedRecord
 }
 
 // checkStateDir writes to the state directory and lists the quarantined records.
-func (r *Reporter) checkStateDir() (s stateDirStatus, good bool) {
-	if err := r.Journal.Writable(); err != nil {
-		s.err = err.Error()
-	}
-	all, err := r.Journal.Quarantined()
-	if err != nil && s.err == "" {
+func (r *Reporter) checkStateDir() (s list[models.QuarantinedRecord], good bool) {
+	err := r.Journal.Writable()
+	all, listErr := r.Journal.Quarantined()
+	if err = cmp.Or(err, listErr); err != nil {
 		s.err = err.Error()
 	}
 	for _, q := range all {
-		s.quarantined = append(s.quarantined, &models.QuarantinedRecord{File: q.Name, Reason: q.Reason, Since: httpapi.OptionalTime(q.Since)})
+		s.all = append(s.all, &models.QuarantinedRecord{File: q.Name, Reason: q.Reason, Since: httpapi.OptionalTime(q.Since)})
 	}
-	return s, s.err == ""
-}
-
-// addStateDir adds the quarantined records to a report, and why the state directory cannot be written.
-func (r *Reporter) addStateDir(ctx context.Context, rep *models.DelegatedIPAMStatus, reasons *[]reason) (pending bool) {
-	s, pending := r.stateDir.result(ctx)
-	if s.err != "" {
-		*reasons = append(*reasons, reason{text: s.err})
-	}
-	rep.Quarantined = append([]*models.QuarantinedRecord{}, s.quarantined...) // never null
-	return pending
+	return s, err == nil
 }

@@ -25,7 +25,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 )
 
-// reportTimeout bounds a report: a kubelet waits one second for a probe (timeoutSeconds).
+// reportTimeout bounds a report, and the wait for the first results: a kubelet waits one second for a probe
+// (timeoutSeconds).
 const reportTimeout = 500 * time.Millisecond
 
 // Options are what a Reporter reports.
@@ -66,8 +67,8 @@ type Reporter struct {
 	Options
 	started  time.Time
 	stopping atomic.Bool
-	stateDir *probe[stateDirStatus]
-	moved    *probe[movedPlugins]
+	stateDir *probe[list[models.QuarantinedRecord]]
+	moved    *probe[list[models.MovedPlugin]]
 	running  sync.WaitGroup // the checks in progress
 	changed  chan struct{}  // a report may differ from the last one
 
@@ -85,14 +86,12 @@ func New(o Options) *Reporter {
 		Options: o, started: time.Now(), changed: make(chan struct{}, 1),
 		pools: map[string]poolProbe{}, changes: map[string]change{},
 	}
-	r.stateDir = &probe[stateDirStatus]{
-		run: r.checkStateDir, stuckAfter: stuckAfter, first: make(chan struct{}),
-		unknown: stateDirStatus{err: fmt.Sprintf("state directory %s does not respond to a write", o.StateDir)},
-	}
-	r.moved = &probe[movedPlugins]{
-		run: r.findMovedPlugins, stuckAfter: stuckAfter, first: make(chan struct{}),
-		unknown: movedPlugins{err: "plugin directories do not respond: the plugins of held attachments cannot be looked up"},
-	}
+	r.stateDir = newProbe(r, stuckAfter, list[models.QuarantinedRecord]{
+		err: fmt.Sprintf("state directory %s does not respond to a write", o.StateDir),
+	}, r.checkStateDir)
+	r.moved = newProbe(r, stuckAfter, list[models.MovedPlugin]{
+		err: "plugin directories do not respond: the plugins of held attachments cannot be looked up",
+	}, r.findMovedPlugins)
 	return r
 }
 
@@ -102,14 +101,25 @@ const (
 	goodTicks = 5
 )
 
+// Start begins all checks and waits for their results, at most reportTimeout.
+func (r *Reporter) Start() {
+	r.Conf.OnChange(r.change)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	for _, ended := range r.start(true) {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // Run repeats the checks until ctx ends or the service stops, and logs the readiness, even if no client requests it.
 func (r *Reporter) Run(ctx context.Context) {
-	r.Conf.OnChange(r.change)
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
-	r.start(true)
 	for n := 1; !r.stopping.Load(); {
-		r.report(ctx, false)
+		r.report()
 		select {
 		case <-ctx.Done():
 			return
@@ -121,15 +131,15 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// start begins all checks, or those whose last result is not good.
-func (r *Reporter) start(all bool) {
-	r.stateDir.start(all, &r.running, r.change)
-	r.moved.start(all, &r.running, r.change)
+// start begins all checks, or those whose last result is not good. It returns the ends of the last ones.
+func (r *Reporter) start(all bool) []<-chan struct{} {
+	ends := []<-chan struct{}{r.stateDir.start(all), r.moved.start(all)}
 	for _, c := range r.poolProbes() {
 		if c.confErr == nil {
-			c.start(all, &r.running, r.change)
+			ends = append(ends, c.start(all))
 		}
 	}
+	return ends
 }
 
 // change makes Run look at the status.
@@ -143,7 +153,7 @@ func (r *Reporter) change() {
 // WriteFailed makes the sidecar not ready, because a write to the journal has failed, until a check succeeds that begins
 // later.
 func (r *Reporter) WriteFailed(err error) {
-	r.stateDir.fail(func(s *stateDirStatus) { s.err = err.Error() })
+	r.stateDir.fail(func(s *list[models.QuarantinedRecord]) { s.err = err.Error() })
 	r.change()
 }
 
@@ -151,7 +161,7 @@ func (r *Reporter) WriteFailed(err error) {
 func (r *Reporter) Stopping() { r.stopping.Store(true) }
 
 // Wait waits for the end of the checks in progress, so that no plugin process outlives this one, or for the end of ctx,
-// whose error it returns. Run must have ended.
+// whose error it returns. No check may begin meanwhile.
 func (r *Reporter) Wait(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { r.running.Wait(); close(ended) }()
@@ -163,21 +173,22 @@ func (r *Reporter) Wait(ctx context.Context) error {
 	}
 }
 
-// Report returns the status, with the last result of each check. It waits for the first results, and until the addresses
-// are counted, at most reportTimeout.
+// Report returns the status, with the last result of each check. It waits until the addresses are counted, at most
+// reportTimeout.
 func (r *Reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
-	rep, _ := r.report(ctx, true)
-	return rep
+	rep := r.report()
+	r.addAddresses(ctx, rep)
+	return rep.DelegatedIPAMStatus
 }
 
 // ReportNetwork is Report for the pods of one network: reasons and pools are those of its pool, and of the
 // parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of
 // which may be its pool.
 func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
-	rep, reasons := r.report(ctx, true)
-	serving := r.servingPool(network)
+	rep, serving := r.report(), r.servingPool(network)
+	r.addAddresses(ctx, rep)
 	rep.Reasons, rep.Since = []string{}, nil
-	for _, why := range reasons {
+	for _, why := range rep.reasons {
 		if why.pool == "" || serving == "" || why.pool == serving {
 			rep.Reasons = append(rep.Reasons, why.text)
 		}
@@ -188,7 +199,7 @@ func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.De
 		rep.Pools = slices.DeleteFunc(rep.Pools, func(p *models.PoolStatus) bool { return p.Pool != serving })
 	}
 	rep.Ready = len(rep.Reasons) == 0
-	return rep
+	return rep.DelegatedIPAMStatus
 }
 
 // servingPool returns the pool that serves the pods of a network; empty if there is none.
@@ -201,41 +212,48 @@ func (r *Reporter) servingPool(network string) string {
 	return ""
 }
 
-// reason is why the sidecar is not ready.
+// report is a status with the reasons why the sidecar is not ready.
+type report struct {
+	*models.DelegatedIPAMStatus
+	reasons []reason
+}
+
 type reason struct {
-	// pool is the pool that is not; empty if none is.
+	// pool is the pool that is not ready; empty if none is.
 	pool, text string
 }
 
-// report is Report, without addresses if that is enough, and returns the reasons with their pools.
-func (r *Reporter) report(ctx context.Context, addresses bool) (rep *models.DelegatedIPAMStatus, reasons []reason) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
-	defer cancel()
-	rep = &models.DelegatedIPAMStatus{
+func (r *report) addReason(pool, text string) {
+	r.reasons, r.Reasons = append(r.reasons, reason{pool, text}), append(r.Reasons, text)
+}
+
+// report returns the status without addresses.
+func (r *Reporter) report() *report {
+	rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{
 		Version: r.Version, NodeName: r.NodeName, Started: strfmt.DateTime(r.started),
 		Counters: r.counters(), Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
 		Spool: spoolStatus(r.Spool()), EndedContainers: endedStatus(r.Ended()),
-	}
+	}}
 	for _, s := range r.Settings() {
 		rep.Options = append(rep.Options, &models.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)})
 	}
-	pending := r.addPools(ctx, rep, &reasons)
-	pending = r.addMovedPlugins(ctx, rep, &reasons) || pending
-	pending = r.addStateDir(ctx, rep, &reasons) || pending
-	if r.stopping.Load() {
-		reasons = append(reasons, reason{text: "the service is stopping"})
-		pending = true // the log has it
-	}
-	for _, why := range reasons {
-		rep.Reasons = append(rep.Reasons, why.text)
+	r.addPools(rep)
+	r.addMovedPlugins(rep)
+	stateDir := r.stateDir.result()
+	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.all...) // never null
+	if stateDir.err != "" {
+		rep.addReason("", stateDir.err)
 	}
 	rep.Ready = len(rep.Reasons) == 0
-	since := r.readySince(rep.Reasons, pending)
-	rep.Since, rep.LastError = httpapi.OptionalTime(since), r.lastError(rep.Reasons, since)
-	if addresses {
-		r.addAddresses(ctx, rep)
+	if r.stopping.Load() {
+		rep.Ready = false
+		rep.addReason("", "the service is stopping")
+		rep.LastError = r.lastError(nil, time.Time{})
+		return rep // the log has it
 	}
-	return rep, reasons
+	since := r.readySince(rep.Reasons)
+	rep.Since, rep.LastError = httpapi.OptionalTime(since), r.lastError(rep.Reasons, since)
+	return rep
 }
 
 // spoolStatus returns the status of the spool in the form of the API.

@@ -64,9 +64,14 @@ func newReporter(t *testing.T, f *fakeNode) *Reporter {
 	})
 }
 
-// run calls Run until the end of the test, and then waits for the checks.
+// run calls Start, and Run until the end of the test, and then waits for the checks.
 func (r *Reporter) run(t *testing.T) {
 	t.Helper()
+	began := time.Now()
+	r.Start()
+	if took := time.Since(began); took > reportTimeout {
+		t.Errorf("Start took %s", took)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() { r.Run(ctx); close(stopped) }()
@@ -166,7 +171,7 @@ func TestReadiness(t *testing.T) {
 			{[]string{"no plugin", "no disk"}, 4 * time.Second, 3, logrus.WarnLevel, "not ready: no plugin; no disk"},
 		}
 		for i, s := range steps {
-			since := r.readySince(s.reasons, false)
+			since := r.readySince(s.reasons)
 			check.Equal(t, fmt.Sprint("since, step ", i), since.Sub(r.started), s.since)
 			if n := len(hook.AllEntries()); n != s.lines || hook.LastEntry().Level != s.level {
 				t.Errorf("step %d: %d lines, the last at level %s; want %d, %s", i, n, hook.LastEntry().Level, s.lines, s.level)
@@ -176,7 +181,6 @@ func TestReadiness(t *testing.T) {
 				text = e.Text
 			}
 			check.Equal(t, fmt.Sprint("last error, step ", i), text, s.failure)
-			check.True(t, r.readySince([]string{"pending"}, true).IsZero(), "a pending result has a time")
 			time.Sleep(time.Second)
 		}
 		f.failure = engine.Failure{Text: "DEL failed", At: time.Now()}
@@ -211,21 +215,22 @@ func TestMissingPluginReason(t *testing.T) {
 	const cause = `failed to find plugin "host-local" in path [/bin]; put the plugin there`
 	const alone = `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists: ` + cause
 	for name, tt := range map[string]struct {
-		others []reason
+		others []string
 		want   string
 	}{
 		"alone":          {nil, alone},
-		"another plugin": {[]reason{{text: `pool "default": failed to find plugin "static" in path [/bin]; put the plugin there`}}, alone},
-		"same plugin":    {[]reason{{text: `pool "blue": /x`}, {text: `network "pods": ` + cause}}, `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists`},
+		"another plugin": {[]string{`pool "default": failed to find plugin "static" in path [/bin]; put the plugin there`}, alone},
+		"same plugin":    {[]string{`pool "blue": /x`, `network "pods": ` + cause}, `pool "default": attachments cannot be verified or released: /bin/host-local no longer exists`},
 	} {
 		r := newReporter(t, &fakeNode{})
-		r.moved.end(time.Now(), movedPlugins{all: []*models.MovedPlugin{
+		r.moved.last = list[models.MovedPlugin]{all: []*models.MovedPlugin{
 			{Pool: "default", Error: "/bin/host-local no longer exists: " + cause}, {Pool: "default", Executable: "/other"},
-		}}, true)
-		reasons, rep := tt.others, &models.DelegatedIPAMStatus{}
-		r.addMovedPlugins(t.Context(), rep, &reasons)
+		}}
+		rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{Reasons: tt.others}}
+		r.addMovedPlugins(rep)
 		check.Equal(t, "moved plugins", len(rep.MovedPlugins), 2)
-		check.Equal(t, "reason, "+name, reasons[len(reasons)-1].text, tt.want)
+		check.Equal(t, "reason, "+name, rep.reasons[0].text, tt.want)
+		check.Equal(t, "reasons, "+name, len(rep.Reasons), len(tt.others)+1)
 	}
 }
 
