@@ -42,16 +42,16 @@ func (a *app) serve(ctx context.Context) error {
 
 	a.status.Start() // before the work on many records delays it
 	a.engine.Reconcile()
+	a.log.WithFields(logrus.Fields{
+		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName, "podName": c.PodName,
+		"attachments": loaded, "version": c.Version,
+	}).Info("Serving")
 
 	background, stopBackground := context.WithCancel(context.Background())
 	waitBackground := a.startBackground(background, metricsListener)
 	server := unixsock.Server(a.api, a.log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	a.log.WithFields(logrus.Fields{
-		"socket": c.SocketPath, "stateDir": c.StateDir, "nodeName": c.NodeName, "podName": c.PodName,
-		"attachments": loaded, "version": c.Version,
-	}).Info("Serving")
 
 	select {
 	case <-ctx.Done():
