@@ -153,7 +153,7 @@ func (c *console) compare(t *testing.T, name string) {
 
 // machineChecks matches the checks of doctor that depend on the machine: a test may run on a tmpfs
 // or as another user.
-var machineChecks = regexp.MustCompile(`(?m)^\w+ +(environment|machine-id|socket|state-dir|disk-space) .*\n(?: +remedy: .*\n)?`)
+var machineChecks = regexp.MustCompile(`(?m)^\w+ +(environment|socket|state-dir|disk-space) .*\n(?: +remedy: .*\n)?`)
 
 // withoutWarnings removes the checks that depend on the machine, the line and the widths that
 // follow from them.
