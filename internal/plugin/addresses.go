@@ -34,6 +34,12 @@ func (r *Runner) CheckAddresses(n call.Network, inv call.Invocation) error {
 	// A runtime may pass the addresses.
 	case inv.Plugin == typeStatic && len(config.IPAM.Addresses) == 0 && !n.ServesContainers && !slices.Contains(inv.Capabilities, capabilityIPs):
 		err = errors.New("plugin static returns the ipam.addresses of its configuration, and there are none")
+	case inv.Plugin == typeStatic && err == nil:
+		for _, a := range config.IPAM.Addresses {
+			if _, parseErr := netip.ParsePrefix(a.Address); parseErr != nil {
+				err = fmt.Errorf("plugin static refuses ipam.addresses with %q; expected an address with a prefix length, such as 10.0.0.7/24", a.Address)
+			}
+		}
 	case inv.Profile.LikeHostLocal() && config.IPAM.ResolvConf != "":
 		// The plugin opens it where this process runs, such as in its container.
 		if _, readErr := files.Read(config.IPAM.ResolvConf, maxResolvConf); readErr != nil {

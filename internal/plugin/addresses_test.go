@@ -35,6 +35,7 @@ func TestCheckAddresses(t *testing.T) {
 		"static":                     {`{"type":"static","addresses":[{"address":"10.1.0.9/24"}]}`, `{}`, true, false, false, ""},
 		"static, the other family":   {`{"type":"static","addresses":[{"address":"fd00::9/64"}]}`, `{}`, true, false, false, "ipv6 addresses alone"},
 		"static without addresses":   {`{"type":"static","addresses":[]}`, `{}`, true, true, false, "plugin static returns the ipam.addresses of its configuration, and there are none"},
+		"static, not a prefix":       {`{"type":"static","addresses":[{"address":"10.1.0.9"}]}`, `{}`, true, true, false, `ipam.addresses with "10.1.0.9"; expected an address with a prefix length`},
 		"static, from the runtime":   {`{"type":"static"}`, ips, true, true, false, ""},
 		"static, through containers": {`{"type":"static"}`, `{}`, true, true, true, ""},
 	} {

@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -36,6 +38,19 @@ func (r *Runner) Inspect(n call.Network) (found Inspection) {
 	found.Missing = missing(found.Profile.Required(object["ipam"]))
 	found.NetNS, _ = r.namespace(found.Profile)
 	return found
+}
+
+// CheckRequired returns what of the required files, directories and sockets of a network's profile is missing, so that no
+// ADD can succeed; nil for nothing.
+func (r *Runner) CheckRequired(n call.Network) error {
+	for _, m := range r.Inspect(n).Missing {
+		key := ""
+		if m.Key != "" {
+			key = " (or another that ipam." + m.Key + " names)"
+		}
+		return wrapNetworkErr(n, fmt.Errorf("plugin %s needs the %s %s%s, and there is none: %s", n.IPAMType, m.Kind, strings.Join(m.Paths, " or "), key, m.Why))
+	}
+	return nil
 }
 
 // missing returns the requirements of which no path exists as what it must be.

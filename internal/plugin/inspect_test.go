@@ -35,6 +35,7 @@ func TestMissingSocket(t *testing.T) {
 	if missing() != 1 {
 		t.Error("a socket that does not exist is not missing")
 	}
+	check.Error(t, r.CheckRequired(n), "plugin dhcp needs the socket "+socket+" or /run/cni/dhcp.sock (or another that ipam.daemonSocketPath names), and there is none")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -98,6 +98,9 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 	if err == nil {
 		err = plugins.CheckAddresses(n, c)
 	}
+	if err == nil {
+		err = plugins.CheckRequired(n)
+	}
 	if err != nil {
 		s.NotReady = err.Error()
 	}
