@@ -13,7 +13,7 @@ import (
 )
 
 // texts are the fields that the list of shipped profiles omits.
-var texts = []string{"type", "lost", "requires", "dangers", "tryUnsafe", "sources"}
+var texts = []string{"type", "lost", "delNotHeld", "requires", "dangers", "tryUnsafe", "sources"}
 
 // profiles returns the list of the shipped profiles. Each field of a profile must have a row on
 // the page.
@@ -82,15 +82,15 @@ func fields(p profile.Profile) (map[string]string, error) {
 	return all, nil
 }
 
-// dangers returns the dangers and the required files of each plugin with dangers.
-func dangers(string) (map[string]string, error) {
+// dangers returns the dangers and the required files of each plugin that has a part on the page.
+func dangers(page string) (map[string]string, error) {
 	set, err := profile.Load()
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]string{}
 	for name, p := range set {
-		if len(p.Dangers) == 0 {
+		if len(p.Dangers) == 0 || !strings.Contains(page, mark(name)) {
 			continue
 		}
 		var b strings.Builder

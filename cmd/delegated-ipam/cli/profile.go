@@ -45,11 +45,12 @@ func (o serveOptions) profiles() (profile.Set, error) {
 
 // listedProfile is one profile as `profile list -o json` prints it.
 type listedProfile struct {
-	Type      string         `json:"type"`
-	Dangers   []string       `json:"dangers"`
-	VerifyBy  profile.Verify `json:"verify-by"`
-	TryUnsafe string         `json:"try-unsafe,omitempty"`
-	Sources   []string       `json:"sources"`
+	Type        string         `json:"type"`
+	Dangers     []string       `json:"dangers"`
+	VerifyBy    profile.Verify `json:"verify-by"`
+	NotSeparate string         `json:"not-separate,omitempty"`
+	TryUnsafe   string         `json:"try-unsafe,omitempty"`
+	Sources     []string       `json:"sources"`
 }
 
 func (d dependencies) profileListCommand() *cobra.Command {
@@ -59,9 +60,9 @@ func (d dependencies) profileListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the plugin types that have a profile",
 		Long: `List the plugin types that have a profile: whether the plugin is safe, where the facts
-come from, the dangers of a plugin that serve refuses without --accept-unsafe-plugin, and
-whether the sidecar notices that the plugin has lost an address. Any other type has the
-profile "unknown".`,
+come from, the dangers of a plugin that serve refuses without --accept-unsafe-plugin, whether
+the sidecar notices that the plugin has lost an address, and which attachments share an
+address. Any other type has the profile "unknown".`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,
 		Args: args(),
@@ -82,7 +83,7 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 	all := []listedProfile{}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		p := set[name]
-		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.VerifyBy, p.TryUnsafe, append([]string{}, p.Sources...)})
+		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.VerifyBy, p.NotSeparate(), p.TryUnsafe, append([]string{}, p.Sources...)})
 	}
 	if format == options.OutputJSON {
 		return output.JSON(w, all)
@@ -100,6 +101,9 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 		}
 		if p.VerifyBy == profile.VerifyNothing {
 			t.Below(2, "not noticed: that the plugin no longer holds an allocated address")
+		}
+		if p.NotSeparate != "" {
+			t.Below(2, "not separate: "+p.NotSeparate)
 		}
 		if p.TryUnsafe != "" {
 			t.Below(2, "must not be tried: "+p.TryUnsafe)

@@ -48,7 +48,7 @@ func TestProfileList(t *testing.T) {
 		t.Errorf("listed %q; want the embedded ones and my-ipam, sorted", types)
 	}
 	table := testDependencies(map[string]string{"DELEGATED_IPAM_PLUGIN_PROFILE": file}).exec(t, "profile", "list")
-	for _, want := range []string{"TYPE", "my-ipam", "a trial", "danger: ", "not noticed: ", "must not be tried: "} {
+	for _, want := range []string{"TYPE", "my-ipam", "a trial", "danger: ", "not noticed: ", "not separate: containers of one pod", "must not be tried: "} {
 		if !strings.Contains(table.stdout, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.stdout)
 		}

@@ -149,5 +149,15 @@ func (p Profile) Pod(owner, containerID string) (Pod, bool) {
 	}
 }
 
+// NotSeparate returns which attachments of a container runtime the plugin does not tell apart; empty for none,
+// or if that is not known.
+func (p Profile) NotSeparate() string {
+	return map[KeyedBy]string{
+		KeyedByContainer: "interfaces of one container",
+		KeyedByPod:       "containers of one pod",
+		KeyedByNothing:   "any attachments of one configuration",
+	}[p.KeyedBy]
+}
+
 // LikeHostLocal reports whether the plugin has the store and the ranges of host-local.
 func (p Profile) LikeHostLocal() bool { return p.Lookup == LookupHostLocal }

@@ -161,6 +161,35 @@ func TestCheckReclaim(t *testing.T) {
 	wantError(t, set.For("whereabouts").CheckReclaim([]byte(`{"node_slice_size": "/28"}`)), "ipam.node_slice_size")
 }
 
+func TestNotSeparate(t *testing.T) {
+	set := load(t)
+	for pluginType, want := range map[string]string{
+		"host-local":  "",
+		"calico-ipam": "interfaces of one container",
+		"whereabouts": "containers of one pod",
+		"static":      "any attachments of one configuration",
+		Unknown:       "",
+	} {
+		if got := set.For(pluginType).NotSeparate(); got != want {
+			t.Errorf("%s: got %q, want %q", pluginType, got, want)
+		}
+	}
+}
+
+// The texts are those of the plugins, inside the messages that they print.
+func TestShippedDelNotHeld(t *testing.T) {
+	set := load(t)
+	for pluginType, msg := range map[string]string{
+		"weave-ipam": "400 Bad Request: Delete: no addresses for 0123\n",
+		"centralip":  "There aren't any infomation about pod 0123",
+		"ecs-ipam":   "release ipstore: no ip address associated with the given id: 0123",
+	} {
+		if p := set.For(pluginType); !p.IsNotHeld(100, msg, "") || p.IsNotHeld(100, "connection refused", "") {
+			t.Errorf("%s: the profile does not tell %q from an outage", pluginType, msg)
+		}
+	}
+}
+
 func TestDanger(t *testing.T) {
 	for want, dangers := range map[string][]string{
 		"":                 nil,

@@ -37,6 +37,17 @@ const (
 	ProvesNothing  CheckProves = "nothing" // CHECK always succeeds, or is not called
 )
 
+// KeyedBy is what a plugin tells attachments apart by.
+type KeyedBy string
+
+const (
+	KeyedByUnknown    KeyedBy = ""           // not known
+	KeyedByAttachment KeyedBy = "attachment" // container ID and interface
+	KeyedByContainer  KeyedBy = "container"  // container ID: DEL of one interface frees those of all
+	KeyedByPod        KeyedBy = "pod"        // the pod: its next container gets the address of the previous one
+	KeyedByNothing    KeyedBy = "nothing"    // the configuration alone decides
+)
+
 // Del is what a successful DEL means.
 type Del string
 
@@ -166,6 +177,7 @@ type Profile struct {
 	RepeatedAdd RepeatedAdd `json:"repeatedAdd"`
 	VerifyBy    Verify      `json:"verifyBy"`
 	CheckProves CheckProves `json:"checkProves"`
+	KeyedBy     KeyedBy     `json:"keyedBy,omitempty"`
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
 	// DelNotHeld is how a DEL reports that the plugin holds nothing under the container ID, for a plugin that refuses such a

@@ -45,6 +45,7 @@ func TestParse(t *testing.T) {
 		"small facts":             {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
 		"release from address":    {"namespace", `"link"`, "releaseFromAddress", "true"},
 		"DEL from any node":       {"store", `"remote"`, "delFromAnyNode", "true"},
+		"keyed by":                {"keyedBy", `"container"`},
 		"longest time to outlive": {"addOutlivesSeconds", "86400"},
 	} {
 		if _, err := Parse(valid(t, changes...)); err != nil {
@@ -76,6 +77,7 @@ func TestParseInvalid(t *testing.T) {
 		"an unknown verifyBy":    {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
 		"an unknown checkProves": {valid(t, "checkProves", `"all"`), `checkProves is "all"`},
 		"an unknown del":         {valid(t, "del", `"maybe"`), `del is "maybe"`},
+		"an unknown keyedBy":     {valid(t, "keyedBy", `"name"`), `keyedBy is "name"`},
 		"an unknown podIdentity": {valid(t, "podIdentity", `"mine"`), `podIdentity is "mine"`},
 		"an unknown namespace":   {valid(t, "namespace", `"host"`), `namespace is "host"`},
 		"an unknown request":     {valid(t, "requests", `["CNI_ARGS","mail"]`, "requestForm", `"cidr"`), `requests is "mail"`},

@@ -40,6 +40,7 @@ func (p Profile) validate() (field string, err error) {
 	oneOf(c, "repeatedAdd", p.RepeatedAdd, RepeatedAddRefused, RepeatedAddSameAnswer, RepeatedAddAnotherAddress)
 	oneOf(c, "verifyBy", p.VerifyBy, VerifyCheck, VerifyAdd, VerifyNothing)
 	oneOf(c, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence, ProvesNothing)
+	oneOf(c, "keyedBy", p.KeyedBy, KeyedByUnknown, KeyedByAttachment, KeyedByContainer, KeyedByPod, KeyedByNothing)
 	// A verb whose success proves nothing, or an ADD that would allocate at each verification.
 	c.refuse(p.VerifyBy == VerifyCheck && p.CheckProves == ProvesNothing,
 		"verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)

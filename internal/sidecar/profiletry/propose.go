@@ -14,6 +14,7 @@ import (
 // fields of a profile.
 var untriable = map[string]string{
 	"type":               "it names the plugin",
+	"keyedBy":            "a second interface and a second pod would be needed",
 	"addOutlivesSeconds": "an ADD would have to be killed in the middle",
 	"del":                "the effect of a DEL is in the plugin's store, whose format is unknown",
 	"store":              "the place of its allocations is not in the plugin's results",
