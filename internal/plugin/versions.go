@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,12 +114,16 @@ func (r *Runner) queryVersions(ctx context.Context, pluginType, binary, state st
 }
 
 // version runs VERSION. A plugin from before CNI 0.2.0 refuses that verb with a fixed text, and
-// supports 0.1.0.
+// supports 0.1.0. One that prints nothing, because it runs another plugin from CNI_PATH, is called again with the real one.
 func (x *execution) version(ctx context.Context, binary string) ([]string, error) {
-	// Plugins built with an old CNI skeleton require all variables for every verb.
+	// Plugins built with an old CNI skeleton require all variables for every verb. These are libcni's values.
 	dummy := call.Invocation{NetNS: "dummy", IfName: "dummy", Path: "dummy"}
 	stdin := fmt.Appendf(nil, `{"cniVersion":%q}`, version.Current())
 	stdout, err := x.exec(ctx, input{binary, "", cniEnv(x.verb, dummy, ""), stdin})
+	if err == nil && len(bytes.TrimSpace(stdout)) == 0 {
+		dummy.Path = x.runner.cniPath
+		stdout, err = x.exec(ctx, input{binary, "", cniEnv(x.verb, dummy, ""), stdin})
+	}
 	if refused, ok := errors.AsType[*call.Error](err); ok && refused.Msg == "unknown CNI_COMMAND: VERSION" {
 		return []string{"0.1.0"}, nil
 	}

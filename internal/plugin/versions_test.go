@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -94,6 +95,32 @@ func TestVersionFailure(t *testing.T) {
 			wantText(t, err, `network "net"`, "plugin scripted VERSION")
 			f.wantCalls(call.VerbAdd, 0)
 			f.invocation("id")
+		})
+	}
+}
+
+// kube-node runs host-local from CNI_PATH and ignores that it is not there.
+func TestVersionNeedsPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		ok     bool
+	}{
+		"prints nothing for a dummy path": {`{"times":1,"exitCode":0}`, true},
+		"prints nothing at all":           {`{"exitCode":0}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.script(call.VerbVersion, c.script)
+			if _, err := f.newInvocation("id"); (err == nil) != c.ok {
+				t.Errorf("got error %v, want success %t", err, c.ok)
+			}
+			var paths []string
+			for _, made := range f.calls(call.VerbVersion) {
+				paths = append(paths, made.Env["CNI_PATH"])
+			}
+			if want := []string{"dummy", f.bin}; !slices.Equal(paths, want) {
+				t.Errorf("VERSION was called with CNI_PATH %q, want %q", paths, want)
+			}
 		})
 	}
 }
