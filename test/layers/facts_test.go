@@ -30,6 +30,7 @@ var readers = map[string]string{
 	"VerifyBy":           "call.VerifyBy",
 	"CheckProves":        "attachment.mayHaveLostWrites",
 	"Lost":               "profile.IsLost",
+	"KeyedBy":            "profile.Key",
 	"DelNotHeld":         "profile.IsNotHeld",
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"Del":                "profile.SingleUseIDs",

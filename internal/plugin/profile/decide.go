@@ -156,8 +156,11 @@ func (p Profile) NotSeparate() string {
 		KeyedByContainer: "interfaces of one container",
 		KeyedByPod:       "containers of one pod",
 		KeyedByNothing:   "any attachments of one configuration",
-	}[p.KeyedBy]
+	}[p.Key()]
 }
+
+// Key returns by what the plugin tells attachments apart.
+func (p Profile) Key() KeyedBy { return p.KeyedBy }
 
 // LikeHostLocal reports whether the plugin has the store and the ranges of host-local.
 func (p Profile) LikeHostLocal() bool { return p.Lookup == LookupHostLocal }

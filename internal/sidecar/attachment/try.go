@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // An acquisition tries one request after the other. Only judge decides what follows a failed ADD.
@@ -63,6 +64,8 @@ func (t try) judge(o outcome) (next try, final error) {
 	t.failed = o.err
 	r, rejected := errors.AsType[*rejectedResult](o.err)
 	switch {
+	case rejected && r.ofPod:
+		return t, o.err
 	case !rejected && !isPluginRefusal(o.err):
 		// CNI's own codes (try again later, invalid configuration) do not say that the plugin refuses
 		// this request, and an address that may be available later is not lost for them.
@@ -89,6 +92,8 @@ type rejectedResult struct {
 	// holderIsFree reports that the result had all addresses of holder, which is lost or cannot be verified: the plugin
 	// holds none of them.
 	holderIsFree bool
+	// ofPod: another container of the same pod has it, which is the same to the plugin: a DEL would release it there.
+	ofPod bool
 }
 
 // reserve sets the addresses of a result aside. If another attachment has one of them,
@@ -101,6 +106,8 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	switch {
 	case !ip.IsValid():
 		return nil
+	case inv.Profile.Key() == profile.KeyedByPod && podOf(inv) != "" && other.Record != nil && podOf(other.Record.last()) == podOf(inv):
+		return &rejectedResult{ofPod: true, error: fmt.Errorf("plugin %s returned %v, which another container of the pod has (%s): to this plugin they are one, so nothing was released, and that container must end first", inv.Plugin, came, other)}
 	case !inv.Profile.Unique:
 		return &rejectedResult{error: fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
 			inv.Plugin, came, other, other.ID)}

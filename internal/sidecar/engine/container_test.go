@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -358,5 +359,41 @@ func TestGCBesideADD(t *testing.T) {
 			f.t.Fatal(err)
 		}
 		f.wantNone()
+	})
+}
+
+// To some plugins the interfaces of a container, or the containers of a pod, are one.
+func TestKeyedBy(t *testing.T) {
+	keyedBy := func(k profile.KeyedBy) setup {
+		return changedProfile(func(p *profile.Profile) {
+			p.KeyedBy, p.RepeatedAdd, p.VerifyBy = k, profile.RepeatedAddSameAnswer, profile.VerifyNothing
+		})
+	}
+	second := podContainer("one", "web-0")
+	second.IfName = "net1"
+	run(t, "two interfaces of a container", with(keyedBy(profile.KeyedByContainer)), func(f *fixture) {
+		first := f.add("one", "web-0")
+		_, err := f.AddContainer(context.Background(), "net", second)
+		f.wantError(err, attachment.Failed, "by the container ID alone", "cni/one/eth0")
+		f.wantHeld(attachment.ContainerOwner("one", "eth0"), first)
+		f.wantStoreAgrees()
+		f.wantRecords(1)
+		f.del("one", "web-0")
+		if _, err := f.AddContainer(context.Background(), "net", second); err != nil {
+			f.t.Errorf("after the DEL of the first interface: %v", err)
+		}
+	})
+	run(t, "a second sandbox of a pod", with(keyedBy(profile.KeyedByPod)), func(f *fixture) {
+		first := f.add("one", "web-0")
+		f.node.with(func(n *fakeNode) { n.store["two"] = n.store["one"]; delete(n.store, "one") }) // as whereabouts does in the ADD
+		_, err := f.AddContainer(context.Background(), "net", podContainer("two", "web-0"))
+		f.wantError(err, attachment.Failed, "another container of the pod has", "nothing was released")
+		f.wantStored(1)
+		f.wantHeld(attachment.ContainerOwner("one", "eth0"), first)
+		f.wantRecords(1)
+		f.del("one", "web-0")
+		if again := f.add("two", "web-0"); again != first {
+			f.t.Errorf("the next sandbox got %s; want %s", again, first)
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,6 +87,23 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 		}
 	}
 	a.Status = s
+}
+
+// sibling returns another interface of a container that has an attachment in a network.
+func (e *entries) sibling(k attachment.Key, network string) (other attachment.Key, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	prefix := attachment.ContainerOwner(k.RuntimeID(), "")
+	i, _ := e.position(attachment.Key{Pool: k.Pool, Owner: prefix})
+	for _, a := range e.sorted[i:] {
+		if a.Pool != k.Pool || !strings.HasPrefix(a.Owner, prefix) {
+			break
+		}
+		if a.Key != k && a.listed() && a.Rec.Network == network {
+			return a.Key, true
+		}
+	}
+	return attachment.Key{}, false
 }
 
 // position returns the place of a key in entries.sorted, and whether it is there; entries.mu is held.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
@@ -45,6 +46,11 @@ func (w world) Invocation(verb string, n call.Network, id string, c *call.Contai
 	// Before a record is written, as for other owners. A DEL or CHECK is the plugin's to refuse.
 	if err == nil && verb == call.VerbAdd {
 		err = w.engine.plugin.CheckConfig(w.callCtx(), n, inv)
+	}
+	if err == nil && verb == call.VerbAdd && inv.Profile.Key() == profile.KeyedByContainer {
+		if other, ok := w.engine.sibling(w.Key, n.Name); ok {
+			err = newError(attachment.Failed, "%s: plugin %s knows what it has allocated by the container ID alone, and %s has addresses in network %q: the DEL of one interface would release those of the other; expected one interface of a container in this network", w, inv.Plugin, other, n.Name)
+		}
 	}
 	return inv, err
 }
