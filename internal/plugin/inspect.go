@@ -43,14 +43,15 @@ func (r *Runner) Inspect(n call.Network) (found Inspection) {
 // CheckRequired returns what of the required files, directories and sockets of a network's profile is missing, so that no
 // ADD can succeed; nil for nothing.
 func (r *Runner) CheckRequired(n call.Network) error {
-	for _, m := range r.Inspect(n).Missing {
-		key := ""
-		if m.Key != "" {
-			key = " (or another that ipam." + m.Key + " names)"
-		}
-		return wrapNetworkErr(n, fmt.Errorf("plugin %s needs the %s %s%s, and there is none: %s", n.IPAMType, m.Kind, strings.Join(m.Paths, " or "), key, m.Why))
+	all := r.Inspect(n).Missing
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	m, key := all[0], ""
+	if m.Key != "" {
+		key = " (or another that ipam." + m.Key + " names)"
+	}
+	return wrapNetworkErr(n, fmt.Errorf("plugin %s needs the %s %s%s, and there is none: %s", n.IPAMType, m.Kind, strings.Join(m.Paths, " or "), key, m.Why))
 }
 
 // missing returns the requirements of which no path exists as what it must be.

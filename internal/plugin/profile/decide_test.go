@@ -181,7 +181,7 @@ func TestShippedDelNotHeld(t *testing.T) {
 	set := load(t)
 	for pluginType, msg := range map[string]string{
 		"weave-ipam": "400 Bad Request: Delete: no addresses for 0123\n",
-		"centralip":  "There aren't any infomation about pod 0123",
+		"centralip":  "There aren't any infomation about pod 0123", //nolint:misspell // its own text
 		"ecs-ipam":   "release ipstore: no ip address associated with the given id: 0123",
 	} {
 		if p := set.For(pluginType); !p.IsNotHeld(100, msg, "") || p.IsNotHeld(100, "connection refused", "") {
