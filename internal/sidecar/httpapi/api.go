@@ -6,6 +6,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	goerrors "errors"
 	"fmt"
 	"iter"
@@ -19,6 +20,7 @@ import (
 	"github.com/go-openapi/errors"
 	"github.com/go-openapi/loads"
 	"github.com/go-openapi/runtime/middleware"
+	"github.com/go-openapi/spec"
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -107,12 +109,13 @@ func New(o Options) (*API, error) {
 	if o.Engine == nil || o.Reporter == nil || o.Peer == nil || o.Refusals == nil || o.Log == nil {
 		return nil, goerrors.New("httpapi: options Engine, Reporter, Peer, Refusals and Log are required")
 	}
-	spec, err := loads.Analyzed(server.SwaggerJSON, "")
+	document, err := loads.Embedded(json.RawMessage("{}"), server.FlatSwaggerJSON)
 	if err != nil {
 		return nil, fmt.Errorf("httpapi: read the embedded swagger.yaml: %w", err)
 	}
 	o.DefaultPool = cmp.Or(o.DefaultPool, client.DefaultPool)
-	api := operations.NewDelegatedIpamAPI(spec)
+	codes := prepareRouting(document.Spec())
+	api := operations.NewDelegatedIpamAPI(document)
 	(&handlers{o}).register(api)
 	if err := api.Validate(); err != nil {
 		return nil, fmt.Errorf("httpapi: %w", err)
@@ -123,20 +126,25 @@ func New(o Options) (*API, error) {
 		// RoutesHandler serves the operations only. The generated documentation pages load
 		// scripts from other hosts, which a socket of the node must not offer.
 		server: api.Context().RoutesHandler(nil),
-		log:    o.Log.WithFields(nil), routes: api.Context(), codes: documentedCodes(spec.Analyzer, spec.BasePath()),
+		log:    o.Log.WithFields(nil), routes: api.Context(), codes: codes,
 	}, nil
 }
 
-// documentedCodes returns the status codes of each operation, ascending.
-func documentedCodes(spec *analysis.Spec, basePath string) map[string][]int {
+// prepareRouting returns the status codes of each operation, ascending, and removes the schemas of bodies from the
+// specification: the generated code validates them, but the router would expand and keep them.
+func prepareRouting(s *spec.Swagger) map[string][]int {
+	s.Definitions = nil
 	codes := map[string][]int{}
-	for method, paths := range spec.Operations() {
+	for method, paths := range analysis.New(s).Operations() {
 		for path, operation := range paths {
-			name := method + " " + basePath + path
+			name := method + " " + s.BasePath + path
 			for code := range operation.Responses.StatusCodeResponses {
 				codes[name] = append(codes[name], code)
 			}
 			slices.Sort(codes[name])
+			for i := range operation.Parameters {
+				operation.Parameters[i].Schema = nil
+			}
 		}
 	}
 	return codes
