@@ -53,7 +53,7 @@ type Journal struct {
 	// joining guards next, the transaction that further changes join, and removals, which the next commit makes durable.
 	joining  sync.Mutex
 	next     *transaction
-	removals []Change
+	removals []boltfile.Entry
 
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
@@ -94,28 +94,26 @@ func (j *Journal) Available() error {
 	return j.state.Available(fileName, j.named)
 }
 
-// Change is a change of one record (Journal.Put, Journal.Delete).
-type Change struct {
-	key, value []byte
-	err        error // why it cannot be made
+// Write makes a record durable before it returns nil, in a transaction that concurrent calls share. After an error the
+// disk has it or the one before. A record that Load would not return unchanged is refused, and every record while the
+// state directory is not Available; that error may also follow a change in a directory that was replaced meanwhile.
+func (j *Journal) Write(r attachment.Record) error {
+	e, err := j.entry(r)
+	if err != nil {
+		return fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
+	}
+	return j.change(e)
 }
 
-// Put returns the change that writes a record. Apply refuses it if Load would not return the record unchanged.
-func (j *Journal) Put(r attachment.Record) Change {
+func (j *Journal) entry(r attachment.Record) (boltfile.Entry, error) {
 	r.Pool = j.stored(r.Pool)
 	k := key(r.Pool, r.Owner)
 	raw, err := encode(r)
 	if len(k) > bbolt.MaxKeySize || strings.Contains(r.Pool, "\x00") {
 		err = fmt.Errorf("pool and owner have %d bytes; expected at most %d, and none of the pool is 0", len(k)-1, bbolt.MaxKeySize-1)
 	}
-	if err != nil {
-		err = fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
-	}
-	return Change{k, seal(k, raw), err}
+	return boltfile.Entry{Key: k, Value: seal(k, raw)}, err
 }
-
-// Delete returns the change that removes the record of an owner. A missing one is not an error.
-func (j *Journal) Delete(pool, owner string) Change { return Change{key: key(j.stored(pool), owner)} }
 
 func (j *Journal) stored(pool string) string {
 	if pool == j.options.DefaultPool {
@@ -124,22 +122,20 @@ func (j *Journal) stored(pool string) string {
 	return pool
 }
 
-// Write is Apply for Put.
-func (j *Journal) Write(r attachment.Record) error { return j.Apply(j.Put(r)) }
-
 // removalDelay is how long a removal waits for another change that makes it durable, too, and retryDelay how long after
 // a failure.
 const removalDelay, retryDelay = 10 * time.Millisecond, time.Second
 
-// Remove is Apply for Delete, but the removal becomes durable later: with the next change, after removalDelay, or in
-// Close. It is for a record whose addresses are released: a start that still finds it releases them again.
+// Remove removes the record of an owner; a missing one is not an error. That becomes durable later: with the next change,
+// after removalDelay, or in Close. It is for a record whose addresses are released: a start that still finds it releases
+// them again.
 func (j *Journal) Remove(pool, owner string) error {
 	if err := j.Available(); err != nil {
 		return err
 	}
 	j.joining.Lock()
 	defer j.joining.Unlock()
-	j.removals = append(j.removals, j.Delete(pool, owner))
+	j.removals = append(j.removals, boltfile.Entry{Key: key(j.stored(pool), owner)})
 	time.AfterFunc(removalDelay, j.commitRemovals)
 	return nil
 }
@@ -156,15 +152,8 @@ func (j *Journal) commitRemovals() {
 	}
 }
 
-// Apply makes changes durable before it returns nil, all in one transaction, which concurrent calls share. After an
-// error the disk has all of them or none. Every change is refused while the state directory is not Available; that
-// error may also follow a change in a directory that was replaced meanwhile.
-func (j *Journal) Apply(changes ...Change) error {
-	for _, c := range changes {
-		if c.err != nil {
-			return c.err
-		}
-	}
+// change is Write for entries, all in one transaction. One without a value is a removal.
+func (j *Journal) change(changes ...boltfile.Entry) error {
 	err := j.Available()
 	if err == nil {
 		err = j.join(changes)
@@ -179,19 +168,18 @@ func (j *Journal) Apply(changes ...Change) error {
 // replaced), by a commit without a change. After a failed commit it writes the journal anew.
 func (j *Journal) Writable() error {
 	j.commitRemovals() // which need no space
-	return j.Apply()
+	return j.change()
 }
 
 // transaction are changes that become durable together.
 type transaction struct {
-	changes []Change
-	callers int
+	changes []boltfile.Entry
 	commit  func() error // once: the other callers wait for the first one
 }
 
 // join adds changes to the next transaction and returns its outcome. Changes are collected while another one is
 // committed; otherwise they are committed without a wait.
-func (j *Journal) join(changes []Change) error {
+func (j *Journal) join(changes []boltfile.Entry) error {
 	j.joining.Lock()
 	if j.next == nil {
 		tx := &transaction{}
@@ -207,11 +195,10 @@ func (j *Journal) join(changes []Change) error {
 		j.next = tx
 	}
 	tx := j.next
-	tx.callers++
 	tx.changes = append(tx.changes, changes...)
 	j.joining.Unlock()
 	err := tx.commit()
-	if tx.callers > 1 && boltfile.Unchanged(err) { // there may be space for these changes
+	if boltfile.Unchanged(err) { // there may be space for these changes alone
 		j.committing.Lock()
 		defer j.committing.Unlock()
 		err = j.commit(changes)
@@ -221,7 +208,7 @@ func (j *Journal) join(changes []Change) error {
 
 // commit makes changes durable. After an error the kernel may show what is not on the disk, so the file is
 // written anew before anything else.
-func (j *Journal) commit(changes []Change) error {
+func (j *Journal) commit(changes []boltfile.Entry) error {
 	if j.file == nil {
 		if err := j.recover(); err != nil {
 			return err
@@ -259,24 +246,24 @@ func (j *Journal) commit(changes []Change) error {
 const probeSize = 8 * boltfile.PageSize
 
 // apply makes changes in a transaction, and returns the totals with them.
-func (j *Journal) apply(tx *bbolt.Tx, changes []Change) (totals, error) {
+func (j *Journal) apply(tx *bbolt.Tx, changes []boltfile.Entry) (totals, error) {
 	records, t := tx.Bucket(recordsBucket), j.totals
 	size, adds := 0, false
 	if len(changes) == 0 {
 		size, adds = probeSize, true
 	}
 	for _, c := range changes {
-		before := records.Get(c.key)
+		before := records.Get(c.Key)
 		if before != nil {
 			t.add(before, -1)
 		}
 		var err error
-		if c.value == nil {
-			err = records.Delete(c.key)
+		if c.Value == nil {
+			err = records.Delete(c.Key)
 		} else {
-			t.add(c.value, 1)
-			size, adds = size+len(c.value), adds || before == nil
-			err = records.Put(c.key, c.value)
+			t.add(c.Value, 1)
+			size, adds = size+len(c.Value), adds || before == nil
+			err = records.Put(c.Key, c.Value)
 		}
 		if err != nil {
 			return t, err

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -47,19 +48,9 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestApply(t *testing.T) {
-	f := newFixture(t)
-	f.write(sample("a"))
-	check.Must(t, f.Apply(f.Put(sample("b")), f.Delete("default", "a"), f.Put(sample("c"))))
-	f.wantRecords(sample("b"), sample("c"))
-	invalid := sample("d")
-	invalid.State = "unknown"
-	check.Error(t, f.Apply(f.Delete("default", "b"), f.Put(invalid)), "id-d", "unknown state")
-	f.wantRecords(sample("b"), sample("c"))
-}
-
 func TestWriteRefused(t *testing.T) {
 	for name, change := range map[string]func(*attachment.Record){
+		"unknown state":              func(r *attachment.Record) { r.State = "unknown" },
 		"container ID with a path":   func(r *attachment.Record) { r.ContainerID = "../escape" },
 		"owner is not UTF-8":         func(r *attachment.Record) { r.Owner = "a\xffb" },
 		"owner is too long":          func(r *attachment.Record) { r.Owner = strings.Repeat("x", 40_000) },
@@ -216,7 +207,7 @@ func TestFailedCommit(t *testing.T) {
 	f.breakFile()
 	check.Error(t, f.Write(sample("c")), f.path(), "bad file descriptor")
 	check.Must(t, f.Available())
-	check.Must(t, f.Apply(f.Delete("default", "a")))
+	check.Must(t, f.change(boltfile.Entry{Key: key("default", "a")}))
 	after, err := os.Stat(f.path())
 	check.Must(t, err)
 	check.True(t, !os.SameFile(before, after), "the file was not written anew")
@@ -372,7 +363,13 @@ func TestReadWhileWritten(t *testing.T) {
 			}
 			a, b := sample("a"), sample("b")
 			a.Generation, b.Generation = i, i
-			check.NoError(t, f.Apply(f.Put(a), f.Put(b), f.Put(sample(fmt.Sprint("c", i%100)))))
+			var changes []boltfile.Entry
+			for _, r := range []attachment.Record{a, b, sample(fmt.Sprint("c", i%100))} {
+				e, err := f.entry(r)
+				check.NoError(t, err)
+				changes = append(changes, e)
+			}
+			check.NoError(t, f.change(changes...))
 		}
 	}()
 	defer func() { close(stop); <-done }()
