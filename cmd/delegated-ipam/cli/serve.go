@@ -90,6 +90,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 		next := o.reread(log, *settings.Load())
 		settings.Store(&next)
 	})()
+	cmd.Root().ResetCommands() // the options of the others would stay in memory
 	if err := d.serve(cmd.Context(), config, log); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
