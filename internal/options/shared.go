@@ -67,15 +67,15 @@ func nodeName(target *string, env map[string]string, help, expected string) Opti
 	return o
 }
 
-// podReference is the name of a pod, with or without its namespace.
-var podReference = regexp.MustCompile(`^([a-z0-9-]{1,63}/)?[a-z0-9.-]{1,253}$`)
+// podReference is the name of a pod, with or without its namespace. It is large when it is compiled.
+const podReference = `^([a-z0-9-]{1,63}/)?[a-z0-9.-]{1,253}$`
 
 // podName declares the name of the pod, with the default $K8S_POD_NAME.
 func podName(target *string, env map[string]string) Option {
 	return Option{
 		Name: "pod-name", Value: Text(target, "name"), Default: env["K8S_POD_NAME"], DefaultText: "$K8S_POD_NAME",
 		Help:  "name of this pod, or NAMESPACE/NAME, by which messages identify this sidecar (empty = by host and PID)",
-		Valid: func() bool { return *target == "" || podReference.MatchString(*target) }, Expected: "the name of a pod such as delegated-ipam-x7k2p; in a pod, set K8S_POD_NAME from metadata.name",
+		Valid: func() bool { return *target == "" || regexp.MustCompile(podReference).MatchString(*target) }, Expected: "the name of a pod such as delegated-ipam-x7k2p; in a pod, set K8S_POD_NAME from metadata.name",
 	}
 }
 
