@@ -114,7 +114,7 @@ func assemble(c Config, dir *statedir.Dir, self statedir.Holder, log logrus.Fiel
 
 // connect loads the journal, creates every part, and acquires the node locks.
 func (a *app) connect(state *statedir.Dir, boot string) error {
-	// The parts take longer than the journal of a large node, and need none of its records.
+	// The parts need no record.
 	var loading sync.WaitGroup
 	var loadErr error
 	loading.Go(func() { a.loaded, loadErr = a.journal.Load() })
