@@ -100,6 +100,7 @@ func (a *app) returnMemory(ctx context.Context) {
 		}
 		if a.engine.QueueLengths()[engine.QueueBackground] == 0 {
 			debug.FreeOSMemory()
+			debug.SetGCPercent(200) // the heap is small, so that requests pay for many collections
 			return
 		}
 	}
