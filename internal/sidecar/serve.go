@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -100,7 +101,9 @@ func (a *app) returnMemory(ctx context.Context) {
 		}
 		if a.engine.QueueLengths()[engine.QueueBackground] == 0 {
 			debug.FreeOSMemory()
-			debug.SetGCPercent(200) // the heap is small, so that requests pay for many collections
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(200) // the heap is small, so that requests pay for many collections
+			}
 			return
 		}
 	}
