@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -40,18 +39,15 @@ func (r *Runner) Inspect(n call.Network) (found Inspection) {
 	return found
 }
 
-// CheckRequired returns what of the required files, directories and sockets of a network's profile is missing, so that no
-// ADD can succeed; nil for nothing.
-func (r *Runner) CheckRequired(n call.Network) error {
-	all := r.Inspect(n).Missing
-	if len(all) == 0 {
-		return nil
+// CheckSockets returns which socket that the profile of a network's plugin requires has no listener, so that no ADD can
+// succeed; nil for none.
+func (r *Runner) CheckSockets(n call.Network) error {
+	for _, m := range r.Inspect(n).Missing {
+		if m.Kind == profile.RequireSocket {
+			return wrapNetworkErr(n, fmt.Errorf("plugin %s needs the socket %s (ipam.%s names another), on which no process listens: %s", n.IPAMType, m.Paths[0], m.Key, m.Why))
+		}
 	}
-	m, key := all[0], ""
-	if m.Key != "" {
-		key = " (or another that ipam." + m.Key + " names)"
-	}
-	return wrapNetworkErr(n, fmt.Errorf("plugin %s needs the %s %s%s, and there is none: %s", n.IPAMType, m.Kind, strings.Join(m.Paths, " or "), key, m.Why))
+	return nil
 }
 
 // missing returns the requirements of which no path exists as what it must be.

@@ -35,7 +35,7 @@ func TestMissingSocket(t *testing.T) {
 	if missing() != 1 {
 		t.Error("a socket that does not exist is not missing")
 	}
-	check.Error(t, r.CheckRequired(n), "plugin dhcp needs the socket "+socket+" or /run/cni/dhcp.sock (or another that ipam.daemonSocketPath names), and there is none")
+	check.Error(t, r.CheckSockets(n), "plugin dhcp needs the socket "+socket+" (ipam.daemonSocketPath names another), on which no process listens")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

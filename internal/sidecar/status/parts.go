@@ -99,7 +99,7 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 		err = plugins.CheckAddresses(n, c)
 	}
 	if err == nil {
-		err = plugins.CheckRequired(n)
+		err = plugins.CheckSockets(n)
 	}
 	if err != nil {
 		s.NotReady = err.Error()
