@@ -38,15 +38,19 @@ func profiles(page string) (map[string]string, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| plugin | fields |\n|---|---|\n| `unknown` | %s |\n", row(names, unknown, nil))
+	plugins := map[string][]string{} // by their row
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if name == "unknown" {
-			continue
-		}
 		of, err := fields(set[name])
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", name, row(names, of, unknown))
+		if name != "unknown" {
+			differences := row(names, of, unknown)
+			plugins[differences] = append(plugins[differences], "`"+name+"`")
+		}
+	}
+	for _, differences := range slices.SortedFunc(maps.Keys(plugins), func(x, y string) int { return slices.Compare(plugins[x], plugins[y]) }) {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(plugins[differences], ", "), differences)
 	}
 	return map[string]string{"profiles": b.String()}, nil
 }
