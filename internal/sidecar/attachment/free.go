@@ -182,8 +182,7 @@ func (op *Operation) delEach(invocations []call.Invocation) (done []call.Invocat
 		case refused && slices.ContainsFunc(deleted, inv.SameAttachment):
 			errs[i], inv.AddActsUntil = nil, time.Time{}
 		case refused && inv.Profile.NothingKnown() && isPluginRefusal(errs[i]):
-			op.assumeNotHeld(&inv, errs[i])
-			errs[i] = nil
+			errs[i] = op.assumeNotHeld(&inv, errs[i])
 		}
 		if errs[i] == nil && !began[i].Before(inv.AddActsUntil) {
 			done = append(done, inv)
@@ -192,9 +191,9 @@ func (op *Operation) delEach(invocations []call.Invocation) (done []call.Invocat
 	return done, errors.Join(errs...)
 }
 
-// assumeNotHeld notes, at the first refusal of a DEL, until when an ADD with the invocation could have acted, and reports
-// it when that has passed.
-func (op *Operation) assumeNotHeld(inv *call.Invocation, refusal error) {
+// assumeNotHeld notes, at the first refusal of a DEL, until when an ADD with the invocation could have acted, and returns
+// the refusal. From then on it is expected, and reported when that time has passed.
+func (op *Operation) assumeNotHeld(inv *call.Invocation, refusal error) error {
 	now := op.World.Now()
 	switch {
 	case inv.AddActsUntil.IsZero():
@@ -204,11 +203,12 @@ func (op *Operation) assumeNotHeld(inv *call.Invocation, refusal error) {
 				all[i].AddActsUntil = inv.Profile.ActsUntil(now)
 			}
 		}
-		inv.AddActsUntil = inv.Profile.ActsUntil(now)
 		op.setInvocations(all)
+		return refusal
 	case !now.Before(inv.AddActsUntil):
 		op.World.Report(Event{EventNotHeld, refusal})
 	}
+	return nil
 }
 
 // without returns the invocations that are not among others.
