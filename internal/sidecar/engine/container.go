@@ -22,20 +22,20 @@ import (
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation) error { return op.Add() })
+	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation, _ request) error { return op.Add() })
 }
 
 // DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
 func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Release, network, c, func(op *operation) error { return op.Del() })
+	return e.runContainer(ctx, attachment.Release, network, c, func(op *operation, _ request) error { return op.Del() })
 }
 
 // CheckContainer runs the plugin's CHECK for a container interface.
 func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Check, network, c, func(op *operation) error { return op.Check() })
+	return e.runContainer(ctx, attachment.Check, network, c, func(op *operation, _ request) error { return op.Check() })
 }
 
-func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation) error) (Attachment, error) {
+func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation, request) error) (Attachment, error) {
 	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
 	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c, do: do})
 }
@@ -157,7 +157,7 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 // again since.
 func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
 	var begun atomic.Bool
-	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation) error {
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation, _ request) error {
 		e.mu.Lock()
 		a := op.entry
 		ends := a.listed() && ended(a.view())

@@ -24,8 +24,10 @@ type request struct {
 	user User
 	// container has the parameters of a container runtime; nil for another client.
 	container *call.Container
+	// want is what an allocation wants.
+	want attachment.Want
 	// do does it. It is not a use of the attachment if it is unused.
-	do     func(*operation) error
+	do     func(*operation, request) error
 	unused bool
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
@@ -41,10 +43,9 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 	if r.Family != "" && !e.opts.Enabled(r.Family) {
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
-	want := attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire}
 	return e.run(ctx, k, err, request{
 		action: attachment.Allocate, families: families, user: r.User, generated: r.Owner == "",
-		do: func(op *operation) error { return op.Allocate(want) },
+		want: attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire}, do: allocate,
 	})
 }
 
@@ -56,12 +57,14 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 	if !e.opts.Enabled(families[0]) {
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
-	want := attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also}
 	return e.run(ctx, k, err, request{
 		action: attachment.Restore, families: families, user: r.User, generated: r.Owner == "",
-		do: func(op *operation) error { return op.Allocate(want) },
+		want: attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also}, do: allocate,
 	})
 }
+
+// allocate does the request of an allocation.
+func allocate(op *operation, req request) error { return op.Allocate(req.want) }
 
 // Release releases one address; the attachment is released with its last one. It returns the
 // attachment as it is afterwards, and fails as Allocate does.
@@ -83,7 +86,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	k.Pool = pool
 	return e.run(ctx, k, err, request{
 		action: attachment.Release, families: []attachment.Family{family}, user: r.User,
-		do: func(op *operation) error { return op.Release(r.IP, r.SkipDelay) },
+		do: func(op *operation, _ request) error { return op.Release(r.IP, r.SkipDelay) },
 	})
 }
 
@@ -150,16 +153,9 @@ func (op *operation) work(req request, done chan<- result) {
 		return
 	}
 	defer op.end()
-	use := func() {
-		if !req.unused {
-			op.engine.mu.Lock()
-			defer op.engine.mu.Unlock()
-			op.entry.lastUsed = time.Now()
-		}
-	}
-	use()
-	err := req.do(op)
-	use() // a list of containers that was made meanwhile may lack this one
+	op.use(req)
+	err := req.do(op, req)
+	op.use(req) // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
 	reported := err
 	if !op.hasProcess { // the wait for a plugin process may have failed
@@ -177,6 +173,16 @@ func (op *operation) work(req request, done chan<- result) {
 			op.recordResult(op.Return())
 		}
 	}
+}
+
+// use notes that a client uses the attachment.
+func (op *operation) use(req request) {
+	if req.unused {
+		return
+	}
+	op.engine.mu.Lock()
+	defer op.engine.mu.Unlock()
+	op.entry.lastUsed = time.Now()
 }
 
 // clientError turns an error into the one that the client receives.
