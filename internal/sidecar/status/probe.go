@@ -36,12 +36,16 @@ func (p *probe[T]) start(all bool) (ended <-chan struct{}) {
 	if !p.began.IsZero() || p.good && !all {
 		return p.ended
 	}
-	p.began, p.ended = time.Now(), make(chan struct{})
-	p.reporter.running.Go(func() {
+	begun := make(chan struct{})
+	if !p.reporter.begin(func() {
 		result, good := p.run()
 		p.end(result, good)
 		p.reporter.change()
-	})
+	}) {
+		close(begun)
+		return begun
+	}
+	p.began, p.ended = time.Now(), begun
 	return p.ended
 }
 

@@ -69,8 +69,11 @@ type Reporter struct {
 	stopping atomic.Bool
 	stateDir *probe[list[models.QuarantinedRecord]]
 	moved    *probe[list[models.MovedPlugin]]
-	running  sync.WaitGroup // the checks in progress
-	changed  chan struct{}  // a report may differ from the last one
+	// running are the checks in progress; after Wait has begun there are no further ones.
+	runMu   sync.Mutex
+	waiting bool
+	running sync.WaitGroup
+	changed chan struct{} // a report may differ from the last one
 
 	mu      sync.Mutex
 	pools   map[string]poolProbe
@@ -161,8 +164,11 @@ func (r *Reporter) WriteFailed(err error) {
 func (r *Reporter) Stopping() { r.stopping.Store(true) }
 
 // Wait waits for the end of the checks in progress, so that no plugin process outlives this one, or for the end of ctx,
-// whose error it returns. No check may begin meanwhile.
+// whose error it returns. No check begins from then on.
 func (r *Reporter) Wait(ctx context.Context) error {
+	r.runMu.Lock()
+	r.waiting = true
+	r.runMu.Unlock()
 	ended := make(chan struct{})
 	go func() { r.running.Wait(); close(ended) }()
 	select {
@@ -171,6 +177,17 @@ func (r *Reporter) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// begin runs a check in the background, unless it is too late.
+func (r *Reporter) begin(check func()) bool {
+	r.runMu.Lock()
+	defer r.runMu.Unlock()
+	if r.waiting {
+		return false
+	}
+	r.running.Go(check)
+	return true
 }
 
 // Report returns the status, with the last result of each check. It waits until the addresses are counted, at most
