@@ -105,7 +105,7 @@ func TestRecordNeverTorn(t *testing.T) {
 		"no failure":   nil,
 		"fsync fails":  {"-e", "inject=fsync,fdatasync:error=EIO:when=19+17"},
 		"write fails":  {"-e", "inject=pwrite64:error=ENOSPC:when=25+14"},
-		"rename fails": {"-e", "inject=renameat,renameat2:error=EIO:when=3+5"},
+		"rename fails": {"-e", "inject=renameat,renameat2:error=EIO:when=2+5"},
 	}, func(t *testing.T, _ *stats, inject []string) {
 		n := nodeWith(t)
 		n.Program = harness.Failpoints(t) // without the race detector, which strace would slow down

@@ -53,7 +53,7 @@ func bindIn(staging *os.File, path string, mode fs.FileMode, gid int) (*net.Unix
 		info, err = os.Lstat(staged)
 	}
 	if err == nil {
-		if err = os.Rename(staged, path); err != nil {
+		if err = unix.Renameat2(unix.AT_FDCWD, staged, unix.AT_FDCWD, path, 0); err != nil {
 			err = fmt.Errorf("move to its path: %w", files.Cause(err))
 		}
 	}
