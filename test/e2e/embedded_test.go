@@ -98,5 +98,5 @@ func TestLeftoversOfReboot(t *testing.T) {
 	})
 	wantLeased(t, n, append(router, "10.15.0.79")...)
 	check.Must(t, os.Remove(storeFile(n, "10.15.0.79")))
-	check.Contains(t, s.Log(), "Released a lease of the previous boot that has no record", "pod-before-the-boot")
+	s.WaitLog(t, "Released a lease of the previous boot that has no record", "pod-before-the-boot")
 }

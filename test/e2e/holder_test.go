@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -14,9 +13,7 @@ func TestHolderIsPod(t *testing.T) {
 	n := nodeWith(t, harness.DualStack())
 	n.Env = append(n.Env, "K8S_POD_NAME=kube-system/delegated-ipam-x7k2p")
 	first := n.Start(t)
-	if !strings.Contains(first.Log(), `podName=kube-system/delegated-ipam-x7k2p`) {
-		t.Error("the log of the start does not name the pod")
-	}
+	first.WaitLog(t, "podName=kube-system/delegated-ipam-x7k2p")
 	t.Run("startup", func(t *testing.T) {
 		n.Launch(t).WaitLog(t, "another process holds: "+pod)
 	})
