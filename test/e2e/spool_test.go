@@ -289,8 +289,9 @@ func TestSpoolUninstall(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)
 	wantUninstall(t, n, 1, "has 1 DELs of containers")
-	n.Start(t).Stop(t)
+	s := n.Start(t)
 	waitDrained(t, n)
+	s.Stop(t)
 	wantUninstall(t, n, 0, "removed "+n.Spool())
 	if _, err := os.Lstat(n.StateDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the state directory exists: %v", err)
