@@ -1,5 +1,5 @@
-// Package evidence writes test/GUARANTEES.md: the tests that show each fault of the reliability page and
-// each attack of the security page.
+// Package evidence requires a test for each fault of the reliability page and each attack of the security page, and
+// writes test/GUARANTEES.md: the tests of each section.
 //
 // The comment of a test names the page and the first cell of a row, without links, or the section whose
 // rows are cases of the test's file:
@@ -31,18 +31,18 @@ const (
 	output = "test/GUARANTEES.md"
 	intro  = `# Which test shows which guarantee
 
-The sections and faults of [reliability.md](../docs/design/reliability.md), the attacks of
-[security.md](../docs/operate/security.md), and the tests that show them. [README.md](README.md) has
-the commands. Written by ` + "`go test ./test/evidence -update`" + ` from comments of the tests.
+The sections of [reliability.md](../docs/design/reliability.md) and
+[security.md](../docs/operate/security.md), and the tests that show what is in them. Those of one
+row: ` + "`grep -rn 'evidence:.* TEXT' internal test`" + `. Written by
+` + "`go test ./test/evidence -update`" + `.
+
+| section | tests |
+|---|---|
 `
-	header = "\n| %s | tests |\n|---|---|\n"
 )
 
-// pages are the pages, in docs, with the first cells of the headers of their tables.
-var pages = []struct{ name, rows string }{
-	{"design/reliability", "section or fault"},
-	{"operate/security", "attack"},
-}
+// pages are the pages, in docs.
+var pages = []string{"design/reliability", "operate/security"}
 
 var (
 	// faults matches the rows of a table of faults; the first group has them.
@@ -58,15 +58,15 @@ func TestGuarantees(t *testing.T) {
 	repository := os.DirFS("../..")
 	want := intro
 	for _, page := range pages {
-		text, err := fs.ReadFile(repository, "docs/"+page.name+".md")
+		text, err := fs.ReadFile(repository, "docs/"+page+".md")
 		check.Must(t, err)
-		tests, err := directives(repository, "//evidence:"+page.name+" ")
+		tests, err := directives(repository, "//evidence:"+page+" ")
 		check.Must(t, err)
 		lines, problems := table(string(text), tests)
 		for _, p := range problems {
-			t.Errorf("%s: %s", page.name, p)
+			t.Errorf("%s: %s", page, p)
 		}
-		want += fmt.Sprintf(header, page.rows) + lines
+		want += lines
 	}
 	if *update {
 		check.Must(t, os.WriteFile("../../"+output, []byte(want), 0o644))
@@ -112,23 +112,21 @@ func directives(repository fs.FS, prefix string) (map[string][]test, error) {
 	return tests, err
 }
 
-// table returns the lines of the sections and faults of a page, and a problem for each fault without
+// table returns a line for each section of a page that has tests, and a problem for each fault without
 // a test and for each directive without a section or fault.
 func table(text string, tests map[string][]test) (lines string, problems []string) {
 	tests = maps.Clone(tests)
-	add := func(what string) {
-		var names []string
-		for _, found := range tests[what] {
-			names = append(names, fmt.Sprintf("`%s`: `%s`", found.dir, found.name))
-		}
-		if len(names) > 0 {
-			lines += fmt.Sprintf("| %s | %s |\n", what, strings.Join(names, "; "))
-		}
-		delete(tests, what)
-	}
 	for section := range strings.SplitSeq(text, "\n## ") {
 		title, _, _ := strings.Cut(section, "\n")
-		ofSection := tests[title]
+		ofSection, names := tests[title], map[string][]string{}
+		add := func(what string) {
+			for _, found := range tests[what] {
+				if !slices.Contains(names[found.dir], found.name) {
+					names[found.dir] = append(names[found.dir], found.name)
+				}
+			}
+			delete(tests, what)
+		}
 		add(title)
 		for _, rows := range faults.FindAllStringSubmatch(section, -1) {
 			for row := range strings.Lines(rows[1]) {
@@ -139,6 +137,13 @@ func table(text string, tests map[string][]test) (lines string, problems []strin
 				}
 				add(fault)
 			}
+		}
+		var cells []string
+		for _, dir := range slices.Sorted(maps.Keys(names)) {
+			cells = append(cells, fmt.Sprintf("`%s`: %s", dir, strings.Join(names[dir], ", ")))
+		}
+		if len(cells) > 0 {
+			lines += fmt.Sprintf("| %s | %s |\n", title, strings.Join(cells, "; "))
 		}
 	}
 	for what, found := range tests {
@@ -154,7 +159,7 @@ func TestTable(t *testing.T) {
 		"B":    {{"d", "TestB", `{"h": 1}`}},
 		"gone": {{"d", "TestGone", ""}},
 	})
-	if want := "| g | `d`: `TestG`; `e`: `TestG2` |\n| B | `d`: `TestB` |\n"; lines != want {
+	if want := "| A | `d`: TestG; `e`: TestG2 |\n| B | `d`: TestB |\n"; lines != want {
 		t.Errorf("got\n%s; want\n%s", lines, want)
 	}
 	for i, want := range []string{`no test shows "f"`, `no test shows "i"`, `no section or fault "gone"`} {
