@@ -213,7 +213,7 @@ explore: # explore the protocol exhaustively within bounds
 
 # Takes a quarter of an hour.
 .PHONY: model
-model: ## explore, and show that the exploration fails without each rule (docs/design/model.md)
+model: ## explore, and show that the exploration fails without each rule (test/model/explore)
 	$(MODEL) $(DRAW)
 
 .PHONY: fuzz

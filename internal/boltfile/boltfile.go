@@ -1,6 +1,6 @@
 // Package boltfile writes bbolt files by bbolt and reads them without it: bbolt trusts the pages of a file. A damaged
 // one sends it into an endless loop or out of its mapping, and an I/O error in a mapping is a signal
-// (docs/design/adr/0029-bbolt.md). The format is that of bbolt's internal/common.
+// (docs/design/decisions.md, The journal). The format is that of bbolt's internal/common.
 package boltfile
 
 import (

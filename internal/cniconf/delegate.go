@@ -7,7 +7,7 @@ import (
 )
 
 // ContainerPlugin is the type of the IPAM plugin by which container runtimes call the sidecar. Its
-// configuration has that of the plugin that the sidecar runs, as ipam.delegate (docs/design/pods.md).
+// configuration has that of the plugin that the sidecar runs, as ipam.delegate (docs/install/pods.md, Configuration).
 const ContainerPlugin = "delegated-ipam-cni"
 
 // withDelegate returns a plugin object with the delegate of its ipam in place of it, and the delegate's

@@ -1,7 +1,7 @@
 // Package failpoint names the points at which a test kills the program: before and after each step
 // that must survive a crash. Reach does nothing without the build tag "failpoints", which shipped
-// programs do not have (docs/design/reliability.md). docs/design/adr/0024-own-code.md explains why
-// gofail is not used.
+// programs do not have (docs/design/reliability.md). docs/design/decisions.md, Own code, explains why gofail is
+// not used.
 package failpoint
 
 import "fmt"

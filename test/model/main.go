@@ -1,6 +1,6 @@
 // Command model explores the protocol exhaustively within bounds, for each kind of plugin, and checks that
-// the exploration fails without each rule (docs/design/model.md). It prints a table, and a trace for each
-// violation.
+// the exploration fails without each rule. Its assumptions are in explore/main.go. It prints a table, and a
+// trace for each violation.
 package main
 
 import (

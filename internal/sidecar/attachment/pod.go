@@ -8,7 +8,7 @@ import (
 )
 
 // The addresses of a container interface are kept after its DEL, for the release delay. The ADD of the next
-// container of its pod releases them and requests them again (docs/design/pods.md, Cooldown). So the plugin has
+// container of its pod releases them and requests them again (docs/install/pods.md, Cooldown). So the plugin has
 // them under the ID of that container, and a late DEL of the old one finds nothing.
 
 // podOf returns the namespace and name of a container's pod; empty for another container.

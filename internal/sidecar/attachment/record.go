@@ -48,7 +48,7 @@ func FamilyOf(a netip.Addr) Family {
 }
 
 // ContainerOwnerPrefix begins the owner of a container interface that a container runtime adds
-// (docs/design/pods.md). CNI_CONTAINERID and CNI_IFNAME follow.
+// (docs/install/pods.md). CNI_CONTAINERID and CNI_IFNAME follow.
 const ContainerOwnerPrefix = "cni/"
 
 // ContainerOwner returns the owner of a container interface.

@@ -1,6 +1,6 @@
 // Package ended finds the containers that ended without a DEL, and releases their addresses: those whose
 // network namespace is missing, and those of pods whose sandbox the container runtime does not know
-// (docs/design/pods.md, What releases an address).
+// (docs/install/pods.md, What releases an address).
 package ended
 
 import (

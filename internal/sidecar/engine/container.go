@@ -18,7 +18,7 @@ import (
 )
 
 // Requests of a container runtime name a network, as its plugins do, and the container interface
-// (docs/design/pods.md). Errors are as those of Allocate.
+// (docs/install/pods.md). Errors are as those of Allocate.
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/server/operations/cni"
 )
 
-// The operations of container interfaces (docs/design/pods.md).
+// The operations of container interfaces (docs/install/pods.md).
 
 var (
 	addErrors = errorResponses{

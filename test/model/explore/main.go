@@ -1,5 +1,18 @@
 // Command explore tries every order of steps, outcomes and faults of the protocol (package attachment), as
-// the engine runs it, breadth first (docs/design/model.md).
+// the engine runs it, breadth first. violation and unfinished have the properties. Assumed is:
+//
+//   - A journal is lost only while nothing is in flight. An owner whose lease cannot be looked up then uses only the
+//     address of the response. Leases may stay until their owner's next request; those of later generations or random
+//     IDs stay forever.
+//   - An outage in which CHECK reports a loss wrongly does not end before the DEL that confirms it.
+//   - A lookup does not fail for an owner without a record whose lease is in the store.
+//   - The profile's seconds are right, and the clock is not set ahead.
+//   - No pod gets the address of a lost lease before the owner's next verification.
+//   - A container that has lost one of its addresses is not added again.
+//   - The plugin itself adds a container ID again only where the last ADD or DEL of that ID had a result.
+//   - After a reboot the node's pods and owners repeat their requests before they use an address.
+//
+// Not explored are expiration, a second pool, a second sidecar and operator commands.
 package main
 
 import (

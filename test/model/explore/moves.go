@@ -490,7 +490,7 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 		if x.cfg.lookup {
 			then(goesOn, outcome{ips: w.held(id)}, nil, "looks up %s: %v", shortID(id), w.held(id))
 		}
-		if !x.cfg.lookup || len(w.held(id)) == 0 { // assumed: see docs/design/model.md
+		if !x.cfg.lookup || len(w.held(id)) == 0 { // assumed
 			k := goesOn
 			if x.cfg.lookup {
 				k = fault
