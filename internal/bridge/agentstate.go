@@ -58,6 +58,6 @@ func (s *state) agentProblem() string {
 		return ""
 	}
 	return fmt.Sprintf("for %s cilium-agent has not answered %d entries of status.ipam.release-ips, and not reported %d addresses of running pods in status.ipam.used: %s. "+
-		"It does not follow its CiliumNode, for example after etcd was restored: restart it (docs/operate/etcd.md)",
+		"It does not follow its CiliumNode, for example after etcd was restored: restart it (docs/operate/bridge.md, After a restore of etcd)",
 		limit, len(marks), len(pods), strings.Join(all[:min(len(all), maxNamed)], ", "))
 }

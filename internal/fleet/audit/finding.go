@@ -62,7 +62,7 @@ func remedies() map[Check]string {
 		OfAnotherNode: "give each node separate ranges, without addresses of nodes, or use a cluster-wide plugin (docs/install/ranges.md); " +
 			"then recreate the pods of this node that use the address. " + foreign,
 		NotHeld:      "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		AgentSilent:  "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/etcd.md)",
+		AgentSilent:  "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/bridge.md, After a restore of etcd)",
 		NodeDeleted:  "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
 		NoCiliumNode: "see whether cilium-agent runs on this node: it creates the CiliumNode when it starts",
 		NoBridge:     "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
