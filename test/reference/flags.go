@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -14,8 +13,8 @@ import (
 )
 
 // flagTables returns the tables of the commands of each program and of their flags. The flags of serve
-// and those of a program without a command have tables; another command that has the same flag has
-// no row for it. Flags that several commands have are in one row.
+// and those of a program without a command have tables; another command has a row with its own flags, whose
+// meanings its help has.
 func flagTables(string) (map[string]string, error) {
 	tables := map[string]string{}
 	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
@@ -27,10 +26,10 @@ func flagTables(string) (map[string]string, error) {
 			main = serve
 		}
 		var rows [][]string
-		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{flagName(f), code(f.DefValue), markdown(f.Usage)}) })
-		tables["flags of "+main.CommandPath()] = table(rows, "flag", "default", "meaning")
+		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{withDefault(f), markdown(f.Usage)}) })
+		tables["flags of "+main.CommandPath()] = table(rows, "flag and default", "meaning")
 		if rows := otherRows(root, main); len(rows) > 0 {
-			tables["other flags of "+root.Name()] = table(rows, "command", "flag", "default", "meaning")
+			tables["other flags of "+root.Name()] = table(rows, "command", "flags")
 		}
 	}
 	return tables, nil
@@ -54,26 +53,20 @@ func commandRows(root *cobra.Command) (rows [][]string) {
 	return rows
 }
 
-// otherRows returns a row for each flag of a command that main lacks, by command.
+// otherRows returns a row for each command with flags that main lacks.
 func otherRows(root, main *cobra.Command) (rows [][]string) {
-	index := map[string]int{}
 	var visit func(*cobra.Command)
 	visit = func(parent *cobra.Command) {
 		for _, c := range parent.Commands() {
+			var flags []string
 			c.Flags().VisitAll(func(f *pflag.Flag) {
-				if c == main || sameFlag(f, main.Flags().Lookup(f.Name)) || f.Name == "help" {
-					return
+				if c != main && !sameFlag(f, main.Flags().Lookup(f.Name)) && f.Name != "help" {
+					flags = append(flags, flagName(f))
 				}
-				command := code(strings.TrimPrefix(c.CommandPath(), root.Name()+" "))
-				row := []string{command, flagName(f), code(f.DefValue), markdown(f.Usage)}
-				key := fmt.Sprint(row[1:])
-				if i, ok := index[key]; ok {
-					rows[i][0] += ", " + command
-					return
-				}
-				index[key] = len(rows)
-				rows = append(rows, row)
 			})
+			if len(flags) > 0 {
+				rows = append(rows, []string{code(strings.TrimPrefix(c.CommandPath(), root.Name()+" ")), strings.Join(flags, ", ")})
+			}
 			visit(c)
 		}
 	}
@@ -83,6 +76,14 @@ func otherRows(root, main *cobra.Command) (rows [][]string) {
 
 func sameFlag(a, b *pflag.Flag) bool {
 	return b != nil && a.Name == b.Name && a.DefValue == b.DefValue && a.Usage == b.Usage
+}
+
+// withDefault returns the flag with its default, unless that is nothing.
+func withDefault(f *pflag.Flag) string {
+	if f.DefValue == "" || f.DefValue == "false" {
+		return flagName(f)
+	}
+	return flagName(f) + " (" + code(f.DefValue) + ")"
 }
 
 // flagName returns the flag with the placeholder of its value.

@@ -31,9 +31,9 @@ func metricTables(string) (map[string]string, error) {
 		var rows [][]string
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			m := all[name]
-			rows = append(rows, []string{code(name), m.Type, labels(m.Labels), strings.TrimSuffix(m.Help, ".")})
+			rows = append(rows, []string{code(name), m.Type + labels(m.Labels), strings.TrimSuffix(m.Help, ".")})
 		}
-		tables["metrics of "+program] = table(rows, "name", "type", "labels", "meaning")
+		tables["metrics of "+program] = table(rows, "name", "type and labels", "meaning")
 	}
 	return tables, nil
 }
@@ -48,7 +48,10 @@ func labels(all map[string][]string) string {
 		}
 		texts = append(texts, text)
 	}
-	return strings.Join(texts, ", ")
+	if len(texts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(texts, ", ")
 }
 
 // checkTable returns the table of the checks of doctor.

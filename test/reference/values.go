@@ -11,7 +11,7 @@ import (
 // chartValues is the path of the values of the chart.
 const chartValues = "deploy/chart/values.yaml"
 
-// valueTable returns the table of the values of the chart, each with the first sentence of the comment above it.
+// valueTable returns the table of the values of the chart that have a comment, with its first sentence.
 func valueTable(string) (map[string]string, error) {
 	text, err := os.ReadFile(chartValues)
 	if err != nil {
@@ -21,23 +21,25 @@ func valueTable(string) (map[string]string, error) {
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, fmt.Errorf("%s: %w", chartValues, err)
 	}
-	return map[string]string{"values": table(valueRows(nil, "", document.Content[0]), "value", "default", "meaning")}, nil
+	return map[string]string{"values": table(valueRows(nil, "", document.Content[0]), "value and default", "meaning")}, nil
 }
 
-// valueRows adds the rows of a mapping. A mapping of several lines has a row for its comment and one for each
-// of its keys.
+// valueRows adds the rows of a mapping. A mapping of several lines has a row for its comment and rows for
+// its keys.
 func valueRows(rows [][]string, prefix string, mapping *yaml.Node) [][]string {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
 		name, comment := prefix+key.Value, firstSentence(key.HeadComment)
 		if value.Kind == yaml.MappingNode && value.Style&yaml.FlowStyle == 0 {
 			if comment != "" {
-				rows = append(rows, []string{code(name), "", comment})
+				rows = append(rows, []string{code(name), comment})
 			}
 			rows = valueRows(rows, name+".", value)
 			continue
 		}
-		rows = append(rows, []string{code(name), code(flow(value)), comment})
+		if comment != "" {
+			rows = append(rows, []string{code(name) + " (" + code(flow(value)) + ")", comment})
+		}
 	}
 	return rows
 }
