@@ -40,11 +40,11 @@ var checks = []Check{
 		when(hasConfig, checkDiskSpace),
 	},
 	{
-		"cni-config", "A file gives the pool a network that delegates IPAM. It is a warning while the sidecar continues with an earlier one.",
+		"cni-config", "A file gives the pool a network that delegates IPAM.",
 		eachPool(nil, checkCNIConfig),
 	},
 	{
-		"plugin", "Addresses can be allocated: the checks of readiness, which the running sidecar repeats. The plugin is executable, permitted by its profile, supports a CNI version of the sidecar and accepts the configuration, which has addresses of an enabled family; no other sidecar serves the network. A warning: pods' program of the plugin accepts what the sidecar refuses.",
+		"plugin", "The checks of readiness: the plugin is executable, permitted by its profile, supports a CNI version of the sidecar and accepts the configuration, which has addresses of an enabled family; no other sidecar serves the network.",
 		eachPool(pool.configured, checkPlugin),
 	},
 	{
@@ -52,7 +52,7 @@ var checks = []Check{
 		eachPool(pool.configured, checkRuntimeGC),
 	},
 	{
-		"netns", "dhcp can release each held address. Otherwise its lease stays until it expires.",
+		"netns", "dhcp can release each held address.",
 		eachPool(pool.releasesFromAddress, checkReleases),
 	},
 	{
@@ -64,11 +64,11 @@ var checks = []Check{
 		eachPool(pool.known, checkPluginState),
 	},
 	{
-		"store", "The plugin's files can be read, and host-local could have written each. Another file blocks its address; on a pipe host-local hangs.",
+		"store", "The plugin's files can be read, and host-local could have written each.",
 		eachPool(pool.known, checkStore),
 	},
 	{
-		"stale-lease-files", "No lease file lacks its container ID. If the program of host-local is killed before it writes one, none of its calls frees the address.",
+		"stale-lease-files", "No lease file lacks its container ID, as one of a killed host-local does.",
 		eachPool(pool.hasStore, checkStaleLeaseFiles),
 	},
 	{
