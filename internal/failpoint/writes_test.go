@@ -61,7 +61,7 @@ func otherWriters() map[string]map[string][]string {
 		"sidecar/unixsock": {
 			"listen":        {"MkdirAll"},
 			"newStaging":    {"Mkdir"},
-			"bindIn":        {"Chmod", "Rename"},
+			"bindIn":        {"Chmod", "Renameat2"},
 			"setGroup":      {"Lchown"},
 			"removeStaging": {"Remove", "Rmdir"},
 			"removeSocket":  {"Remove"},
