@@ -31,6 +31,7 @@ var readers = map[string]string{
 	"CheckProves":        "attachment.mayHaveLostWrites",
 	"Lost":               "profile.IsLost",
 	"KeyedBy":            "profile.Key",
+	"Depends":            "profile.DependsOnPod",
 	"DelNotHeld":         "profile.IsNotHeld",
 	"AddOutlivesSeconds": "profile.ActsUntil",
 	"Del":                "profile.SingleUseIDs",

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"regexp"
@@ -19,10 +20,12 @@ type Attachment struct {
 type Container struct {
 	Attachment
 	// NetNS and Args are CNI_NETNS and CNI_ARGS.
-	NetNS, Args string
+	NetNS string `json:"netns,omitempty"`
+	Args  string `json:"args,omitempty"`
 	// CNIArgs and RuntimeConfig are the keys args and runtimeConfig of the network configuration; nil for
 	// none.
-	CNIArgs, RuntimeConfig json.RawMessage
+	CNIArgs       json.RawMessage `json:"cniArgs,omitempty"`
+	RuntimeConfig json.RawMessage `json:"runtimeConfig,omitempty"`
 }
 
 // The keys of a network configuration that the runtime sets for each container interface.
@@ -39,6 +42,40 @@ func ContainerOf(inv Invocation) Container {
 		Attachment: Attachment{inv.ContainerID, inv.IfName}, NetNS: inv.NetNS, Args: inv.Args,
 		CNIArgs: config[KeyArgs], RuntimeConfig: config[KeyRuntimeConfig],
 	}
+}
+
+// notOfAddresses are the keys of runtimeConfig that are not about addresses (CNI CONVENTIONS.md).
+var notOfAddresses = []string{"aliases", "bandwidth", "cgroupPath", "deviceID", "infinibandGUID", "mac", "portMappings"}
+
+// SameResult reports whether an ADD with each of two invocations of one plugin returns the same but for the addresses,
+// if that does not depend on the pod: the configurations differ at most in what is not about addresses.
+func (inv Invocation) SameResult(o Invocation) bool {
+	if inv.Network != o.Network || inv.Plugin != o.Plugin || inv.Binary != o.Binary || inv.CNIVersion != o.CNIVersion || len(o.AddOnly) > 0 {
+		return false
+	}
+	if bytes.Equal(inv.Config, o.Config) {
+		return true
+	}
+	a, errA := aboutAddresses(inv.Config)
+	b, errB := aboutAddresses(o.Config)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// aboutAddresses returns a configuration without the keys of runtimeConfig that are not about addresses.
+func aboutAddresses(config json.RawMessage) ([]byte, error) {
+	var object map[string]any
+	if err := json.Unmarshal(config, &object); err != nil {
+		return nil, err
+	}
+	if runtime, ok := object[KeyRuntimeConfig].(map[string]any); ok {
+		for _, key := range notOfAddresses {
+			delete(runtime, key)
+		}
+		if len(runtime) == 0 {
+			delete(object, KeyRuntimeConfig)
+		}
+	}
+	return json.Marshal(object)
 }
 
 // Requested returns the addresses that the runtime requests: IP of CNI_ARGS, args.cni.ips and

@@ -162,5 +162,9 @@ func (p Profile) NotSeparate() string {
 // Key returns by what the plugin tells attachments apart.
 func (p Profile) Key() KeyedBy { return p.KeyedBy }
 
+// DependsOnPod reports whether the result of an ADD may depend on the pod, so that a lease that was acquired without it
+// cannot be handed to it.
+func (p Profile) DependsOnPod() bool { return p.Depends != DependsOnNothing }
+
 // LikeHostLocal reports whether the plugin has the store and the ranges of host-local.
 func (p Profile) LikeHostLocal() bool { return p.Lookup == LookupHostLocal }

@@ -48,6 +48,16 @@ const (
 	KeyedByNothing    KeyedBy = "nothing"    // the configuration alone decides
 )
 
+// DependsOnPod is on what of a pod the result of an ADD depends, beside the address.
+type DependsOnPod string
+
+const (
+	DependsUnknown     DependsOnPod = ""          // not known: as DependsOnIdentity
+	DependsOnNothing   DependsOnPod = "nothing"   // every pod gets any free address of the same ranges
+	DependsOnIdentity  DependsOnPod = "identity"  // its namespace, name, labels or annotations
+	DependsOnNamespace DependsOnPod = "namespace" // its network namespace: the ADD works in it
+)
+
 // Del is what a successful DEL means.
 type Del string
 
@@ -178,6 +188,8 @@ type Profile struct {
 	VerifyBy    Verify      `json:"verifyBy"`
 	CheckProves CheckProves `json:"checkProves"`
 	KeyedBy     KeyedBy     `json:"keyedBy,omitempty"`
+	// Depends must be "nothing" for leases that are acquired ahead for pods.
+	Depends DependsOnPod `json:"dependsOnPod,omitempty"`
 	// Lost is how a CHECK reports "not held"; empty unless attachments are verified by CHECK.
 	Lost Lost `json:"lost"`
 	// DelNotHeld is how a DEL reports that the plugin holds nothing under the container ID, for a plugin that refuses such a

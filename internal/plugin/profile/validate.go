@@ -41,6 +41,8 @@ func (p Profile) validate() (field string, err error) {
 	oneOf(c, "verifyBy", p.VerifyBy, VerifyCheck, VerifyAdd, VerifyNothing)
 	oneOf(c, "checkProves", p.CheckProves, ProvesAddress, ProvesPresence, ProvesNothing)
 	oneOf(c, "keyedBy", p.KeyedBy, KeyedByUnknown, KeyedByAttachment, KeyedByContainer, KeyedByPod, KeyedByNothing)
+	oneOf(c, "dependsOnPod", p.Depends, DependsUnknown, DependsOnNothing, DependsOnIdentity, DependsOnNamespace)
+	c.refuse(p.Depends == DependsOnNothing && !p.Unique, "dependsOnPod is %q although unique is false; expected it to be left out: there are no addresses to acquire ahead", p.Depends)
 	// A verb whose success proves nothing, or an ADD that would allocate at each verification.
 	c.refuse(p.VerifyBy == VerifyCheck && p.CheckProves == ProvesNothing,
 		"verifyBy is %q although checkProves is %q; expected %q or %q", p.VerifyBy, p.CheckProves, VerifyAdd, VerifyNothing)

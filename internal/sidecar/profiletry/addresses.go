@@ -2,8 +2,10 @@ package profiletry
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
@@ -19,6 +21,15 @@ func prefixes(r call.Result) []string {
 // addrs returns the addresses of a result, sorted.
 func addrs(r call.Result) []netip.Addr {
 	return slices.SortedFunc(slices.Values(call.Addrs(r.Addresses)), netip.Addr.Compare)
+}
+
+// withoutAddresses returns a result with the prefix length in place of each address.
+func withoutAddresses(r call.Result) string {
+	text := string(r.Raw)
+	for _, a := range r.Addresses {
+		text = strings.ReplaceAll(text, a.Prefix.String(), fmt.Sprint("/", a.Prefix.Bits()))
+	}
+	return text
 }
 
 // shared returns the addresses that two results have in common.

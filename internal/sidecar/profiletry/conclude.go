@@ -15,6 +15,7 @@ func (r *run) conclude() {
 	r.proposal.Type = r.Type
 	r.concludeRepeatedAdd()
 	r.concludeUnique()
+	r.concludeDepends()
 	r.concludeCheck()
 	r.concludeDel()
 	r.concludeDanger()
@@ -88,6 +89,27 @@ func (r *run) concludeUnique() {
 	}
 	r.proposal.Unique = len(shared(first.result, second.result)) == 0
 	r.tried[field] = fmt.Sprintf("two IDs got %s and %s at the same time", strings.Join(prefixes(first.result), ", "), strings.Join(prefixes(second.result), ", "))
+}
+
+// concludeDepends sets dependsOnPod if two IDs got results that differ in more than the address. That they do not proves
+// nothing: neither was a real pod.
+func (r *run) concludeDepends() {
+	const field = "dependsOnPod"
+	first, second := r.seen.first, r.seen.second
+	switch {
+	case !second.succeeded():
+		r.notTried[field] = r.withoutADD("an ADD of a second ID " + second.text())
+	case !r.proposal.Unique:
+		r.proposal.Depends = profile.DependsUnknown
+		r.tried[field] = "two IDs got the same address, so none can be acquired ahead"
+	case withoutAddresses(first.result) != withoutAddresses(second.result):
+		if r.Profile.Depends != profile.DependsOnNamespace {
+			r.proposal.Depends = profile.DependsOnIdentity
+		}
+		r.tried[field] = fmt.Sprintf("two IDs got %s and %s, which differ in more than the address", first.result.Raw, second.result.Raw)
+	default:
+		r.tried[field] = fmt.Sprintf("the results of two IDs differ in the address alone; %q is right if nothing of a pod chooses its address by the plugin's documentation", profile.DependsOnNothing)
+	}
 }
 
 // withoutADD adds to an observation why no ADD was run.

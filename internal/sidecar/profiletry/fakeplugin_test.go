@@ -41,6 +41,8 @@ type ways struct {
 	delError, details, addError string
 	// delFrees: a DEL of any ID also frees the first address.
 	delFrees bool
+	// ofID: the result has a route that depends on the container ID.
+	ofID bool
 	// rollback releases the addresses of an ID when its repeated ADD is refused.
 	rollback bool
 	// version is the CNI version; empty for 1.1.0.
@@ -130,7 +132,11 @@ func (f *fakePlugin) Add(ctx context.Context, c call.Call) (call.Result, error) 
 	if err != nil {
 		return call.Result{}, err
 	}
-	return resultOf(got...), nil
+	res := resultOf(got...)
+	if f.ofID {
+		res.Raw = fmt.Appendf(nil, `{"routes":[{"dst":%q}]}`, c.ContainerID)
+	}
+	return res, nil
 }
 
 // allocate is the work of an ADD.

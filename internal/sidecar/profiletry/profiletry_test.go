@@ -165,6 +165,26 @@ func TestProposedDanger(t *testing.T) {
 	}
 }
 
+func TestProposedDependsOnPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		ways ways
+		used string
+		want profile.DependsOnPod
+	}{
+		"the address alone":   {ways{}, profile.Unknown, profile.DependsUnknown},
+		"a known one":         {ways{}, "host-local", profile.DependsOnNothing},
+		"more":                {ways{ofID: true}, profile.Unknown, profile.DependsOnIdentity},
+		"more, unlike known":  {ways{ofID: true}, "host-local", profile.DependsOnIdentity},
+		"one address for all": {ways{same: true}, "host-local", profile.DependsUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Run(t.Context(), newFake(t, c.ways).options(used(t, c.used)))
+			check.Must(t, err)
+			check.Equal(t, "dependsOnPod", r.Proposal.Depends, c.want)
+		})
+	}
+}
+
 // A new field of a profile needs a reason why no step determines it, or an observation.
 func TestUntriable(t *testing.T) {
 	f := newFake(t, ways{})
