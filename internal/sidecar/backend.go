@@ -135,15 +135,15 @@ type engineJournal struct {
 }
 
 // Write implements engine.Journal.
-func (j engineJournal) Write(r attachment.Record) error {
+func (j engineJournal) Write(r attachment.Record, instead ...string) error {
 	began := time.Now()
-	return j.changed(metrics.JournalWrite, began, j.Journal.Write(r))
+	return j.changed(metrics.JournalWrite, began, j.Journal.Write(r, instead...))
 }
 
 // Remove implements engine.Journal.
-func (j engineJournal) Remove(pool, owner string) error {
+func (j engineJournal) Remove(pool string, owners ...string) error {
 	began := time.Now()
-	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(pool, owner))
+	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(pool, owners...))
 }
 
 // Available implements engine.Journal. A change that it prevents counts as a failed one.

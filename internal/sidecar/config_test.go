@@ -64,9 +64,9 @@ func TestPoolOrder(t *testing.T) {
 
 type disk struct{ err error }
 
-func (d disk) Write(attachment.Record) error { return d.err }
-func (d disk) Remove(_, _ string) error      { return d.err }
-func (d disk) Available() error              { return d.err }
+func (d disk) Write(attachment.Record, ...string) error { return d.err }
+func (d disk) Remove(string, ...string) error           { return d.err }
+func (d disk) Available() error                         { return d.err }
 
 func TestJournalFailures(t *testing.T) {
 	full, failures := errors.New("disk full"), 0

@@ -96,6 +96,9 @@ func (op *Operation) Add() error {
 	if err := op.checkRequired(requested); err != nil {
 		return err
 	}
+	if taken, err := op.takeWarm(w); taken || err != nil {
+		return err
+	}
 	switch {
 	case op.Rec == nil || op.Rec.State == Tombstone:
 	case op.ReleaseAs == "" && op.inUse() && len(requested) == 0:
@@ -135,6 +138,9 @@ func (op *Operation) addAgain(w *Want) (done bool, err error) {
 // of the ADD that it has run, so that one stays the last, which is verified.
 func (op *Operation) renew() error {
 	last := op.LastInvocation()
+	if op.Rec.Lent != nil {
+		return op.renewLent()
+	}
 	inv, err := op.World.WithContainer(last, *op.Container)
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)

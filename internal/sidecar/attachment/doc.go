@@ -24,6 +24,17 @@
 // in three rules: the container ID of a container interface is its runtime's and never changes (ids.go); the background
 // adds it only with the addresses that its runtime has got already; and its response is the plugin's whole result.
 //
+// # Leases that are acquired ahead
+//
+// With Options.WarmLeases the background acquires leases for containers that come later (warm.go). Each has an owner of
+// its own, "warm/" and a text that is never used again, so the plugin has never seen its container ID, and no DEL of an
+// earlier one can concern it. An ADD of a container takes a lease that is known to be held by one write: held under the
+// container's owner, instead of the record of the warm one (Record.Lent names that). Its DEL gives the lease back by one
+// write, or writes releasing, and the background runs the DEL. Neither calls the plugin, which knows the lease by
+// the same ID as long as it lasts. A kill before the write changed nothing; after it the lease is the other's. After a
+// write whose outcome is unknown the disk may have either (Status.Instead), and the next write removes the other one.
+// A container whose lease is lost is added under its runtime's ID, as any other.
+//
 // # States on disk
 //
 //	(none)      The plugin has nothing, or only what adopt finds.
@@ -172,8 +183,8 @@
 //     ADD takes it from there. What an owner holds is verified, as after any start.
 //
 // Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
-// record, and ReleaseAs for owners that --retire-owners releases. Verified, WaitsForOwner, Failures and RetryAt are
-// forgotten.
+// record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified, WaitsForOwner, Failures and RetryAt
+// are forgotten.
 //
 // # Files
 //
@@ -183,4 +194,5 @@
 //	operation.go  publish, write, remove      free.go      release, DEL
 //	ids.go        container IDs, invocations  settle.go    the background
 //	want.go       what a request wants        pod.go       addresses that a pod keeps
+//	warm.go       leases that are acquired ahead
 package attachment

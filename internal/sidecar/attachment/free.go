@@ -23,6 +23,8 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 		return op.free()
 	case OfContainer(op.Owner): // it ends with all families
 		return op.unclaim(skipDelay)
+	case IsWarm(op.Owner):
+		return op.free()
 	}
 	f := FamilyOf(ip)
 	r := op.Rec.Clone()
@@ -62,9 +64,9 @@ func (op *Operation) delOnce() error {
 	return op.free()
 }
 
-// EndCooldown releases an attachment in cooldown.
+// EndCooldown releases a spare attachment.
 func (op *Operation) EndCooldown() error {
-	if op.Rec == nil || op.Rec.State != Cooldown {
+	if op.Rec == nil || op.Rec.State != Cooldown && !op.spare() {
 		return nil // it was requested again, or is being released
 	}
 	return op.free()
@@ -85,7 +87,10 @@ func (op *Operation) finishLater(err error) error {
 
 // unclaim drops every claim: the attachment enters cooldown, or is released.
 func (op *Operation) unclaim(skipDelay bool) error {
-	if skipDelay || op.Opts.ReleaseDelay <= 0 || op.Rec.State != Held {
+	switch {
+	case op.Rec.Lent != nil && (skipDelay || op.Opts.ReleaseDelay <= 0):
+		return op.giveBack()
+	case skipDelay || op.Opts.ReleaseDelay <= 0 || op.Rec.State != Held:
 		return op.free()
 	}
 	r := op.Rec.Clone()

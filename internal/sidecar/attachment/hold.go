@@ -83,6 +83,8 @@ func (t *try) prepare(inv call.Invocation, old []call.Invocation) (dels []call.I
 	case ofContainer && t.Rec == nil: // its ID is new. A refusal is repeated after a DEL, so none costs nothing.
 		t.takeOver(inv)
 		return nil, false, nil
+	case IsWarm(t.Owner): // its ID is new and unique
+		return nil, false, nil
 	case ofContainer && t.Rec.Network != "" && t.Rec.Network != inv.Network: // its runtime does not know that one
 		return nil, false, errors.Join(newError(Failed, "%s is of network %q, and pool %q has network %q now", t, t.Rec.Network, t.Pool, inv.Network), t.failed)
 	case ofContainer && t.failed != nil && inv.Profile.SingleUseIDs(): // its DEL would act on the next ADD
@@ -115,6 +117,7 @@ func (t *try) writeAdding(inv call.Invocation, kept []netip.Addr) error {
 		// The owner has no claim, so there is nothing to reacquire.
 		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
 	}
+	r.Lent = nil           // the ADD of a lost container is under its runtime's ID
 	inv.AddRefused = false // of an interrupted ADD; delBefore sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
 	t.WaitsForOwner, t.ReleaseAs, t.VerifyDue = false, "", false
@@ -154,17 +157,17 @@ func (t *try) keepUndone(inv call.Invocation, done []call.Invocation, err error)
 	}
 }
 
-// endCooldownAfter ends a cooldown of the pool after an ADD that the plugin refused, and reports whether the ADD
-// can be repeated: the range may have been full. What a runtime requests can only be in one of some cooldowns.
+// endCooldownAfter releases a spare attachment of the pool after an ADD that the plugin refused, and reports whether the
+// ADD can be repeated: the range may have been full. What a runtime requests can only be in one of some cooldowns.
 func (t *try) endCooldownAfter(err error, requested []netip.Addr) bool {
-	if !isPluginRefusal(err) || len(requested) > 0 || len(t.Required) > 0 {
+	if !isPluginRefusal(err) || len(requested) > 0 || len(t.Required) > 0 || IsWarm(t.Owner) {
 		return false
 	}
-	for _, other := range t.World.InCooldown() {
+	for _, other := range t.World.Spare() {
 		if len(t.OfRuntime) > 0 && !slices.ContainsFunc(t.OfRuntime, other.Record.Holds) {
 			continue
 		}
-		if t.World.Settle(other.Key, EndCooldown, false) {
+		if t.World.Settle(other, EndCooldown, false) {
 			return true
 		}
 	}

@@ -45,7 +45,10 @@ func (op *Operation) parameters() *call.Container {
 	if op.Container != nil || !OfContainer(op.Owner) {
 		return op.Container
 	}
-	recorded := call.ContainerOf(op.LastInvocation())
+	if op.Rec == nil {
+		return &call.Container{}
+	}
+	recorded := op.Rec.Container()
 	return &recorded
 }
 

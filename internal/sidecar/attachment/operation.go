@@ -73,7 +73,7 @@ func (op *Operation) write(r Record) error {
 	if op.Rec == nil || r.State != op.Rec.State {
 		r.Changed = op.World.Now()
 	}
-	if err := op.World.Write(r); err != nil {
+	if err := op.World.Write(r, op.owners()[1:]...); err != nil {
 		op.Dirty = true
 		op.publish()
 		err = fmt.Errorf("the journal could not be written: %w", err)
@@ -82,7 +82,7 @@ func (op *Operation) write(r Record) error {
 		}
 		return err
 	}
-	op.Dirty = false
+	op.Dirty, op.Instead = false, ""
 	op.setRecord(r)
 	return nil
 }
@@ -107,13 +107,13 @@ func (op *Operation) removeRecord() error {
 		if err := op.write(r); err != nil {
 			return err
 		}
-	} else if err := op.World.Remove(op.Pool, op.Owner); err != nil {
+	} else if err := op.World.Remove(op.Pool, op.owners()...); err != nil {
 		op.Dirty = true
 		op.publish()
 		return fmt.Errorf("%s: the record could not be removed; the removal is retried in the background: %w", op, err)
 	}
 	if !tombstone {
-		op.Rec, op.Dirty = nil, false
+		op.Rec, op.Dirty, op.Instead = nil, false, ""
 	}
 	op.Lost, op.VerifyDue, op.Verified, op.ReleaseAs = false, false, time.Time{}, ""
 	op.publish()
@@ -131,6 +131,14 @@ func (op *Operation) removeUnwritten(r Record) error {
 	}
 	op.setRecord(r)
 	return err
+}
+
+// owners are the owners under which the disk may have the record.
+func (op *Operation) owners() []string {
+	if op.Instead == "" {
+		return []string{op.Owner}
+	}
+	return []string{op.Owner, op.Instead}
 }
 
 // newOrClonedRecord returns a copy of the record, or a first one for an invocation.

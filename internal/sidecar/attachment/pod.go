@@ -12,9 +12,9 @@ import (
 // them under the ID of that container, and a late DEL of the old one finds nothing.
 
 // podOf returns the namespace and name of a container's pod; empty for another container.
-func podOf(inv call.Invocation) string {
+func podOf(args string) string {
 	var namespace, name string
-	for arg := range strings.SplitSeq(inv.Args, ";") {
+	for arg := range strings.SplitSeq(args, ";") {
 		switch key, value, _ := strings.Cut(arg, "="); key {
 		case "K8S_POD_NAMESPACE":
 			namespace = value
@@ -31,16 +31,16 @@ func podOf(inv call.Invocation) string {
 // keptFor reports whether a record has the addresses that the pod of a new container had, and that can be
 // requested for it. Its container was deleted, or ended with a reboot.
 func keptFor(r *Record, inv call.Invocation) bool {
-	last, pod := Status{Rec: r}.LastInvocation(), podOf(inv)
-	return OfContainer(r.Owner) && pod != "" && pod == podOf(last) && last.IfName == inv.IfName && last.Network == inv.Network && canRequest(inv, r.Addrs())
+	last, pod := r.Container(), podOf(inv.Args)
+	return OfContainer(r.Owner) && pod != "" && pod == podOf(last.Args) && last.IfName == inv.IfName && r.Network == inv.Network && (r.Lent != nil || canRequest(inv, r.Addrs()))
 }
 
 // takeOver makes a new container interface request the addresses that its pod had last, unless the runtime
 // requests others. Until it has them, or others, no other attachment gets them.
 func (t *try) takeOver(inv call.Invocation) {
-	for _, other := range t.World.InCooldown() {
-		if keptFor(other.Record, inv) {
-			t.previous, t.kept, t.known = other.Key, other.Record.Addrs(), slices.Clone(other.Record.Addresses())
+	for _, other := range t.World.Spare() {
+		if keptFor(other.Record, inv) && canRequest(inv, other.Record.Addrs()) {
+			t.previous, t.kept, t.known = other, other.Record.Addrs(), slices.Clone(other.Record.Addresses())
 		}
 	}
 	if len(t.kept) > 0 && len(t.OfRuntime) == 0 {

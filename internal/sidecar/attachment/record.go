@@ -60,6 +60,20 @@ func ContainerOwner(containerID, ifName string) string {
 // addresses are in use, unless they are in cooldown.
 func OfContainer(owner string) bool { return strings.HasPrefix(owner, ContainerOwnerPrefix) }
 
+// WarmOwnerPrefix begins the owner of a lease that was acquired ahead (warm.go). A unique text follows.
+const WarmOwnerPrefix = "warm/"
+
+// IsWarm reports whether an owner is a lease that was acquired ahead, and that no container has yet.
+func IsWarm(owner string) bool { return strings.HasPrefix(owner, WarmOwnerPrefix) }
+
+// Lent is to whom a lease that was acquired ahead was handed.
+type Lent struct {
+	// Warm is the owner under which it was acquired, and to which it returns.
+	Warm string `json:"warm"`
+	// Container is what the container's runtime passed. The plugin does not know it.
+	Container call.Container `json:"container"`
+}
+
 // RuntimeID returns the container ID that the runtime chose for a container interface; empty for another
 // owner.
 func RuntimeID(owner string) string {
@@ -114,6 +128,8 @@ type Record struct {
 	GivenUp []netip.Addr `json:"givenUp,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
+	// Lent is set while a container has a lease that was acquired ahead, under a container ID of the sidecar.
+	Lent *Lent `json:"lent,omitempty"`
 	// Invocations still need a successful DEL, oldest first; the last one made the last ADD.
 	Invocations []call.Invocation `json:"invocations"`
 
@@ -146,6 +162,22 @@ func (r Record) last() call.Invocation {
 		return r.Invocations[n-1]
 	}
 	return call.Invocation{}
+}
+
+// Container returns what the runtime of a container interface passed in its last ADD.
+func (r Record) Container() call.Container {
+	if r.Lent != nil {
+		return r.Lent.Container
+	}
+	return call.ContainerOf(r.last())
+}
+
+// NetNS returns the network namespace of a container interface; empty if it is not known.
+func (r Record) NetNS() string {
+	if r.Lent != nil {
+		return r.Lent.Container.NetNS
+	}
+	return r.last().NetNS
 }
 
 // LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.
@@ -233,6 +265,8 @@ func (r Record) Validate() error {
 		problem = fmt.Sprintf("invalid address among %s", r.Reserved())
 	case slices.ContainsFunc(r.Claims, func(f Family) bool { _, ok := r.Address(f); return !ok }):
 		problem = fmt.Sprintf("families %q are claimed, one without an address", r.Claims)
+	case r.Lent != nil && (!OfContainer(r.Owner) || !IsWarm(r.Lent.Warm)):
+		problem = fmt.Sprintf("%q is not lent to a container", r.Lent.Warm)
 	case slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return !json.Valid(inv.Config) }):
 		problem = "an invocation has an invalid configuration"
 	default:

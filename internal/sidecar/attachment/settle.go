@@ -36,11 +36,16 @@ func (op *Operation) Settle(freed bool) error {
 		return err
 	case r.State == Cooldown && now.Before(r.ReleaseAt):
 		return op.writeIfDirty()
+	case r.State == Cooldown && r.Lent != nil:
+		op.Action = Cleanup
+		return op.giveBack()
 	case r.State == Cooldown, r.State == Releasing, r.State == Adding && !op.inUse():
 		op.Action = Cleanup
 		return op.free()
 	case r.State == Adding:
 		return op.reacquire(doubtful, freed)
+	case IsWarm(op.Owner):
+		return op.settleWarm(freed)
 	}
 	return op.reverify(freed)
 }
@@ -121,6 +126,9 @@ func (op *Operation) mayAddAgain(found verdict) (bool, error) {
 	network, err := op.World.Network()
 	rolledBack := err == nil && !network.ServesContainers
 	switch {
+	case rolledBack && op.Rec.Lent != nil: // the DEL of its runtime does not reach it
+		op.setLost(fmt.Errorf("network %q does not serve containers", op.Rec.Network))
+		return false, nil
 	case op.addedAgain(stored), rolledBack && len(stored) > 0:
 		op.Action = Cleanup
 		return false, op.removeRecord()
@@ -150,7 +158,7 @@ func (op *Operation) stored() ([]netip.Addr, error) {
 }
 
 // addedAgain reports whether all of the stored addresses are others than the recorded ones: after a rollback the
-// plugin itself has added the ID again. A DEL would free what that container uses.
+// plugin itself has added the ID of the runtime again. A DEL would free what that container uses.
 func (op *Operation) addedAgain(stored []netip.Addr) bool {
-	return len(stored) > 0 && !slices.ContainsFunc(stored, op.Rec.Holds)
+	return len(stored) > 0 && op.Rec.Lent == nil && !slices.ContainsFunc(stored, op.Rec.Holds)
 }

@@ -35,6 +35,9 @@ type Status struct {
 	// Dirty: the last write failed, or memory was changed since, so the disk may have an older record.
 	// Memory is not used for responses before a write has succeeded.
 	Dirty bool
+	// Instead is the other owner under which the disk may still have the record, after a hand-over whose write
+	// failed; empty for none. The next write removes that one.
+	Instead string
 	// Verified is when the plugin last confirmed the addresses in this run; zero for never.
 	Verified time.Time
 	// Lost: the plugin does not hold the addresses.
@@ -68,6 +71,8 @@ const (
 	Expire Action = "expire"
 	// Retire: the owner is not among --owners any more (--retire-owners).
 	Retire Action = "retire"
+	// Acquire: a lease was acquired ahead.
+	Acquire Action = "acquire"
 	// Reacquire: an interrupted or lost acquisition was repeated.
 	Reacquire Action = "reacquire"
 	// Cleanup: a released attachment, or one that was never returned to a client, was deleted from the

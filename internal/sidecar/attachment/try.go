@@ -25,7 +25,7 @@ type try struct {
 	// failed is the error of the last ADD.
 	failed error
 	// previous is the attachment in cooldown whose addresses the pod of this container had, kept are those addresses.
-	previous Key
+	previous Other
 	kept     []netip.Addr
 	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
 	storeProven bool
@@ -106,7 +106,7 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	switch {
 	case !ip.IsValid():
 		return nil
-	case inv.Profile.Key() == profile.KeyedByPod && podOf(inv) != "" && other.Record != nil && podOf(other.Record.last()) == podOf(inv):
+	case inv.Profile.Key() == profile.KeyedByPod && podOf(inv.Args) != "" && other.Record != nil && podOf(other.Record.Container().Args) == podOf(inv.Args):
 		return &rejectedResult{ofPod: true, error: fmt.Errorf("plugin %s returned %v, which another container of the pod has (%s): to this plugin they are one, so nothing was released, and that container must end first", inv.Plugin, came, other)}
 	case !inv.Profile.Unique:
 		return &rejectedResult{error: fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",
@@ -135,11 +135,11 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 // settleOthers does on other attachments what became possible with the DELs of this try.
 func (t *try) settleOthers() {
 	if r, ok := errors.AsType[*rejectedResult](t.failed); ok && r.holderIsFree {
-		t.World.Settle(r.holder.Key, Freed, false)
+		t.World.Settle(*r.holder, Freed, false)
 	}
 	if t.previous.Owner != "" { // its addresses are reserved now
 		t.World.Settle(t.previous, EndCooldown, true)
-		t.previous = Key{}
+		t.previous = Other{}
 	}
 }
 

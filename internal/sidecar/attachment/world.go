@@ -26,12 +26,12 @@ type Clock interface {
 
 // Journal makes records durable.
 type Journal interface {
-	// Write makes a record durable before it returns nil. After an error the disk has either
-	// the old or the new record.
-	Write(Record) error
-	// Remove deletes the record of an owner; a missing record is not an error. After an error, and if the process is
-	// killed within a moment after success, the record may still exist.
-	Remove(pool, owner string) error
+	// Write makes a record durable before it returns nil, and with the same change removes those of the owners instead
+	// in its pool. After an error the disk has either the old or the new state.
+	Write(r Record, instead ...string) error
+	// Remove deletes the records of owners; a missing record is not an error. After an error, and if the process is
+	// killed within a moment after success, they may still exist.
+	Remove(pool string, owners ...string) error
 }
 
 // Plugin is the delegated plugin of the attachment's pool, as it is configured now.
@@ -73,11 +73,12 @@ type Neighbours interface {
 	Reserve(network string, ips []netip.Addr) (Other, netip.Addr)
 	// Doubt has another attachment verified after this operation: the plugin returned its address to this one.
 	Doubt(Key)
-	// InCooldown returns the other attachments of the pool in cooldown, the oldest first.
-	InCooldown() []Other
+	// Spare returns the other attachments of the pool that no owner uses: those in cooldown, then those acquired ahead,
+	// each the oldest first.
+	Spare() []Other
 	// Settle does work on another attachment, and reports whether it succeeded; unless another operation is in
 	// progress there, which is waited for if that is asked.
-	Settle(k Key, work Work, wait bool) bool
+	Settle(other Other, work Work, wait bool) bool
 }
 
 // Work is what Settle does on another attachment.
@@ -87,8 +88,13 @@ const (
 	// Freed: this attachment has got and released all addresses of the other one, which is lost, or cannot be verified
 	// and must be: it gets them again.
 	Freed Work = iota + 1
-	// EndCooldown releases an attachment in cooldown.
+	// EndCooldown releases a spare attachment.
 	EndCooldown
+	// Taken: this attachment takes over the record of the other one, which is spare. It fails if that has changed, or
+	// is not known to be held.
+	Taken
+	// Given: the other attachment, which has no record, gets one that is on disk.
+	Given
 )
 
 // Other is another attachment.
@@ -120,7 +126,9 @@ const (
 	EventCompleted EventKind = "Completed: the plugin holds the attachment"
 	EventAdopted   EventKind = "Adopted the addresses that the plugin's store holds: the journal had no record of them"
 	EventExpired   EventKind = "Expired"
-	EventDelFailed EventKind = "DEL failed; it is retried before the attachment is released"
+	// EventHandedOver: a container got a lease that was acquired ahead.
+	EventHandedOver EventKind = "Handed over a lease that was acquired ahead"
+	EventDelFailed  EventKind = "DEL failed; it is retried before the attachment is released"
 	// EventNotHeld: of a plugin of which nothing is known.
 	EventNotHeld  EventKind = "The plugin refused each ADD and each DEL, so it is assumed to hold nothing; if it does, delNotHeld of a profile says how its DEL reports that"
 	EventNoLookup EventKind = "Lookup in the plugin's store failed; the plugin is queried"
@@ -140,6 +148,8 @@ type Options struct {
 	VerifyInterval time.Duration
 	// ReleaseDelay is the cooldown of a released attachment before its DEL.
 	ReleaseDelay time.Duration
+	// WarmLeases is how many leases are acquired ahead for containers.
+	WarmLeases int
 	// Expiration is the time within which an expiring allocation must be confirmed.
 	Expiration time.Duration
 }

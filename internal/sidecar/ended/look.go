@@ -42,10 +42,11 @@ func (l *look) ended(r attachment.Record) (ended, unknown bool) {
 	}
 	path := netNS(r, l.own)
 	shown := path != "" && l.shows(filepath.Dir(path))
-	inv := r.Invocations[len(r.Invocations)-1]
-	if l.report.sandboxes != nil && call.OfSandbox(inv.Args, inv.ContainerID) && r.Created.Before(l.report.received) {
-		// Processes of a namespace that exists may run, although the runtime has lost its state.
-		return !l.report.sandboxes[inv.ContainerID] && !isNamespace(path), true
+	if l.report.sandboxes != nil && r.Created.Before(l.report.received) {
+		if c := r.Container(); call.OfSandbox(c.Args, c.ContainerID) {
+			// Processes of a namespace that exists may run, although the runtime has lost its state.
+			return !l.report.sandboxes[c.ContainerID] && !isNamespace(path), true
+		}
 	}
 	return shown && missing(path), false
 }

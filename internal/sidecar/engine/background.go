@@ -80,6 +80,9 @@ func (e *Engine) schedule(op *operation) {
 	if due, ok := a.Due(time.Now()); ok && !e.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 	}
+	if attachment.IsWarm(a.Owner) && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
+		a.shared.workqueue.add(a) // two were given back, or acquired, at one time
+	}
 	for _, other := range op.doubted {
 		other.shared.workqueue.add(other)
 	}
@@ -123,6 +126,9 @@ func (e *Engine) wait(d time.Duration) bool {
 // lookUp causes a verification if the plugin's store lacks an address of a record.
 func (e *Engine) lookUp(a *entry, r *attachment.Record) {
 	inv := r.Invocations[len(r.Invocations)-1]
+	if attachment.IsWarm(a.Owner) { // which may have become unwanted, too
+		a.shared.workqueue.add(a)
+	}
 	if !inv.StoreProven {
 		return
 	}

@@ -189,7 +189,7 @@ func (o *owned) check(k attachment.Key, u User) error {
 	const remedy = "(--max-attachments); release others that are not used"
 	ordinary, each := o.limit*3/4, max(1, o.limit/2)
 	switch {
-	case attachment.OfContainer(k.Owner):
+	case !counted(k):
 		return nil
 	case o.total >= o.limit:
 		return newError(attachment.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
@@ -201,9 +201,14 @@ func (o *owned) check(k attachment.Key, u User) error {
 	return nil
 }
 
+// counted reports whether an entry counts: those of containers and for containers do not.
+func counted(k attachment.Key) bool {
+	return !attachment.OfContainer(k.Owner) && !attachment.IsWarm(k.Owner)
+}
+
 // add adds to the numbers the entry of an attachment.
 func (o *owned) add(n int, a *entry) {
-	if attachment.OfContainer(a.Owner) {
+	if !counted(a.Key) {
 		return
 	}
 	o.total += n

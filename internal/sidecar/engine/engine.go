@@ -113,7 +113,10 @@ func (e *Engine) Reconcile() {
 	if e.stopping {
 		return
 	}
-	for _, p := range e.pools {
+	for name, p := range e.pools {
+		if e.opts.WarmLeases > 0 && slices.Contains(e.opts.Pools, name) {
+			e.wg.Go(func() { e.keepWarm(name, p) })
+		}
 		// At most half of the plugin processes, so that requests always get one.
 		for range max(1, e.opts.MaxProcesses/2) {
 			e.wg.Go(func() {

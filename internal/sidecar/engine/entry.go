@@ -31,9 +31,14 @@ type entry struct {
 	timer    *time.Timer
 }
 
-// IDInUse returns the container ID of the last ADD. Of a container interface that is always the runtime's,
-// also without a record: the ID of its record is never used for a call.
-func (a *entry) IDInUse() string { return cmp.Or(a.RuntimeID(), a.Status.IDInUse()) }
+// IDInUse returns the container ID of the last ADD. Of a container interface that is its runtime's, also without a
+// record, unless it has a lease that was acquired ahead.
+func (a *entry) IDInUse() string {
+	if a.Rec == nil {
+		return cmp.Or(a.RuntimeID(), a.ID)
+	}
+	return a.Rec.IDInUse()
+}
 
 // entries are the attachments. mu guards them, and what others read of each.
 type entries struct {
@@ -77,6 +82,10 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 		e.index.remove(a, a.reserved)
 		a.reserved = nil
 		delete(a.shared.cooldown, a)
+		if a.shared.warm[a] {
+			delete(a.shared.warm, a)
+			a.shared.warmth.wake()
+		}
 		e.records.Delete(a.Key)
 	}
 	if s.Rec != nil && a.Rec != s.Rec {
@@ -84,6 +93,9 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 		e.records.Store(a.Key, s.Rec)
 		if s.Rec.State == attachment.Cooldown {
 			a.shared.cooldown[a] = true
+		}
+		if attachment.IsWarm(a.Owner) && s.Rec.State == attachment.Held {
+			a.shared.warm[a] = true
 		}
 	}
 	a.Status = s

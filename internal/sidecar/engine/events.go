@@ -106,7 +106,7 @@ func (w world) Report(ev attachment.Event) {
 		level = logrus.ErrorLevel
 	case attachment.EventDelFailed, attachment.EventNotHeld:
 		level = logrus.WarnLevel
-	case attachment.EventNoLookup:
+	case attachment.EventNoLookup, attachment.EventHandedOver:
 		level = logrus.DebugLevel
 	case attachment.EventExpired: // the line of the release says so
 		return
@@ -173,6 +173,8 @@ type Counters struct {
 	Duplicates uint64
 	// Expired counts allocations that were not confirmed in time.
 	Expired uint64
+	// HandedOver counts containers that got a lease that was acquired ahead.
+	HandedOver uint64
 }
 
 // Failure is the last failed work on an attachment. ContainerID is empty if it failed before
@@ -217,6 +219,8 @@ func (s *stats) count(k attachment.EventKind) {
 		s.counters.Duplicates++
 	case attachment.EventExpired:
 		s.counters.Expired++
+	case attachment.EventHandedOver:
+		s.counters.HandedOver++
 	}
 }
 

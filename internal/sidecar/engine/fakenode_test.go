@@ -140,7 +140,7 @@ func (n *fakeNode) kill(t *testing.T, e *Engine) {
 }
 
 // Write implements Journal.
-func (n *fakeNode) Write(r attachment.Record) error {
+func (n *fakeNode) Write(r attachment.Record, instead ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := r.Validate(); err != nil {
@@ -151,21 +151,26 @@ func (n *fakeNode) Write(r attachment.Record) error {
 	n.steps = append(n.steps, step)
 	injected, effect := n.faultAt(step)
 	if effect {
+		n.forget(r.Pool, instead)
 		n.records[r.ContainerID] = throughJSON(r)
 	}
 	return journalError(injected)
 }
 
 // Remove implements Journal.
-func (n *fakeNode) Remove(pool, owner string) error {
+func (n *fakeNode) Remove(pool string, owners ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.steps = append(n.steps, "remove")
 	injected, effect := n.faultAt("remove")
 	if effect {
-		maps.DeleteFunc(n.records, func(_ string, r attachment.Record) bool { return r.Pool == pool && r.Owner == owner })
+		n.forget(pool, owners)
 	}
 	return journalError(injected)
+}
+
+func (n *fakeNode) forget(pool string, owners []string) {
+	maps.DeleteFunc(n.records, func(_ string, r attachment.Record) bool { return r.Pool == pool && slices.Contains(owners, r.Owner) })
 }
 
 // Available implements Journal.

@@ -97,6 +97,8 @@ func (e *Engine) authorize(owner, pool string) (attachment.Key, error) {
 		k.Owner = attachment.GeneratedOwnerPrefix + uuid.NewString()
 	}
 	switch {
+	case attachment.IsWarm(owner):
+		return k, newError(attachment.Forbidden, "owner %q: the owners that begin with %q are leases that are acquired ahead for containers; expected another owner", owner, attachment.WarmOwnerPrefix)
 	case attachment.OfContainer(owner):
 		return k, newError(attachment.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, attachment.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):

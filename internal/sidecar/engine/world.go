@@ -22,9 +22,13 @@ func (world) Now() time.Time { return time.Now() }
 
 func (world) Unique() string { return uuid.NewString() }
 
-func (w world) Write(r attachment.Record) error { return w.engine.journal.Write(r) }
+func (w world) Write(r attachment.Record, instead ...string) error {
+	return w.engine.journal.Write(r, instead...)
+}
 
-func (w world) Remove(pool, owner string) error { return w.engine.journal.Remove(pool, owner) }
+func (w world) Remove(pool string, owners ...string) error {
+	return w.engine.journal.Remove(pool, owners...)
+}
 
 func (w world) Network() (call.Network, error) { return w.engine.plugin.Network(w.Pool) }
 
@@ -135,11 +139,16 @@ func (w world) Doubt(k attachment.Key) {
 	}
 }
 
-func (w world) InCooldown() []attachment.Other {
+func (w world) Spare() []attachment.Other {
 	w.engine.mu.Lock()
 	defer w.engine.mu.Unlock()
+	return slices.Concat(w.oldest(w.entry.shared.cooldown), w.oldest(w.entry.shared.warm))
+}
+
+// oldest returns the other entries of a set, the oldest first; entries.mu is held.
+func (w world) oldest(set map[*entry]bool) []attachment.Other {
 	var all []attachment.Other
-	for a := range w.entry.shared.cooldown {
+	for a := range set {
 		if a != w.entry {
 			all = append(all, a.other())
 		}
@@ -152,9 +161,9 @@ func (w world) InCooldown() []attachment.Other {
 const settleWait = 2 * time.Second
 
 // Settle uses the plugin process of this operation. The holder of the other lock may wait for a process.
-func (w world) Settle(k attachment.Key, work attachment.Work, wait bool) bool {
+func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool {
 	e := w.engine
-	a, err := e.getOrCreate(k, User{})
+	a, err := e.getOrCreate(o.Key, User{})
 	if err != nil {
 		return false
 	}
@@ -170,8 +179,13 @@ func (w world) Settle(k attachment.Key, work attachment.Work, wait bool) bool {
 	}
 	defer other.end()
 	other.waitCtx = e.ctx
-	if work == attachment.Freed {
+	switch work {
+	case attachment.Freed:
 		return other.settle(true) == nil
+	case attachment.Taken:
+		return other.Take(o.Record)
+	case attachment.Given:
+		return other.Give(o.Record)
 	}
 	other.Action, other.requestID = attachment.Cleanup, w.requestID
 	ips := other.Rec.Addrs()

@@ -94,15 +94,23 @@ func (j *Journal) Available() error {
 	return j.state.Available(fileName, j.named)
 }
 
-// Write makes a record durable before it returns nil, in a transaction that concurrent calls share. After an error the
-// disk has it or the one before. A record that Load would not return unchanged is refused, and every record while the
+// Write makes a record durable before it returns nil, in a transaction that concurrent calls share. The same transaction
+// removes those of the owners instead in its pool. After an error the disk has all changes or none. A record that Load would not return unchanged is refused, and every record while the
 // state directory is not Available; that error may also follow a change in a directory that was replaced meanwhile.
-func (j *Journal) Write(r attachment.Record) error {
+func (j *Journal) Write(r attachment.Record, instead ...string) error {
 	e, err := j.entry(r)
 	if err != nil {
 		return fmt.Errorf("record of container ID %q: %w", r.IDInUse(), err)
 	}
-	return j.change(e)
+	return j.change(append(j.removalsOf(r.Pool, instead), e)...)
+}
+
+func (j *Journal) removalsOf(pool string, owners []string) []boltfile.Entry {
+	var all []boltfile.Entry
+	for _, owner := range owners {
+		all = append(all, boltfile.Entry{Key: key(j.stored(pool), owner)})
+	}
+	return all
 }
 
 func (j *Journal) entry(r attachment.Record) (boltfile.Entry, error) {
@@ -126,16 +134,16 @@ func (j *Journal) stored(pool string) string {
 // a failure.
 const removalDelay, retryDelay = 10 * time.Millisecond, time.Second
 
-// Remove removes the record of an owner; a missing one is not an error. That becomes durable later: with the next change,
-// after removalDelay, or in Close. It is for a record whose addresses are released: a start that still finds it releases
+// Remove removes the records of owners; a missing one is not an error. That becomes durable later: with the next change,
+// after removalDelay, or in Close. It is for records whose addresses are released: a start that still finds one releases
 // them again.
-func (j *Journal) Remove(pool, owner string) error {
+func (j *Journal) Remove(pool string, owners ...string) error {
 	if err := j.Available(); err != nil {
 		return err
 	}
 	j.joining.Lock()
 	defer j.joining.Unlock()
-	j.removals = append(j.removals, boltfile.Entry{Key: key(j.stored(pool), owner)})
+	j.removals = append(j.removals, j.removalsOf(pool, owners)...)
 	time.AfterFunc(removalDelay, j.commitRemovals)
 	return nil
 }

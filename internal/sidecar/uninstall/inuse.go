@@ -68,7 +68,7 @@ func list(lines []string, heading string) error {
 // ofRuntime reports whether the runtime of a container releases a record. Its DEL reaches the plugin without
 // the sidecar, too.
 func ofRuntime(r attachment.Record) bool {
-	return attachment.OfContainer(r.Owner) && (r.State == attachment.Adding || r.State == attachment.Held)
+	return attachment.OfContainer(r.Owner) && r.Lent == nil && (r.State == attachment.Adding || r.State == attachment.Held)
 }
 
 // lateUntil returns until when a DEL may act: not longer than its duration from now on, even if the

@@ -95,6 +95,10 @@ func (e *encoder) record(r *attachment.Record) {
 	e.str(r.BootID)
 	e.time(r.ReleaseAt)
 	list(e, r.Invocations, e.inv)
+	if r.Lent != nil {
+		e.str(r.Lent.Warm)
+		e.bools(r.Lent.Container.NetNS == "first")
+	}
 }
 
 func (e *encoder) owner(o *owner, verifyInterval bool) {
@@ -103,7 +107,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	if o.run != nil {
 		e.since = o.run.began
 	}
-	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, s.VerifyDue, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing, o.unlisted)
+	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, s.VerifyDue, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing, o.unlisted, o.acquired)
 	e.num(min(s.Failures, 2+s.Failures%2)) // more makes no difference but by turns
 	if s.Failures > 0 {
 		e.time(s.RetryAt)
@@ -112,6 +116,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 		e.time(s.Verified)
 	}
 	e.str(string(s.ReleaseAs))
+	e.str(s.Instead)
 	e.addrs(o.using)
 	e.addrs(o.reserved)
 	e.record(s.Rec)
@@ -145,11 +150,16 @@ func (e *encoder) outcome(o outcome, mine *attachment.Record) {
 		e.moment(o.at)
 	}
 	if o.other.Owner != "" {
-		r := o.other.Record
-		e.str(o.other.Owner)
-		e.bools(o.other.Lost, r != nil, r != nil && mine != nil && r.Created.Before(mine.Created), r != nil && mine != nil && r.Created.Equal(mine.Created))
-		e.addrs(r.Addrs())
+		e.other(o.other, mine)
 	}
+	list(e, o.spare, func(s attachment.Other) { e.other(s, mine) })
+}
+
+func (e *encoder) other(o attachment.Other, mine *attachment.Record) {
+	r := o.Record
+	e.str(o.Owner)
+	e.bools(o.Lost, r != nil, r != nil && mine != nil && r.Created.Before(mine.Created), r != nil && mine != nil && r.Created.Equal(mine.Created))
+	e.addrs(r.Addrs())
 }
 
 func (x *explorer) key(w *world) key {
@@ -174,7 +184,12 @@ func (x *explorer) key(w *world) key {
 	e.str(w.wrong)
 	e.addrs(w.pod)
 	e.addrs(w.outside)
-	e.bools(w.outage, w.rolledBack, w.older(0, 1))
+	e.bools(w.outage, w.rolledBack)
+	for i := range w.owners {
+		for j := range i {
+			e.bools(w.older(j, i))
+		}
+	}
 	for i := range w.owners {
 		e.owner(&w.owners[i], x.cfg.verifyInterval > 0)
 	}

@@ -285,6 +285,7 @@ func configs() []config {
 	nothingKnown := with(another, func(p *profile.Profile) { p.Type = profile.Unknown })
 	notHeld := with(another, func(p *profile.Profile) { p.DelNotHeld.Message = "not found" })
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
+	ahead := func(p profile.Profile) profile.Profile { p.Depends = profile.DependsOnNothing; return p }
 	v4 := []attachment.Family{attachment.IPv4}
 	both := []attachment.Family{attachment.IPv4, attachment.IPv6}
 	all := []config{
@@ -325,15 +326,24 @@ func configs() []config {
 		{name: "container-args", profile: node, container: true, again: 1, byArgs: true, held: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
+		{name: "warm", profile: ahead(local), lookup: true, ahead: true, reboot: true, calls: 3},
+		{name: "warm-remote", profile: ahead(remote), ahead: true, reboot: true},
+		{name: "warm-another", profile: ahead(another), ahead: true, lostJournal: true, calls: 3},
+		{name: "warm-refill", profile: ahead(local), lookup: true, ahead: true, refill: 1},
+		{name: "warm-lost", profile: ahead(local), lookup: true, ahead: true, lostSpare: true, calls: 3},
+		{name: "warm-delay", profile: ahead(node), ahead: true, fixed: true, releaseDelay: 3, reboot: true, olderStore: true},
+		{name: "warm-gc", profile: ahead(local), lookup: true, ahead: true, gc: true, calls: 3},
+		{name: "warm-leaves", profile: ahead(another), ahead: true, leaves: true},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
 	}
 	for i := range all {
 		c := &all[i]
+		c.container = c.container || c.ahead
 		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, cmp.Or(c.calls, 2), 1, 1, 1, true
-		if c.lostLease {
+		if c.lostLease || c.ahead && !c.lostSpare && !c.olderStore {
 			c.pods = 0 // nothing but a lease keeps it from the address
 		}
-		if c.container && c.profile.OnNode() && !c.leaves && !c.held {
+		if c.container && c.profile.OnNode() && !c.leaves && !c.held && !c.ahead {
 			c.calls = 3
 		}
 		if c.families == nil {

@@ -196,6 +196,7 @@ func (x *explorer) lateMoves(w *world, to adder) {
 // faults are what strikes at any moment.
 func (x *explorer) faults(w *world, to adder) {
 	cfg := x.cfg
+	quiet := len(w.late) == 0 && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil })
 	if cfg.outage && !w.outage {
 		to(fault, func(c *world) { c.outage = true }, "an outage of the plugin's server")
 	}
@@ -251,6 +252,11 @@ func (x *explorer) faults(w *world, to adder) {
 			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
 		}
 	}
+	for _, o := range w.owners {
+		if cfg.lostSpare && attachment.IsWarm(o.key.Owner) && o.st.Rec != nil && quiet {
+			to(fault, func(c *world) { c.delete(idOf(o.key.Owner)) }, "the lease of %s is deleted", o.key.Owner)
+		}
+	}
 	for n, o := range w.owners {
 		if !cfg.lostAddress || !attachment.OfContainer(o.key.Owner) || len(o.using) < 2 {
 			continue
@@ -266,7 +272,6 @@ func (x *explorer) faults(w *world, to adder) {
 	if cfg.clockBack {
 		to(fault, func(c *world) { x.setBack(c); x.restart(c) }, "crash, and the clock is set back")
 	}
-	quiet := len(w.late) == 0 && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil })
 	for i, o := range w.owners {
 		if cfg.olderJournal && quiet && o.before != nil {
 			to(fault, func(c *world) { c.owners[i].disk = o.before; x.reboot(c) }, "reboot, and the record of %s is an older one", o.key.Owner)
@@ -275,8 +280,9 @@ func (x *explorer) faults(w *world, to adder) {
 	if cfg.lostJournal && quiet {
 		to(fault, func(c *world) {
 			for i := range c.owners {
+				lent := c.owners[i].disk != nil && c.owners[i].disk.Lent != nil // its ID is never used again
 				c.owners[i].disk = nil
-				if !cfg.lookup || attachment.OfContainer(c.owners[i].key.Owner) {
+				if !cfg.lookup && !lent || !lent && attachment.OfContainer(c.owners[i].key.Owner) {
 					c.owners[i].using = nil
 				}
 			}
@@ -339,10 +345,16 @@ func (x *explorer) begins(w *world, i int, to adder) {
 			x.begin(c, i, task{action: attachment.Cleanup, collect: true, families: x.cfg.families})
 		}, "%s: GC releases it", o.key.Owner)
 	}
+	if attachment.IsWarm(o.key.Owner) && !o.acquired && x.short(w) {
+		to(goesOn, func(c *world) {
+			c.owners[i].acquired = true
+			x.begin(c, i, task{background: true, action: attachment.Acquire})
+		}, "%s is acquired", o.key.Owner)
+	}
 	if t := x.due(w, o); t >= 0 && t <= w.now {
 		to(goesOn, func(c *world) { x.begin(c, i, task{background: true}) }, "%s: background", o.key.Owner)
 	}
-	if w.calls == 0 {
+	if w.calls == 0 || attachment.IsWarm(o.key.Owner) {
 		return
 	}
 	if attachment.OfContainer(o.key.Owner) {
@@ -375,6 +387,13 @@ func (x *explorer) begins(w *world, i int, to adder) {
 			}, "%s restores %s", o.key.Owner, ip)
 		}
 	}
+}
+
+// short reports whether a lease is to be acquired ahead: there is none, and none is being acquired.
+func (x *explorer) short(w *world) bool {
+	return !slices.ContainsFunc(w.owners, func(o owner) bool {
+		return attachment.IsWarm(o.key.Owner) && (o.run != nil || o.st.Rec != nil && o.st.Rec.State == attachment.Held)
+	})
 }
 
 // beginsOfContainer are what a container runtime does, through the sidecar and, before its installation or
@@ -479,9 +498,9 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 	case other:
 		x.others(w, s, then)
 	case write:
-		x.writes(i, s.rec, then)
+		x.writes(i, s, then)
 	case remove:
-		gone := func(c *world) { c.owners[i].removed() }
+		gone := func(c *world) { c.owners[i].removed(); c.replaced(s.instead) }
 		then(goesOn, outcome{}, gone, "removes its record")
 		then(fault, outcome{}, func(c *world) { c.owners[i].removing = true }, "removes its record, and that is not on disk yet")
 		then(fault, outcome{err: errFault}, nil, "the removal fails")
@@ -539,9 +558,19 @@ func (x *explorer) others(w *world, s step, then continuation) {
 	}
 }
 
-func (x *explorer) writes(i int, r attachment.Record, then continuation) {
+// replaced removes the records of owners from the disk.
+func (w *world) replaced(owners []string) {
+	for _, o := range owners {
+		w.owners[w.find(attachment.Key{Pool: "p", Owner: o})].removed()
+	}
+}
+
+func (x *explorer) writes(i int, s step, then continuation) {
+	r := s.rec
 	disk := r.Clone()
 	written := func(c *world) {
+		i := c.find(attachment.Key{Pool: "p", Owner: r.Owner})
+		c.replaced(s.instead)
 		if d := c.owners[i].disk; x.cfg.olderJournal && d != nil && d.State == attachment.Held {
 			c.owners[i].before = d
 		}

@@ -69,6 +69,8 @@ type step struct {
 	rec   attachment.Record
 	inv   call.Invocation
 	addrs []netip.Addr
+	// instead are owners whose records a write or removal removes, too.
+	instead []string
 	// owner is the other one, begin what it begins there; nil to wait for its end.
 	owner int
 	begin *task
@@ -81,6 +83,7 @@ type outcome struct {
 	ok    bool
 	at    int
 	other attachment.Other
+	spare []attachment.Other
 }
 
 // paused ends a run at its next step.
@@ -162,6 +165,8 @@ func (x *explorer) operation(w *world, i int, r *run) *attachment.Operation {
 func (x *explorer) do(op *attachment.Operation, t task) error {
 	ofContainer := attachment.OfContainer(op.Owner)
 	switch {
+	case t.action == attachment.Acquire:
+		return op.Acquire()
 	case t.action == attachment.Allocate && ofContainer:
 		return op.Add()
 	case t.action == attachment.Allocate:
@@ -192,9 +197,13 @@ func (p *replay) Publish(attachment.Status) {}
 
 func (p *replay) Report(attachment.Event) {}
 
-func (p *replay) Write(r attachment.Record) error { return p.step(step{verb: write, rec: r}).err }
+func (p *replay) Write(r attachment.Record, instead ...string) error {
+	return p.step(step{verb: write, rec: r, instead: instead}).err
+}
 
-func (p *replay) Remove(_, _ string) error { return p.step(step{verb: remove}).err }
+func (p *replay) Remove(_ string, owners ...string) error {
+	return p.step(step{verb: remove, instead: owners[1:]}).err
+}
 
 func (p *replay) Network() (call.Network, error) {
 	return call.Network{Name: "net", ServesContainers: !p.cfg.bare && !p.w.rolledBack}, nil
@@ -271,27 +280,49 @@ func (p *replay) Doubt(k attachment.Key) {
 	})
 }
 
-func (p *replay) InCooldown() []attachment.Other {
-	o := p.read(func() outcome {
+func (p *replay) Spare() []attachment.Other {
+	return p.read(func() outcome {
+		var warm outcome
+		var cooldown []attachment.Other
 		for j, o := range p.w.owners {
-			if j != p.i && o.st.Rec != nil && o.st.Rec.State == attachment.Cooldown {
-				return outcome{ok: true, other: p.w.other(j)}
+			switch {
+			case j == p.i || o.st.Rec == nil:
+			case o.st.Rec.State == attachment.Cooldown:
+				cooldown = append(cooldown, p.w.other(j))
+			case attachment.IsWarm(o.key.Owner) && o.st.Rec.State == attachment.Held:
+				warm.spare = append(warm.spare, p.w.other(j))
 			}
 		}
-		return outcome{}
-	})
-	if !o.ok {
-		return nil
-	}
-	return []attachment.Other{o.other}
+		warm.spare = append(cooldown, warm.spare...)
+		return warm
+	}).spare
 }
 
 // Settle begins work on another attachment and waits for its end, unless an operation is in progress there.
-func (p *replay) Settle(k attachment.Key, work attachment.Work, _ bool) bool {
-	t := &task{background: true, freed: true}
-	if work == attachment.EndCooldown {
-		t = &task{background: true, action: attachment.Cleanup}
+func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
+	j := p.w.find(o.Key)
+	switch work {
+	case attachment.Taken, attachment.Given:
+		return p.read(func() outcome { return outcome{ok: p.hand(j, o.Record, work)} }).ok
+	case attachment.EndCooldown:
+		t := &task{background: true, action: attachment.Cleanup}
+		return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 	}
-	j := p.w.find(k)
+	t := &task{background: true, freed: true}
 	return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
+}
+
+// hand takes the record of another attachment, or gives it one: both only change memory.
+func (p *replay) hand(j int, r *attachment.Record, work attachment.Work) bool {
+	o := &p.w.owners[j]
+	if o.run != nil {
+		return false
+	}
+	op := p.operation(p.w, j, &run{start: o.st, task: task{background: true}})
+	op.VerifyDue = op.VerifyDue || o.doubted
+	done := work == attachment.Taken && op.Take(r) || work == attachment.Given && op.Give(r)
+	if done {
+		o.st, o.doubted = op.Status, false
+	}
+	return done
 }

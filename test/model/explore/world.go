@@ -38,6 +38,12 @@ type config struct {
 	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
 	// rollback: from some moment on it is only that. fixed: both owners are container interfaces of one pod.
 	container, bare, rollback, fixed bool
+	// ahead: one lease is acquired ahead, and both owners are containers. It is held at the begin, and refill further ones
+	// are acquired.
+	ahead  bool
+	refill int
+	// lostSpare: a lease that was acquired ahead is lost while no container has it.
+	lostSpare bool
 	// again is 1 if a repeated ADD may have another network namespace and other CNI_ARGS; byArgs: the plugin knows
 	// leases by these, too.
 	again                        int
@@ -80,6 +86,8 @@ type owner struct {
 	unlisted bool
 	// removing: its record is removed, and that is not on disk yet.
 	removing bool
+	// acquired: the lease ahead of this owner, whose name is used once, was acquired.
+	acquired bool
 	// using are the addresses that its client uses.
 	using []netip.Addr
 }
@@ -131,6 +139,7 @@ func newExplorer(c config) *explorer {
 	}
 	x.opts = attachment.Options{
 		Node: "n", EnableIPv4: slices.Contains(c.families, attachment.IPv4), EnableIPv6: slices.Contains(c.families, attachment.IPv6),
+		WarmLeases:   len(warmOf(c)),
 		ReleaseDelay: time.Duration(c.releaseDelay) * time.Second, VerifyInterval: time.Duration(c.verifyInterval) * time.Second,
 	}
 	for _, ip := range x.pool[attachment.IPv4][:c.exclude] {
@@ -154,16 +163,29 @@ func (x *explorer) initial() *world {
 	if x.cfg.container {
 		names[0] = containerOwner
 	}
-	if x.cfg.fixed {
+	if x.cfg.fixed || x.cfg.ahead {
 		names[1] = nextOwner
 	}
+	names = append(names, warmOf(x.cfg)...)
 	for _, n := range names {
 		w.owners = append(w.owners, owner{key: attachment.Key{Pool: "p", Owner: n}})
 	}
-	if x.cfg.held {
-		x.begin(w, 0, task{action: attachment.Allocate, families: x.cfg.families})
-		for w.owners[0].run != nil {
-			w = x.moves(w)[0].w
+	first, t := 0, task{action: attachment.Allocate, families: x.cfg.families}
+	if x.cfg.ahead {
+		first, t = 2, task{background: true, action: attachment.Acquire}
+		w.owners[first].acquired = true
+	}
+	if x.cfg.held || x.cfg.ahead {
+		x.begin(w, first, t)
+		for w.owners[first].run != nil {
+			var next *world
+			x.outcomes(w, first, func(_ moveKind, change func(*world), _ string, _ ...any) {
+				if next == nil {
+					next = w.clone()
+					change(next)
+				}
+			})
+			w = next
 		}
 	}
 	return w
@@ -287,7 +309,7 @@ func (x *explorer) restart(w *world) {
 		o := &w.owners[i]
 		// A DEL without a response is repeated, and one after a failed write has one.
 		repeated := o.waits || o.run != nil && o.run.task.action == attachment.Release || o.st.Dirty
-		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, stale: o.stale, deleted: o.deleted && !repeated}
+		*o = owner{key: o.key, disk: o.disk, before: o.before, using: o.using, stale: o.stale, acquired: o.acquired, deleted: o.deleted && !repeated}
 		if o.disk != nil {
 			alive := attachment.OfContainer(o.key.Owner) && len(o.using) > 0
 			o.st = attachment.Load(*o.disk, x.options(w), at(w.now), alive)
@@ -345,7 +367,7 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
 		repeated := attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
-		if repeated && o.disk.Invocations[len(o.disk.Invocations)-1].NetNS != t.netns() {
+		if repeated && o.disk.NetNS() != t.netns() {
 			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
 		}
 		if o.deleted {
@@ -390,6 +412,12 @@ func (x *explorer) violation(w *world) string {
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
 			return fmt.Sprintf("%s is not covered by the record on disk", short(o.run.waits.inv.ContainerID))
+		}
+	}
+	for i, o := range w.owners {
+		twice := func(p owner) bool { return o.disk != nil && p.disk != nil && o.disk.IDInUse() == p.disk.IDInUse() }
+		if slices.ContainsFunc(w.owners[i+1:], twice) {
+			return fmt.Sprintf("two records of %s", short(o.disk.IDInUse()))
 		}
 	}
 	for _, o := range w.owners {
@@ -515,7 +543,7 @@ func (id shortID) String() string { return short(string(id)) }
 
 // short returns an ID as a trace shows it.
 func short(id string) string {
-	for _, o := range []string{"a", "b"} {
+	for _, o := range append([]string{"a", "b"}, warmOwners...) {
 		if rest, ok := strings.CutPrefix(id, idOf(o)); ok {
 			return o + rest
 		}
@@ -529,7 +557,21 @@ var containerOwner = attachment.ContainerOwner("c", "eth0")
 // nextOwner is another container interface of its pod.
 var nextOwner = attachment.ContainerOwner("d", "eth0")
 
-var idsOf = map[string]string{"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d"}
+// warmOf returns the owners of a configuration that are acquired ahead.
+func warmOf(c config) []string {
+	if !c.ahead {
+		return nil
+	}
+	return warmOwners[:1+c.refill]
+}
+
+// warmOwners are leases that are acquired ahead.
+var warmOwners = []string{attachment.WarmOwnerPrefix + "1", attachment.WarmOwnerPrefix + "2"}
+
+var idsOf = map[string]string{
+	"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d",
+	warmOwners[0]: containerid.For(warmOwners[0], "n", "net"), warmOwners[1]: containerid.For(warmOwners[1], "n", "net"),
+}
 
 // idOf returns the container ID of generation 0.
 func idOf(owner string) string { return idsOf[owner] }
