@@ -27,6 +27,7 @@ func (b *bench) measure() {
 		{"pods through the sidecar", b.pods},
 		{"eight pods", b.manyPods},
 		{"a plugin of 200 ms", b.slowPods},
+		{"warm leases", b.warmPods},
 		{"memory of pods", b.podMemory},
 		{"start of the CNI plugin", b.startCNI},
 		{"start", b.start},

@@ -98,7 +98,7 @@ func (o *fakeBackend) err() error {
 	return nil
 }
 
-func (o *fakeBackend) Write(attachment.Record) error { return o.err() }
+func (o *fakeBackend) Write(attachment.Record, ...string) error { return o.err() }
 
 func (o *fakeBackend) Available() error { return o.err() }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -127,11 +126,11 @@ func withHeld(held int, work func(ours, reference pod), ours, reference pod) {
 }
 
 // podNode starts a sidecar on a new node whose pods get their addresses through it.
-func (o options) podNode(name string) (*node, *server, pod) {
+func (o options) podNode(name string, flags ...string) (*node, *server, pod) {
 	n, socket := o.newNode(name), newSocket()
 	through := map[string]any{"type": filepath.Base(o.cni), "socket": socket, "delegate": ipamSection(n.store())}
 	n.writeNetwork(through)
-	return n, n.sidecarAt(socket), pod{plugin: o.cni, config: pluginConfig("1.0.0", through)}
+	return n, n.sidecarAt(socket, flags...), pod{plugin: o.cni, config: pluginConfig("1.0.0", through)}
 }
 
 // eachPod returns work that measures the ADD and the DEL of one pod after the other.
@@ -164,10 +163,7 @@ func (b *bench) pods() {
 
 // slowPods is pods with a plugin whose ADD and DEL take 200 ms longer.
 func (b *bench) slowPods() {
-	dir := filepath.Join(b.dir, "slow-plugins")
-	script := fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND = VERSION ] || sleep %g\nexec %s/host-local\n", slowADD.Seconds(), b.plugins)
-	failIf(os.MkdirAll(dir, 0o755))
-	failIf(os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755))
+	dir, _ := b.slowPlugin(slowADD)
 	var add comparison
 	b.withPods("slow-pods", dir, heldPods, eachPod(max(b.pairs/10, 5), &add, &comparison{}))
 	b.report.add(compared("pod through the sidecar: ADD, plugin of 200 ms", "bare ADD", add, atMost(1.05)))
