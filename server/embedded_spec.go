@@ -1471,6 +1471,10 @@ func init() {
         "verification": {
           "description": "How held attachments are verified now; absent while the plugin is unknown",
           "$ref": "#/definitions/PoolVerification"
+        },
+        "warm-leases": {
+          "description": "The leases that are acquired ahead of pods; absent without --warm-leases",
+          "$ref": "#/definitions/WarmLeases"
         }
       },
       "x-delegated-ipam-extension": true
@@ -1609,6 +1613,31 @@ func init() {
           }
         }
       }
+    },
+    "WarmLeases": {
+      "description": "How many leases were acquired ahead of pods",
+      "type": "object",
+      "required": [
+        "wanted",
+        "ready"
+      ],
+      "properties": {
+        "error": {
+          "description": "Why there are too few; absent if there are enough, or they are being acquired",
+          "type": "string"
+        },
+        "ready": {
+          "description": "Number that no pod has yet",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "wanted": {
+          "description": "Number to acquire (--warm-leases)",
+          "type": "integer",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
     }
   },
   "parameters": {
@@ -3230,6 +3259,10 @@ func init() {
         "verification": {
           "description": "How held attachments are verified now; absent while the plugin is unknown",
           "$ref": "#/definitions/PoolVerification"
+        },
+        "warm-leases": {
+          "description": "The leases that are acquired ahead of pods; absent without --warm-leases",
+          "$ref": "#/definitions/WarmLeases"
         }
       },
       "x-delegated-ipam-extension": true
@@ -3368,6 +3401,31 @@ func init() {
           }
         }
       }
+    },
+    "WarmLeases": {
+      "description": "How many leases were acquired ahead of pods",
+      "type": "object",
+      "required": [
+        "wanted",
+        "ready"
+      ],
+      "properties": {
+        "error": {
+          "description": "Why there are too few; absent if there are enough, or they are being acquired",
+          "type": "string"
+        },
+        "ready": {
+          "description": "Number that no pod has yet",
+          "type": "integer",
+          "x-nullable": false
+        },
+        "wanted": {
+          "description": "Number to acquire (--warm-leases)",
+          "type": "integer",
+          "x-nullable": false
+        }
+      },
+      "x-delegated-ipam-extension": true
     }
   },
   "parameters": {

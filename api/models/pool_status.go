@@ -68,6 +68,9 @@ type PoolStatus struct {
 
 	// How held attachments are verified now; absent while the plugin is unknown
 	Verification *PoolVerification `json:"verification,omitempty"`
+
+	// The leases that are acquired ahead of pods; absent without --warm-leases
+	WarmLeases *WarmLeases `json:"warm-leases,omitempty"`
 }
 
 // Validate validates this pool status
@@ -87,6 +90,10 @@ func (m *PoolStatus) Validate(formats strfmt.Registry) error {
 	}
 
 	if err := m.validateVerification(formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.validateWarmLeases(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -170,6 +177,29 @@ func (m *PoolStatus) validateVerification(formats strfmt.Registry) error {
 	return nil
 }
 
+func (m *PoolStatus) validateWarmLeases(formats strfmt.Registry) error {
+	if typeutils.IsZero(m.WarmLeases) { // not required
+		return nil
+	}
+
+	if m.WarmLeases != nil {
+		if err := m.WarmLeases.Validate(formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("warm-leases")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("warm-leases")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
 // ContextValidate validate this pool status based on the context it is used
 func (m *PoolStatus) ContextValidate(ctx context.Context, formats strfmt.Registry) error {
 	var res []error
@@ -179,6 +209,10 @@ func (m *PoolStatus) ContextValidate(ctx context.Context, formats strfmt.Registr
 	}
 
 	if err := m.contextValidateVerification(ctx, formats); err != nil {
+		res = append(res, err)
+	}
+
+	if err := m.contextValidateWarmLeases(ctx, formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -233,6 +267,31 @@ func (m *PoolStatus) contextValidateVerification(ctx context.Context, formats st
 			ce := new(errors.CompositeError)
 			if stderrors.As(err, &ce) {
 				return ce.ValidateName("verification")
+			}
+
+			return err
+		}
+	}
+
+	return nil
+}
+
+func (m *PoolStatus) contextValidateWarmLeases(ctx context.Context, formats strfmt.Registry) error {
+
+	if m.WarmLeases != nil {
+
+		if typeutils.IsZero(m.WarmLeases) { // not required
+			return nil
+		}
+
+		if err := m.WarmLeases.ContextValidate(ctx, formats); err != nil {
+			ve := new(errors.Validation)
+			if stderrors.As(err, &ve) {
+				return ve.ValidateName("warm-leases")
+			}
+			ce := new(errors.CompositeError)
+			if stderrors.As(err, &ce) {
+				return ce.ValidateName("warm-leases")
 			}
 
 			return err

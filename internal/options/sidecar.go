@@ -54,6 +54,7 @@ type Sidecar struct {
 	CNINetNS, CNIIfName                   string
 
 	ReleaseDelay, IPAMExpiration time.Duration
+	WarmLeases                   int
 	MissingNetNSReleaseDelay     time.Duration
 	MetricsAddress, ConfigDir    string
 	Log
@@ -69,7 +70,9 @@ const sidecarPrefix = "DELEGATED_IPAM_"
 // Upper limits: a higher value is a mistake, and would exhaust the memory of the node.
 const (
 	maxProcesses = 1024
-	maxQueued    = 1 << 20
+	// maxWarmLeases is more than a node has pods.
+	maxWarmLeases = 1024
+	maxQueued     = 1 << 20
 )
 
 // NewSidecar returns the options of the sidecar with their defaults, and the set that fills them
@@ -187,6 +190,10 @@ func (s *Sidecar) declareAddresses(env map[string]string) []Option {
 		{
 			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)",
 			Valid: func() bool { return s.ReleaseDelay >= 0 }, Expected: "0s or more",
+		},
+		{
+			Name: "warm-leases", Value: Count(&s.WarmLeases, 0, maxWarmLeases), Default: "0",
+			Help: "number of leases to acquire ahead of pods in each pool whose plugin returns the same to every pod, so that pods wait for no plugin call (docs/operate/warm-leases.md)",
 		},
 		{
 			Name: "missing-netns-release-delay", Value: Duration(&s.MissingNetNSReleaseDelay), Default: "0s",

@@ -151,7 +151,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 	a.engine = engine.New(engine.Options{
 		Options: attachment.Options{
 			Node: c.NodeName, BootID: boot, Exclude: c.ExcludeAddresses, EnableIPv4: c.EnableIPv4, EnableIPv6: c.EnableIPv6,
-			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration,
+			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration, WarmLeases: c.WarmLeases,
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
@@ -37,6 +38,9 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	if err != nil {
 		return fmt.Errorf("release --all: %w", err)
 	}
+	if lines := ahead(all); len(lines) > 0 {
+		return fmt.Errorf("release --all: nothing was released: %s", strings.Join(lines, "\n"))
+	}
 	all = withoutContainers(all)
 	done := d.releaseEach(cmd, c, releasable(all, true), true, o.timeout)
 	if err := o.printReleased(cmd.OutOrStdout(), done); err != nil {
@@ -55,6 +59,28 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 		return fmt.Errorf("release --all: %s", strings.Join(lines, "\n"))
 	}
 	return nil
+}
+
+// ahead returns what the sidecar acquired ahead of pods and only it can release, with what to do; nothing if there is
+// none.
+func ahead(all []*models.Attachment) (lines []string) {
+	warm := 0
+	var lent []string
+	for _, a := range all {
+		switch {
+		case attachment.IsWarm(a.Owner):
+			warm++
+		case attachment.OfContainer(a.Owner) && containerid.Match(a.ContainerID):
+			lent = append(lent, "  "+a.Owner+" of pool "+a.Pool)
+		}
+	}
+	if warm > 0 {
+		lines = append(lines, fmt.Sprintf("%d leases were acquired ahead of pods: start the sidecar with --warm-leases=0, which releases them, and run the command again", warm))
+	}
+	if len(lent) > 0 {
+		lines = append(lines, fmt.Sprintf("%d containers have leases that were acquired ahead, and the plugin knows them by IDs of the sidecar: drain the node, so that their DELs reach the sidecar, and run the command again:", len(lent)))
+	}
+	return append(lines, lent...)
 }
 
 // withoutContainers omits the attachments of containers: their runtime releases them, through the sidecar

@@ -65,7 +65,7 @@ func TestServeAllOptions(t *testing.T) {
 		"--enable-ipv4=false", "--enable-ipv6", "--local-router-ipv4=10.0.0.1", "--local-router-ipv6=fd00::1",
 		"--ipv4-range=10.0.0.0/24", "--ipv6-range=fd00::/64", "--exclude-addresses=10.0.0.1,fd00::/120", "--exclude-addresses=10.0.0.8/29", "--owners=router,kube-system/*", "--owners=health", "--retire-owners",
 		"--plugin-profile="+profile, "--host-local=program", "--accept-unsafe-plugin", "--single-node", "--plugin-timeout=5s", "--plugin-env=HTTP_PROXY,NO_PROXY", "--max-plugin-processes=7",
-		"--max-queued-requests=8", "--max-attachments=9", "--verify-interval=0s", "--cni-netns=/n", "--cni-ifname=net0", "--release-delay=1m", "--missing-netns-release-delay=3m",
+		"--max-queued-requests=8", "--max-attachments=9", "--verify-interval=0s", "--cni-netns=/n", "--cni-ifname=net0", "--release-delay=1m", "--warm-leases=5", "--missing-netns-release-delay=3m",
 		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json", "--health-details=authorized")
 	o.wants(t, cmdline.ExitOK, "")
 	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
@@ -79,7 +79,7 @@ func TestServeAllOptions(t *testing.T) {
 		Owners:           []string{"router", "kube-system/*", "health"}, RetireOwners: true,
 		HostLocal: plugin.HostLocalProgram, PluginProfiles: []string{profile}, AcceptUnsafePlugin: true, SingleNode: true, PluginTimeout: 5 * time.Second, PluginEnv: []string{"HTTP_PROXY", "NO_PROXY"},
 		MaxPluginProcesses: 7, MaxQueuedRequests: 8, MaxAttachments: 9, CNINetNS: "/n", CNIIfName: "net0",
-		ReleaseDelay: time.Minute, MissingNetNSReleaseDelay: 3 * time.Minute, IPAMExpiration: 2 * time.Minute, MetricsAddress: ":9967",
+		ReleaseDelay: time.Minute, WarmLeases: 5, MissingNetNSReleaseDelay: 3 * time.Minute, IPAMExpiration: 2 * time.Minute, MetricsAddress: ":9967",
 		Log: options.Log{LogLevel: "error", LogFormat: "json"},
 	}}
 	for _, s := range got.Settings() {

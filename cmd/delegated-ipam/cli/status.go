@@ -198,6 +198,13 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 	p.Row("  Plugin versions:", strings.Join(pool.PluginVersions, ", "))
 	p.Row("  CNI version:", pool.CniVersion)
 	p.Row("  Profile:", pool.Profile)
+	if w := pool.WarmLeases; w != nil {
+		text := fmt.Sprintf("%d of %d ready", w.Ready, w.Wanted)
+		if w.Error != "" {
+			text += ": " + w.Error
+		}
+		p.Row("  Warm leases:", text)
+	}
 	if p.verbose {
 		for _, name := range slices.Sorted(maps.Keys(pool.ProfileFacts)) {
 			p.Row("    "+name+":", fact(pool.ProfileFacts[name]))

@@ -29,7 +29,7 @@ func (m *Metrics) Register(e Engine, report func() *models.DelegatedIPAMStatus) 
 func Definitions() prometheus.Gatherer {
 	m := New(Options{})
 	m.Register(idle{}, func() *models.DelegatedIPAMStatus {
-		ranges := &models.PoolStatus{Pool: other}
+		ranges := &models.PoolStatus{Pool: other, WarmLeases: &models.WarmLeases{}}
 		for _, family := range families() {
 			ranges.Addresses = append(ranges.Addresses, &models.PoolAddresses{Family: string(family)})
 		}
@@ -101,6 +101,11 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		gauge("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", age(summary.PendingRelease), labels)
 	}
 	for _, p := range report.Pools {
+		if w := p.WarmLeases; w != nil {
+			labels := prometheus.Labels{"pool": p.Pool}
+			gauge("warm_leases", "Number of leases that were acquired ahead and that no pod has yet; missing without --warm-leases.", float64(w.Ready), labels)
+			gauge("warm_leases_wanted", "Number of leases to acquire ahead (--warm-leases).", float64(w.Wanted), labels)
+		}
 		for _, use := range p.Addresses {
 			labels := prometheus.Labels{"pool": p.Pool, "family": use.Family}
 			gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration; missing if they are not known.", use.Total, labels)
@@ -117,6 +122,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	count("attachments_lost_total", "Attachments that the plugin was found to have lost.", counters.Lost)
 	count("attachments_reacquired_total", "Lost attachments that got the same addresses again.", counters.Reacquired)
 	count("duplicate_addresses_total", "Addresses that the plugin allocated although another attachment has them.", counters.Duplicates)
+	count("warm_handovers_total", "Pods' interfaces that got a lease that was acquired ahead.", counters.HandedOver)
 	count("allocations_expired_total", "Allocations that were not confirmed before their expiration.", counters.Expired)
 }
 

@@ -55,7 +55,7 @@ func actions() map[attachment.Action][]engine.EventOutcome {
 	return map[attachment.Action][]engine.EventOutcome{
 		attachment.Allocate: request, attachment.Restore: request, attachment.Release: request,
 		attachment.Expire: background, attachment.Retire: background,
-		attachment.Reacquire: background, attachment.Cleanup: background,
+		attachment.Reacquire: background, attachment.Cleanup: background, attachment.Acquire: background,
 	}
 }
 

@@ -164,6 +164,20 @@ func (r *Reporter) addPools(rep *report) {
 	}
 }
 
+// addWarm adds the leases that are acquired ahead.
+func (r *Reporter) addWarm(rep *report) {
+	for _, w := range r.Engine.Warm() {
+		i := slices.IndexFunc(rep.Pools, func(p *models.PoolStatus) bool { return p.Pool == w.Pool })
+		if i < 0 {
+			continue
+		}
+		rep.Pools[i].WarmLeases = &models.WarmLeases{Wanted: int64(w.Wanted), Ready: int64(w.Ready)}
+		if w.Err != nil {
+			rep.Pools[i].WarmLeases.Error = w.Err.Error()
+		}
+	}
+}
+
 // pool returns the status of a pool: its current configuration, and the result of its check.
 func (r *Reporter) pool(c poolProbe) *models.PoolStatus {
 	conf := r.Conf.Status(c.pool)

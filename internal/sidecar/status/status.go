@@ -60,6 +60,7 @@ type Engine interface {
 	Counters() engine.Counters
 	LastFailure() engine.Failure
 	Plugins() []engine.PluginUse
+	Warm() []engine.WarmPool
 }
 
 // Reporter makes the reports. Its methods may be called concurrently.
@@ -255,6 +256,7 @@ func (r *Reporter) report() *report {
 		rep.Options = append(rep.Options, &models.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)})
 	}
 	r.addPools(rep)
+	r.addWarm(rep)
 	r.addMovedPlugins(rep)
 	stateDir := r.stateDir.result()
 	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.all...) // never null
