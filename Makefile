@@ -268,7 +268,7 @@ agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge
 	  test/agent/run.sh $(AGENT_TEST)/agent.test
 
 .PHONY: plugin-test
-plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions, and a real kube-apiserver; needs root; the first build takes minutes
+plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions with their controllers, and a real kube-apiserver; needs root; the first build takes minutes
 	@mkdir -p $(COVER)/binary
 	test/programs/build.sh $(AGENT_TEST)/bin etcd kube-apiserver
 	@mkdir -p $(CACHE)/plugin-test

@@ -1,18 +1,22 @@
 #!/bin/bash
-# build.sh MODULE DIR: builds whereabouts, as tools/MODULE/go.mod pins it, into DIR/bin, and copies
-# its CRDs and its manifest into DIR. Go's build cache makes a second run short.
+# build.sh MODULE DIR: builds the programs of whereabouts, as tools/MODULE/go.mod pins them, into DIR/bin,
+# and copies its CRDs and its manifest into DIR. Go's build cache makes a second run short.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-pinned=$here/../../tools/$1
-module=github.com/k8snetworkplumbingwg/whereabouts
+pinned=$(realpath "$here/../../tools/$1")
+module=github.com/k8snetworkplumbingwg
 command -v ip >/dev/null || { echo "ip was not found; run 'apt-get install --no-install-recommends iproute2'" >&2; exit 1; }
-mkdir -p "$2/bin"
+rm -rf "$2"/{crds,install}
+mkdir -p "$2"/{bin,crds,install}
 dir=$(cd "$2" && pwd)
+source=$("$here/../programs/source.sh" "$pinned" $module/whereabouts)
+definitions=$("$here/../programs/source.sh" "$pinned" $module/network-attachment-definition-client)
 
-CGO_ENABLED=0 go build -C "$pinned" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/whereabouts" $module/cmd
+# The names are those of its image.
+for program in whereabouts=cmd ip-control-loop=cmd/controlloop ip-reconciler=cmd/reconciler node-slice-controller=cmd/nodeslicecontroller; do
+  [ ! -d "$source/${program#*=}" ] ||
+    CGO_ENABLED=0 go build -C "$pinned" -trimpath -buildvcs=false -ldflags '-s -w' -o "$dir/bin/${program%=*}" "$module/whereabouts/${program#*=}"
+done
 
-source=$("$here/../programs/source.sh" "$(realpath "$pinned")" $module)
-rm -rf "$dir/crds" "$dir/install"
-mkdir "$dir/crds" "$dir/install"
-cp "$source"/doc/crds/whereabouts.cni.cncf.io_*.yaml "$dir/crds"
+cp "$source"/doc/crds/whereabouts.cni.cncf.io_*.yaml "$definitions/artifacts/networks-crd.yaml" "$dir/crds"
 cp "$source"/doc/crds/daemonset-install.yaml "$dir/install"

@@ -1,13 +1,8 @@
 package whereabouts
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
 // The first addresses of the ranges.
@@ -110,30 +105,6 @@ var pluginCases = cases{
 		ns.wantReserved(t, "fd00:15::1 a1 eth0")
 		ns.mustRun(t, dual(del("a1", podA)))
 		ns.wantReserved(t, "fd00:15::1 a1 eth0")
-	},
-	// With node slices a DEL searches only the pool of that node.
-	"node slices": func(t *testing.T, ns *namespace) {
-		if _, err := os.Stat(filepath.Join(ns.built, "crds", "whereabouts.cni.cncf.io_nodeslicepools.yaml")); err != nil {
-			t.Skip("whereabouts before 0.9 has no node slices")
-		}
-		pool := cluster.Object("whereabouts.cni.cncf.io/v1alpha1", "NodeSlicePool", networkName)
-		pool.SetNamespace(ns.name)
-		pool.Object["spec"] = map[string]any{"range": ipv4Range, "sliceSize": "/28"}
-		pool.Object["status"] = map[string]any{"allocations": []any{
-			map[string]any{"nodeName": "worker-1", "sliceRange": "10.15.0.0/28"},
-			map[string]any{"nodeName": "worker-2", "sliceRange": "10.15.0.16/28"},
-		}}
-		check.Must(t, ns.Create(t.Context(), pool))
-		on := func(node string, i invocation) invocation {
-			i.node, i.ipam = node, map[string]any{"ipRanges": nil, "range": ipv4Range, "node_slice_size": "/28"}
-			return i
-		}
-		ns.mustRun(t, on("worker-1", add("a1", podA)), "10.15.0.1/24")
-		ns.mustRun(t, on("worker-2", add("b1", podB)), "10.15.0.17/24")
-		ns.mustRun(t, on("worker-2", del("a1", podA)))
-		ns.wantReserved(t, "10.15.0.1 a1 eth0", "10.15.0.17 b1 eth0")
-		ns.mustRun(t, on("worker-1", del("a1", podA)))
-		ns.wantReserved(t, "10.15.0.17 b1 eth0")
 	},
 	"GC and STATUS": func(t *testing.T, ns *namespace) {
 		ns.mustRun(t, add("a1", podA), firstIP)

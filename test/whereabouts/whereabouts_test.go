@@ -54,6 +54,11 @@ func TestWhereabouts(t *testing.T) {
 	}
 	group("plugin", pluginCases)
 	group("sidecar", sidecarCases)
+	t.Run("controllers", func(t *testing.T) {
+		for name, test := range controllerCases {
+			t.Run(name, func(t *testing.T) { test(t, tb.newNamespace(t)) })
+		}
+	})
 	t.Run("API server down", func(t *testing.T) { testServerDown(t, tb) })
 }
 
