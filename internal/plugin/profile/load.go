@@ -149,9 +149,9 @@ func Parse(data []byte) (Profile, error) {
 	case err != nil:
 		return Profile{}, p.errorf("%w", locate(data, err))
 	case given.AddOutlivesSeconds == nil:
-		return Profile{}, p.errorf("addOutlivesSeconds is missing; expected how many seconds an ADD or DEL may outlive its process, 0 for a plugin without a daemon")
+		return Profile{}, p.errorf("%w", atField(data, "addOutlivesSeconds", errors.New("addOutlivesSeconds is missing; expected how many seconds an ADD or DEL may outlive its process, 0 for a plugin without a daemon")))
 	case given.Unique == nil:
-		return Profile{}, p.errorf("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")
+		return Profile{}, p.errorf("%w", atField(data, "unique", errors.New("unique is missing; expected true, or false for a plugin that allocates one address to several attachments by design")))
 	}
 	return p, nil
 }
@@ -188,11 +188,11 @@ func locate(data []byte, err error) error {
 	return atField(data, strings.TrimSuffix(field, `"`), fmt.Errorf("%s; expected a field of docs/reference/profiles.md, Profile fields", text))
 }
 
-// atField adds to an error of a field its line, if the document has it.
+// atField adds to an error of a field its line, or that of the object, which lacks it.
 func atField(data []byte, field string, err error) error {
 	i := bytes.Index(data, []byte(strconv.Quote(field)))
 	if i < 0 {
-		return err
+		i = len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
 	}
 	return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:i], []byte("\n")), err)
 }

@@ -77,6 +77,8 @@ func TestSeveralProfiles(t *testing.T) {
 		"empty array":             {"[ ]", nil},
 		"unknown field":           {"[\n" + one + ",\n{\"type\": \"other\",\n \"nonsense\": 1}]", []string{`"nonsense"`, "docs/reference/profiles.md"}},
 		"wrong value of one":      {"{\"type\": \"mine\",\n\n \"repeatedAdd\": \"never\"}", []string{"line 3", "repeatedAdd", `"never"`}},
+		"missing field of one":    {"[\n" + one + ",\n\n{\"type\": \"other\"}]", []string{"line 4", "repeatedAdd is \"\""}},
+		"missing number of one":   {"[\n" + one + ",\n" + string(valid(t, "unique", "")) + "]", []string{"line 3", "unique is missing"}},
 		"wrong type in an array":  {"[\n{\"type\": \"mine\", \"unique\":\n 7}]", []string{"line 3", "unique", "true or false"}},
 		"no end":                  {"[" + one, []string{"unexpected end"}},
 		"more than one array":     {"[" + one + "] []", []string{"one array"}},
