@@ -100,6 +100,22 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// A plugin that only passes calls on to a daemon works while that listens.
+func TestShippedSockets(t *testing.T) {
+	ipam := []byte(`{"daemonSocketPath": "/a", "ipam_unix_socket_path": "/b"}`)
+	set := load(t)
+	for pluginType, want := range map[string][]string{
+		"dhcp":       {"/a", "/run/cni/dhcp.sock"},
+		"spiderpool": {"/b", "/var/run/spidernet/spiderpool.sock"},
+		"antrea":     {"/var/run/antrea/cni.sock"},
+	} {
+		got := set.For(pluginType).Required(ipam)
+		if len(got) != 1 || got[0].Kind != RequireSocket || !slices.Equal(got[0].Paths, want) {
+			t.Errorf("%s requires %+v; want the socket %q", pluginType, got, want)
+		}
+	}
+}
+
 func TestCheckNetworkName(t *testing.T) {
 	object := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"kubernetes"`)}
 	etcd := map[string]json.RawMessage{"datastore_type": json.RawMessage(`"etcdv3"`)}
