@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -23,6 +24,8 @@ type Pods struct {
 	stdin          []byte
 	// host and netns are the namespaces of DelegatedBy.
 	host, netns string
+	// Name is K8S_POD_NAME; empty for the container ID.
+	Name string
 }
 
 // PodsOf returns the pods of a network of the node. From now on Store omits the leases of
@@ -161,7 +164,7 @@ func (p Pods) command(verb, id string, keys map[string]any) (*exec.Cmd, error) {
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=" + netns,
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id, "CNI_PATH=" + p.binDir,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + cmp.Or(p.Name, id), "CNI_PATH=" + p.binDir,
 	}
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
 		cmd.Env = append(cmd.Env, "GOCOVERDIR="+dir)

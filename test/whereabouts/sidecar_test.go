@@ -80,6 +80,7 @@ var sidecarCases = cases{
 	},
 	"interrupted release": testReleaseInterrupted,
 	"profile try":         testTry,
+	"second sandbox":      testSecondSandbox,
 	"reclaim":             testReclaim,
 	"reclaim lost nodes":  testReclaimLostNodes,
 	// A time limit that whereabouts' DEL would not reach is refused.
@@ -179,6 +180,24 @@ func testReleaseInterrupted(t *testing.T, ns *namespace) {
 		t.Errorf("router got %q; want its IPv6 address %s again", now, router[1])
 	}
 	s.WaitConsistent(t)
+}
+
+// testSecondSandbox runs two sandboxes of one pod, which are one to whereabouts, as a runtime does that starts the
+// second before it has removed the first, and calls DEL after its failed ADD.
+func testSecondSandbox(t *testing.T, ns *namespace) {
+	n := ns.newNode(t, ipv4Range)
+	pods := n.PodsThrough(t, "05-pods", harness.Network{Name: networkName, CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ns.ipam(ipv4Range)})
+	pods.Name = "web-0"
+	n.Start(t)
+	ip := pods.Add(t, "one")[0]
+	if ips, err := pods.TryAdd("two"); err == nil || !strings.Contains(err.Error(), "nothing was released") {
+		t.Errorf("the second sandbox got %q, %v; want an error", ips, err)
+	}
+	ns.wantReserved(t, ip+" one eth0")
+	pods.Del(t, "two")
+	ns.wantReserved(t, ip+" one eth0")
+	pods.Del(t, "one")
+	ns.wantReserved(t)
 }
 
 // testTry runs "profile try" while a sidecar runs: it proposes the profile as it is, and nothing else

@@ -229,9 +229,6 @@ func (t *try) commit(inv call.Invocation, res call.Result, families []Family, ex
 // those must be reacquired.
 func (t *try) undo(inv call.Invocation, cause error) error {
 	cause = fmt.Errorf("%s: %w", t, cause)
-	if r, ok := errors.AsType[*rejectedResult](cause); ok && r.ofPod && !t.inUse() {
-		return errors.Join(cause, t.removeRecord())
-	}
 	if outcomeUnknown(cause) {
 		// Memory suffices: a start assumes that the ADD of every adding record may still act.
 		inv.AddActsUntil = inv.Profile.ActsUntil(t.World.Now())

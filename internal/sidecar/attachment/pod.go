@@ -28,11 +28,17 @@ func podOf(args string) string {
 	return namespace + "/" + name
 }
 
+// SharesPod reports whether the record and an invocation are of one pod, interface and network: to a plugin that is
+// keyed by the pod they are one.
+func (r *Record) SharesPod(inv call.Invocation) bool {
+	last, pod := r.Container(), podOf(inv.Args)
+	return pod != "" && pod == podOf(last.Args) && last.IfName == inv.IfName && r.Network == inv.Network
+}
+
 // keptFor reports whether a record has the addresses that the pod of a new container had, and that can be
 // requested for it. Its container was deleted, or ended with a reboot.
 func keptFor(r *Record, inv call.Invocation) bool {
-	last, pod := r.Container(), podOf(inv.Args)
-	return OfContainer(r.Owner) && pod != "" && pod == podOf(last.Args) && last.IfName == inv.IfName && r.Network == inv.Network && (r.Lent != nil || canRequest(inv, r.Addrs()))
+	return OfContainer(r.Owner) && r.SharesPod(inv) && (r.Lent != nil || canRequest(inv, r.Addrs()))
 }
 
 // takeOver makes a new container interface request the addresses that its pod had last, unless the runtime

@@ -385,13 +385,23 @@ func TestKeyedBy(t *testing.T) {
 	})
 	run(t, "a second sandbox of a pod", with(keyedBy(profile.KeyedByPod)), func(f *fixture) {
 		first := f.add("one", "web-0")
-		f.node.with(func(n *fakeNode) { n.store["two"] = n.store["one"]; delete(n.store, "one") }) // as whereabouts does in the ADD
+		f.onCall(func(verb string, c call.Call) { // as whereabouts, whose ADD replaces the container ID of the pod
+			for id, ips := range f.node.store {
+				if verb == "ADD" {
+					delete(f.node.store, id)
+					f.node.store[c.ContainerID] = ips
+				}
+			}
+		})
 		_, err := f.AddContainer(context.Background(), "net", podContainer("two", "web-0"))
 		f.wantError(err, attachment.Failed, "another container of the pod has", "nothing was released")
 		f.wantStored(1)
 		f.wantHeld(attachment.ContainerOwner("one", "eth0"), first)
 		f.wantRecords(1)
+		f.del("two", "web-0") // a runtime calls DEL after its failed ADD
+		f.wantStored(1)
 		f.del("one", "web-0")
+		f.wantStored(0)
 		if again := f.add("two", "web-0"); again != first {
 			f.t.Errorf("the next sandbox got %s; want %s", again, first)
 		}

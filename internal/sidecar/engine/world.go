@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -71,10 +72,57 @@ func (w world) Call(verb string, inv call.Invocation) (call.Result, error) {
 	case call.VerbAdd:
 		return w.engine.plugin.Add(w.callCtx(), c)
 	case call.VerbDel:
+		if err := w.keepPod(inv); err != nil {
+			return call.Result{}, err
+		}
 		return call.Result{}, w.engine.plugin.Del(w.callCtx(), c)
 	default:
 		return call.Result{}, w.engine.plugin.Check(w.callCtx(), c)
 	}
+}
+
+// keepPod repeats the ADD of a held container of the same pod before a DEL. To a plugin that is keyed by the pod they are
+// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses.
+func (w world) keepPod(inv call.Invocation) error {
+	if inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd() {
+		return nil
+	}
+	k, ok := w.engine.held(w.Key, func(a *entry) bool { return a.Rec.SharesPod(inv) })
+	if !ok {
+		return nil
+	}
+	notStarted := func(err error) error {
+		return &call.Error{Verb: call.VerbDel, Plugin: inv.Plugin, ContainerID: inv.ContainerID, Outcome: call.NotStarted, Err: fmt.Errorf("the ADD of %s, another container of the pod, could not be repeated before it: %w", k, err)}
+	}
+	other, err := w.lockOther(k, settleWait)
+	if err != nil {
+		return notStarted(err)
+	}
+	defer other.end()
+	if other.Rec == nil || other.Rec.State != attachment.Held {
+		return nil
+	}
+	if _, err := other.World.Call(call.VerbAdd, other.LastInvocation()); err != nil {
+		return notStarted(err)
+	}
+	return nil
+}
+
+// lockOther returns an operation on another attachment, which uses the plugin process of this one.
+func (w world) lockOther(k attachment.Key, limit time.Duration) (*operation, error) {
+	e := w.engine
+	a, err := e.getOrCreate(k, User{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
+	defer cancel()
+	other := &operation{engine: e, entry: a, waitCtx: ctx, hasProcess: true, calls: w.calls}
+	if err := other.waitForLock(); err != nil {
+		return nil, err
+	}
+	other.waitCtx = e.ctx
+	return other, nil
 }
 
 func (w world) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
@@ -162,23 +210,15 @@ const settleWait = 2 * time.Second
 
 // Settle uses the plugin process of this operation. The holder of the other lock may wait for a process.
 func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool {
-	e := w.engine
-	a, err := e.getOrCreate(o.Key, User{})
-	if err != nil {
-		return false
-	}
 	limit := time.Duration(0)
 	if wait {
 		limit = settleWait
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
-	defer cancel()
-	other := &operation{engine: e, entry: a, waitCtx: ctx, hasProcess: true, calls: w.calls}
-	if other.waitForLock() != nil {
+	other, err := w.lockOther(o.Key, limit)
+	if err != nil {
 		return false
 	}
 	defer other.end()
-	other.waitCtx = e.ctx
 	switch work {
 	case attachment.Freed:
 		return other.settle(true) == nil
