@@ -15,7 +15,7 @@ const wholeRetries = 4
 
 // Settle makes plugin, journal and memory agree with what is wanted. It is recovery after a start, retry after a
 // failure, and work that a deadline triggers: one function, because a crash makes them the same. freed: the plugin has
-// just freed all addresses of the attachment: it is lost, or, if the plugin cannot be asked about it, it was until then.
+// just freed an address of the attachment: it is lost, or, if the plugin cannot be asked about it, it was until then.
 func (op *Operation) Settle(freed bool) error {
 	r, now := op.Rec, op.World.Now()
 	freed = freed && (op.Lost || op.VerifyDue && !r.provable()) // it may have been reacquired meanwhile

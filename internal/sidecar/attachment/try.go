@@ -89,8 +89,8 @@ type rejectedResult struct {
 	// repeatable reports that the same request may return another address: this one was not
 	// requested, and others were, or the plugin does not hold it for holder.
 	repeatable bool
-	// holderIsFree reports that the result had all addresses of holder, which is lost or cannot be verified: the plugin
-	// holds none of them.
+	// holderIsFree reports that the result had an address of holder, of a container all, which is lost or cannot be
+	// verified: the plugin does not hold it for holder.
 	holderIsFree bool
 	// ofPod: another container of the same pod has it, which is the same to the plugin: a DEL would release it there.
 	ofPod bool
@@ -124,7 +124,8 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	if !t.yields {
 		requested := slices.ContainsFunc(inv.Requested, func(p netip.Prefix) bool { return p.Addr() == ip })
 		r.repeatable = !requested && (len(inv.Requested) > 0 || lost)
-		missing := func(ip netip.Addr) bool { return !slices.Contains(came, ip) }
+		// The DEL frees all addresses of a container: one that is lost does not justify it.
+		missing := func(ip netip.Addr) bool { return OfContainer(other.Owner) && !slices.Contains(came, ip) }
 		r.holderIsFree = lost && !slices.ContainsFunc(other.Record.Addrs(), missing)
 	}
 	t.World.Report(Event{EventDuplicate, r})

@@ -85,8 +85,8 @@ type Neighbours interface {
 type Work byte
 
 const (
-	// Freed: this attachment has got and released all addresses of the other one, which is lost, or cannot be verified
-	// and must be: it gets them again.
+	// Freed: this attachment has got and released an address of the other one, which is lost, or cannot be verified
+	// and must be: it gets all of its addresses again.
 	Freed Work = iota + 1
 	// EndCooldown releases a spare attachment.
 	EndCooldown

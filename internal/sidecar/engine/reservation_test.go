@@ -42,6 +42,14 @@ func TestLostReservation(t *testing.T) {
 			}
 		})
 	}
+	run(t, "one family of two", with(unknownPlugin, func(n *fakeNode, _ *Options) { n.ipv6 = true }), func(f *fixture) {
+		f.setStored(f.allocate("router").IDInUse(), "10.0.0.1")
+		f.allocate("health")
+		synctest.Wait()
+		f.wantHeld("router", "fd00::1")
+		f.wantHeld("health", "fd00::2")
+		f.wantStoreAgrees()
+	})
 	run(t, "another node takes it", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
 		f.clearStore()
