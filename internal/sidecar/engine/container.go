@@ -37,6 +37,11 @@ func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Cont
 
 func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation, request) error) (Attachment, error) {
 	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
+	// The plugin has never had this ID, and the ID of a sandbox is never used again.
+	if err == nil && action == attachment.Release && call.OfSandbox(c.Args, c.ContainerID) && e.hasReturned(k) {
+		e.actionDone(action, k.Pool, e.requestedFamilies(""), nil)
+		return Attachment{Record: attachment.Record{Owner: k.Owner, Pool: k.Pool, ContainerID: c.ContainerID}}, nil
+	}
 	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c, do: do})
 }
 

@@ -48,6 +48,8 @@ type entries struct {
 	byID    map[string]*entry
 	index   index
 	owned   owned
+	// returned are containers whose lease was acquired ahead, and that have it no more.
+	returned returned
 	// records has the record of each key, for readers without mu.
 	records sync.Map
 }
@@ -87,6 +89,12 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 			a.shared.warmth.wake()
 		}
 		e.records.Delete(a.Key)
+	}
+	switch {
+	case s.Rec != nil:
+		e.returned.remove(a.Key)
+	case a.Rec != nil && a.Rec.Lent != nil:
+		e.returned.add(a.Key)
 	}
 	if s.Rec != nil && a.Rec != s.Rec {
 		e.index.add(a, s.Rec.Network, s.Rec.Reserved())

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,21 +74,21 @@ const maxWarmDelay = 30 * time.Second
 func (e *Engine) keepWarm(name string, p *pool) {
 	low := max(1, e.opts.WarmLeases*3/4)
 	for failures := 0; ; {
-		err := e.fillWarm(name, p)
-		p.warmth.set(err)
-		if err != nil {
-			failures++
-			if !e.wait(min(backoff(failures), maxWarmDelay)) {
-				return
-			}
-			continue
-		}
-		for failures = 0; e.countWarm(p) >= low; {
+		for e.countWarm(p) >= low {
 			select {
 			case <-e.ctx.Done():
 				return
 			case <-p.warmth.below:
 			}
+		}
+		err := e.fillWarm(name, p)
+		if p.warmth.set(err); err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		if !e.wait(min(backoff(failures), maxWarmDelay)) {
+			return
 		}
 	}
 }
@@ -150,4 +151,44 @@ func (e *Engine) acquireWarm(pool string) error {
 		op.logOutcome(op.Rec.Addrs(), err, "Acquired a lease ahead", "Failed to acquire a lease ahead; it is retried")
 	}
 	return err
+}
+
+// maxReturned is more than the sandboxes of a node that have ended and that its runtime has not removed yet.
+const maxReturned = 4096
+
+// returned are the last containers that have given back a lease that was acquired ahead. A runtime calls DEL when it stops
+// a sandbox and again when it removes it: the second one needs no call of the plugin.
+type returned struct {
+	known map[attachment.Key]bool
+	// order has them by age.
+	order []attachment.Key
+}
+
+func (r *returned) add(k attachment.Key) {
+	if r.known == nil {
+		r.known = map[attachment.Key]bool{}
+	}
+	if r.known[k] {
+		return
+	}
+	r.known[k] = true
+	if r.order = append(r.order, k); len(r.order) > maxReturned {
+		delete(r.known, r.order[0])
+		r.order = r.order[1:]
+	}
+}
+
+func (r *returned) remove(k attachment.Key) {
+	if r.known[k] {
+		delete(r.known, k)
+		r.order = slices.DeleteFunc(r.order, func(o attachment.Key) bool { return o == k })
+	}
+}
+
+// hasReturned reports whether a container without a record has given back its lease.
+func (e *Engine) hasReturned(k attachment.Key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.byOwner[k]
+	return e.returned.known[k] && (a == nil || a.Rec == nil)
 }

@@ -1,0 +1,98 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/cluster"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
+)
+
+// slowPlugin is a host-local whose ADD and DEL take 2 s longer, as over a central server, and are counted.
+const slowPlugin = `#!/bin/sh
+case $CNI_COMMAND in
+ADD|DEL) echo $CNI_COMMAND >>"$0.calls"; sleep 2 ;;
+esac
+exec "$0.real"
+`
+
+// warmNode returns a node with a slow plugin and leases that were acquired ahead of pods.
+func warmNode(t *testing.T, leases int) (n *node, s *harness.Sidecar) {
+	t.Helper()
+	n = newNode(t)
+	plugin := filepath.Join(n.BinDir, "host-local")
+	check.Must(t, os.Rename(plugin, plugin+".real"))
+	n.InstallScript(t, "host-local", slowPlugin)
+	n.configure(t, n.through(n.hostLocal("10.15.0.0/24")))
+	n.startContainerd(t)
+	n.Flags = append(n.Flags, fmt.Sprintf("--warm-leases=%d", leases), "--max-plugin-processes=32")
+	s = n.Start(t)
+	n.waitWarm(t, leases)
+	return n, s
+}
+
+// waitWarm waits until the sidecar and the plugin agree on so many leases under IDs of the sidecar.
+func (n *node) waitWarm(t *testing.T, leases int) {
+	t.Helper()
+	cluster.MustEventually(t, fmt.Sprintf("%d leases ahead", leases), convergeTimeout, func() error {
+		listed, err := n.Client().TryList()
+		stored, storeErr := n.Store()
+		err = errors.Join(err, storeErr)
+		for _, l := range stored {
+			if !strings.HasPrefix(l.ContainerID, "cilium-agent-warm-") {
+				err = errors.Join(err, fmt.Errorf("%v is not under an ID of the sidecar", l))
+			}
+		}
+		if len(listed) != leases || len(stored) != leases {
+			err = errors.Join(err, fmt.Errorf("the list has %d attachments, the store %d leases", len(listed), len(stored)))
+		}
+		return err
+	})
+}
+
+// calls returns how many ADDs and DELs the plugin has had.
+func (n *node) calls(t *testing.T) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.BinDir, "host-local.calls"))
+	check.Must(t, err)
+	return bytes.Count(data, []byte{'\n'})
+}
+
+// Sandboxes of a real containerd start and end over a slow plugin without a call of it, and the sidecar is killed
+// between: each has an address of its own, and nothing leaks.
+func TestWarmLeases(t *testing.T) {
+	const leases, pods = 8, 6
+	n, s := warmNode(t, leases)
+	before := n.calls(t)
+	ids := map[string]netip.Addr{}
+	seen := map[netip.Addr]bool{}
+	for i := range 2 { // fewer than a quarter at one time
+		id := n.mustRun(t, fmt.Sprint("web-", i))
+		ip, err := n.address(t.Context(), id)
+		check.Must(t, err)
+		ids[id], seen[ip] = ip, true
+	}
+	check.Equal(t, "addresses", len(seen), 2)
+	s.Kill(t)
+	n.Start(t)
+	n.waitWarm(t, leases)
+	for id, ip := range ids {
+		now, err := n.address(t.Context(), id)
+		check.Must(t, err)
+		check.Equal(t, "address after the restart", now, ip)
+		check.Must(t, n.stop(t.Context(), id))
+		check.Must(t, n.remove(t.Context(), id))
+	}
+	check.Equal(t, "calls of the plugin for the sandboxes", n.calls(t)-before, 0)
+
+	// A burst takes all, and they are acquired again.
+	check.Must(t, errors.Join(n.runAll(t.Context(), pods)...))
+	n.waitWarm(t, leases+pods)
+}
