@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -98,7 +97,9 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 	before := n.Leases(t)
 	s.Stop(t)
 
-	n.ReplaceFile(t, harness.MachineIDFile, strings.Repeat("c0ffee00", 4)+"\n")
+	n.Reboot(t) // a running machine keeps its journal (TestMachineIDChangesInBoot)
+	n.ReplaceFile(t, harness.MachineIDFile, otherMachineID)
+	n.ResetHistory() // the responses came from another machine
 	s = n.Launch(t)
 	s.WaitReady(t)
 	wantQuarantined(t, s, "machine")
@@ -117,6 +118,25 @@ func TestStateDirOfOtherMachine(t *testing.T) {
 	s.AllocateFor(t, "router")
 	s.WaitConsistent(t)
 	s.Stop(t)
+}
+
+const otherMachineID = "c0ffee00c0ffee00c0ffee00c0ffee00\n"
+
+// A container of kind writes a new machine ID at each of its starts, while the kernel runs on.
+//
+//evidence:design/reliability the machine ID changes in the same boot, as in a restarted container of kind
+func TestMachineIDChangesInBoot(t *testing.T) {
+	oneCase(t, previousRun)
+	n := nodeWith(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	s.Stop(t)
+
+	n.ReplaceFile(t, harness.MachineIDFile, otherMachineID)
+	s = n.Start(t)
+	wantQuarantined(t, s, "")
+	s.Release(t, held...)
+	s.WaitConsistent(t)
 }
 
 //evidence:design/reliability the node is renamed

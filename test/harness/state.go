@@ -55,15 +55,11 @@ func bindMount(from, over string) []string {
 
 // ReplaceFile makes every sidecar that is started from now on read other content from a
 // file of the machine. Without the right to create a mount namespace the test is skipped.
-// With another machine ID the history is reset: the responses came from another machine.
 func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 	t.Helper()
-	if path == MachineIDFile {
-		n.ResetHistory()
-	}
 	replacement := n.replacementOf(path)
 	check.Must(t, os.WriteFile(replacement, []byte(content), 0o644))
-	n.Wrapper = bindMount(replacement, path)
+	n.Wrapper = append(n.Wrapper, bindMount(replacement, path)...)
 	try := exec.Command(n.Wrapper[0], append(n.Wrapper[1:], "cat", path)...)
 	if out, err := try.CombinedOutput(); err != nil || string(out) != content {
 		Skipf(t, "%s cannot be replaced for one process (root, unshare and a bind mount are needed): %v: %s", path, err, out)

@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -51,7 +53,7 @@ func (tb *testbed) testSymptoms(t *testing.T) {
 	tb.ensurePods(t)
 	p := patient{tb, tb.nodes[0]}
 	p.installShell(t)
-	tb.tryAll(t, slices.Concat(p.notReady(), p.notRunning(), p.refusals(), p.addressProblems(), p.recordProblems(), p.agentRefusals(), p.poolProblems()))
+	tb.tryAll(t, slices.Concat(p.notReady(), p.notRunning(), p.refusals(), p.addressProblems(), p.recordProblems(t), p.agentRefusals(), p.poolProblems()))
 	tb.testSandboxErrors(t)
 	tb.waitRecords(t, "after the symptoms")
 }
@@ -439,8 +441,23 @@ func (p patient) addressProblems() []symptom {
 	}
 }
 
-func (p patient) recordProblems() []symptom {
-	status := p.printed("status")
+// foreignJournal returns the journal of another machine.
+func foreignJournal(t *testing.T) []byte {
+	t.Helper()
+	at := filepath.Join(t.TempDir(), "state")
+	dir, err := statedir.Lock(t.Context(), at, statedir.Holder{}, nil)
+	check.Must(t, err)
+	j := journal.Open(dir, journal.Options{Metadata: journal.Metadata{MachineID: "0123456789abcdef", Node: "other"}})
+	_, err = j.Load()
+	j.Close()
+	check.Must(t, errors.Join(err, dir.Close()))
+	data, err := os.ReadFile(filepath.Join(at, journal.Files[0]))
+	check.Must(t, err)
+	return data
+}
+
+func (p patient) recordProblems(t *testing.T) []symptom {
+	status, foreign := p.printed("status"), foreignJournal(t)
 	// damage changes the journal, which the next sidecar reads.
 	damage := func(text string, change func(data []byte, containerID string) []byte) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
@@ -460,17 +477,7 @@ func (p patient) recordProblems() []symptom {
 		}}
 	}
 	return []symptom{
-		{"written on another machine", status, func(t *testing.T) func() {
-			file := p.n.path("/etc/machine-id")
-			was, err := os.ReadFile(file)
-			check.Must(t, err)
-			check.Must(t, os.WriteFile(file, []byte(strings.Repeat("0123456789abcdef", 2)+"\n"), 0o444))
-			p.restart(t)
-			return func() {
-				check.Must(t, os.WriteFile(file, was, 0o444))
-				p.restart(t)
-			}
-		}},
+		damage("written on another machine", func([]byte, string) []byte { return foreign }),
 		damage("the checksum does not match", func(data []byte, containerID string) []byte {
 			return bytes.ReplaceAll(data, []byte(containerID), bytes.Repeat([]byte("x"), len(containerID)))
 		}),

@@ -171,7 +171,7 @@ func deleteRecord(cmd *cobra.Command, stateDir, pool, owner string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	j := journal.Open(dir, journal.Options{Metadata: journal.Metadata{MachineID: statedir.Host{}.MachineID()}})
+	j := journal.Open(dir, journal.Options{})
 	defer j.Close()
 	loaded, err := j.Load()
 	if err != nil {

@@ -73,6 +73,7 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
+	j.options.Node = cmp.Or(j.options.Node, c.Node)
 	j.options.BootID = cmp.Or(c.BootID, j.options.BootID)
 	l = c.decode(j.options.DefaultPool)
 	l.BootID = c.BootID
@@ -87,11 +88,14 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	return l, c.records, err
 }
 
-// read returns the content of a file, if it is of this machine.
+// read returns the content of a file, if it is of this machine. A node in the same boot is the same machine, though its
+// ID differs: a container of kind gets another one at each of its starts.
 func (j *Journal) read(name string) (content, error) {
 	c, err := readFile(j.state.Root, name)
-	if own := j.options.MachineID; err == nil && own != "" && c.MachineID != "" && c.MachineID != own {
-		err = boltfile.Damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own)
+	own := j.options.Metadata
+	sameBoot := c.BootID == own.BootID && c.Node == own.Node
+	if err == nil && !sameBoot && own.MachineID != "" && c.MachineID != "" && c.MachineID != own.MachineID {
+		err = boltfile.Damaged("written on another machine (machine ID %s; expected %s)", c.MachineID, own.MachineID)
 	}
 	return c, err
 }

@@ -159,7 +159,7 @@ func TestDamagedFile(t *testing.T) {
 		"damaged metadata": {func(f *fixture) {
 			f.edit(func(tx *bbolt.Tx) error { return tx.Bucket(metadataBucket).Put(totalsKey, []byte("x")) })
 		}, `"totals"`},
-		"of another machine": {func(f *fixture) { f.options.MachineID = "other" }, "another machine (machine ID machine; expected other)"},
+		"of another machine": {func(f *fixture) { f.options.MachineID, f.options.Node = "other", "node 2" }, "another machine (machine ID machine; expected other)"},
 		"a directory": {func(f *fixture) {
 			f.Close()
 			check.Must(f.t, errors.Join(os.Remove(f.path()), os.Mkdir(f.path(), 0o700)))
@@ -280,8 +280,20 @@ func TestUnknownMachine(t *testing.T) {
 	f.write(sample("a"))
 	f.options.MachineID = ""
 	f.wantRecords(sample("a"))
-	f.options.MachineID = "other"
+	f.options.MachineID, f.options.Node = "other", "node 2"
 	f.wantProblem("", "another machine")
+}
+
+// A node in the same boot is the same machine, whose ID then is the new one.
+func TestMachineIDChangesInBoot(t *testing.T) {
+	f := newFixture(t)
+	f.write(sample("a"))
+	f.options.MachineID = "next"
+	f.wantRecords(sample("a"))
+	f.options.MachineID, f.options.BootID = "machine", "next boot"
+	got := f.restart()
+	check.Equal(t, "records", len(got.Records), 0)
+	check.Error(t, got.Problems[0].Reason, "another machine (machine ID next; expected machine)")
 }
 
 func TestQuarantineRemoved(t *testing.T) {
