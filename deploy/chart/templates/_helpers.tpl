@@ -155,6 +155,12 @@ joined: the bridge does not work without its own. */}}
 {{- if regexMatch "[1-9]" (index (include "delegated-ipam.options" . | fromYaml) "missing-netns-release-delay" | default "0") }}true{{ end -}}
 {{- end }}
 
+{{/* The option plugin-timeout in whole seconds. Sprig computes with durations only as a distance of dates. */}}
+{{- define "delegated-ipam.pluginTimeout" -}}
+{{- $from := toDate "2006-01-02" "2000-01-01" -}}
+{{- sub ($from | mustDateModify (index .Values.sidecar.options "plugin-timeout" | default "30s") | unixEpoch) ($from | unixEpoch) -}}
+{{- end }}
+
 {{/* The template of the CNI configuration. */}}
 {{- define "delegated-ipam.template" -}}
 {{- .Values.network.template | default (.Files.Get "files/pods.conflist") -}}

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/diff"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -120,6 +123,23 @@ const agentStop = time.Minute
 // A start waits for the state directory while the previous sidecar stops.
 func TestStopAndStartTimes(t *testing.T) {
 	timeout := stopTimeout(t)
+	// With another limit of a plugin call the chart allows more.
+	for _, limit := range []string{"500ms", "1m0.5s", "5m"} {
+		longer := stopTimeout(t, "--plugin-timeout="+limit)
+		all := daemonSets(t, "reclaim.enabled=true,sidecar.options.plugin-timeout="+limit)
+		pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
+		p := container(t, pod.Containers, "delegated-ipam").StartupProbe
+		grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+		if start := time.Duration(p.PeriodSeconds*p.FailureThreshold) * time.Second; grace < longer || grace > longer+time.Minute || start < grace {
+			t.Errorf("with a plugin-timeout of %s the grace period is %s and the startup probe allows %s; want at least %s", limit, grace, start, longer)
+		}
+		call, err := time.ParseDuration(limit)
+		check.Must(t, err)
+		reclaim := named[*batchv1.CronJob](t, all, "delegated-ipam-reclaim").Spec.JobTemplate.Spec.Template.Spec
+		if grace := time.Duration(*reclaim.TerminationGracePeriodSeconds) * time.Second; grace < call {
+			t.Errorf("reclaim has %s; want %s for a call", grace, call)
+		}
+	}
 	each(t, func(t *testing.T, d deployed) {
 		grace := time.Duration(*d.pod.TerminationGracePeriodSeconds) * time.Second
 		wanted := timeout
@@ -141,12 +161,12 @@ func TestStopAndStartTimes(t *testing.T) {
 var stoppingLine = regexp.MustCompile(`msg="Stopping: [^"]*" timeout=(\S+)`)
 
 // stopTimeout returns how long the real sidecar waits for plugin calls when it stops, with the
-// options of every installation.
-func stopTimeout(t *testing.T) time.Duration {
+// options of every installation and some flags.
+func stopTimeout(t *testing.T, flags ...string) time.Duration {
 	t.Helper()
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
-	s := n.Start(t, "--enable-ipv6=false")
+	s := n.Start(t, append(flags, "--enable-ipv6=false")...)
 	s.Stop(t)
 	match := stoppingLine.FindStringSubmatch(s.Log())
 	if match == nil {
