@@ -312,7 +312,7 @@ func (tb *testbed) createNodes(t *testing.T) {
 			pod.SetLabels(map[string]string{"app.kubernetes.io/name": "delegated-ipam-bridge"})
 			pod.Object["spec"] = map[string]any{
 				"nodeName": name, "terminationGracePeriodSeconds": int64(0),
-				"containers": []any{map[string]any{"name": "bridge", "image": "delegated-ipam-bridge:local"}},
+				"containers": []any{map[string]any{"name": "bridge", "image": "ghcr.io/delegated-ipam/delegated-ipam-bridge:local"}},
 			}
 			for _, object := range []*unstructured.Unstructured{node, ciliumNode, pod} {
 				if err := tb.Create(ctx, object); err != nil {

@@ -47,7 +47,7 @@ func from(t *testing.T, name string, options ...string) container {
 	t.Helper()
 	file := archive(t, name)
 	c := newStore(t)
-	c.id = strings.TrimSpace(c.buildah(t, slices.Concat([]string{"from", "--quiet"}, options, []string{"oci-archive:" + file + ":docker.io/library/" + name + ":" + tag()})...))
+	c.id = strings.TrimSpace(c.buildah(t, slices.Concat([]string{"from", "--quiet"}, options, []string{"oci-archive:" + file + ":ghcr.io/delegated-ipam/" + name + ":" + tag()})...))
 	return c
 }
 

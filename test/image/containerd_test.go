@@ -86,7 +86,7 @@ func TestImportIntoContainerd(t *testing.T) {
 		}
 		got[fields[0]] = fields[5]
 		for _, name := range programs() {
-			if repository := "docker.io/library/" + name; fields[0] == repository+":"+tag() {
+			if repository := "ghcr.io/delegated-ipam/" + name; fields[0] == repository+":"+tag() {
 				want[fields[0]], want[repository+"@"+fields[2]] = "linux/amd64,linux/arm64", "linux/amd64,linux/arm64"
 			}
 		}

@@ -163,14 +163,14 @@ func (tb *testbed) testUpgrade(t *testing.T) {
 	m := tb.startMonitor(t)
 	for _, n := range tb.nodes {
 		for _, image := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
-			name := "docker.io/library/" + image + ":"
+			name := "ghcr.io/delegated-ipam/" + image + ":"
 			_, err := n.command(t.Context(), "ctr", "--namespace=k8s.io", "images", "tag", "--force", name+"local", name+nextTag)
 			check.Must(t, err)
 		}
 	}
 	overlay := tb.writeOverlay(t, "upgrade", tb.manifests(t), `images:
-  - {name: delegated-ipam, newTag: `+nextTag+`}
-  - {name: delegated-ipam-bridge, newTag: `+nextTag+`}
+  - {name: ghcr.io/delegated-ipam/delegated-ipam, newTag: `+nextTag+`}
+  - {name: ghcr.io/delegated-ipam/delegated-ipam-bridge, newTag: `+nextTag+`}
 `, nil)
 	tb.record(t, "from one image tag to the next on both nodes", tb.apply(t, overlay))
 	tb.checkImages(t, nextTag)

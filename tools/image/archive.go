@@ -31,8 +31,11 @@ type archive struct {
 	time   time.Time
 }
 
-// repository returns the name as Docker and Kubernetes qualify it.
-func (a archive) repository() string { return "docker.io/library/" + a.name }
+// registry is where a release pushes its images (.github/workflows/release.yml).
+const registry = "ghcr.io/delegated-ipam/"
+
+// repository returns the name that chart and manifests have.
+func (a archive) repository() string { return registry + a.name }
 
 func (a archive) qualified() string { return a.repository() + ":" + a.tag }
 

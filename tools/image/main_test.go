@@ -103,12 +103,12 @@ func TestArchive(t *testing.T) {
 	must(t, validate.Index(index))
 	top, err := index.IndexManifest()
 	must(t, err)
-	const name = "docker.io/library/delegated-ipam:v1"
+	const name = "ghcr.io/delegated-ipam/delegated-ipam:v1"
 	if len(top.Manifests) != 2 {
 		t.Fatalf("the layout has %+v; want an index with two names", top.Manifests)
 	}
 	digest := top.Manifests[0].Digest
-	for i, name := range []string{name, "docker.io/library/delegated-ipam@" + digest.String()} {
+	for i, name := range []string{name, "ghcr.io/delegated-ipam/delegated-ipam@" + digest.String()} {
 		want := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
 		if m := top.Manifests[i]; m.Digest != digest || !maps.Equal(m.Annotations, want) {
 			t.Errorf("the layout has %+v; want the index %s with %v", m, digest, want)

@@ -166,7 +166,7 @@ func TestPrograms(t *testing.T) {
 }
 
 // unpinnedReference finds what a release must not name.
-var unpinnedReference = regexp.MustCompile(`image: delegated-ipam\S*:local|digest: ""|newTag: local|version: 0\.0\.0|appVersion: local|runbook_url: \S+/blob/main/`)
+var unpinnedReference = regexp.MustCompile(`image: \S*delegated-ipam\S*:local|digest: ""|newTag: local|version: 0\.0\.0|appVersion: local|runbook_url: \S+/blob/main/`)
 
 func TestPinned(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
@@ -178,9 +178,9 @@ func TestPinned(t *testing.T) {
 		deploy["deploy/chart/Chart.yaml"]:                           "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
 		chart["delegated-ipam/Chart.yaml"]:                          "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
 		deploy["deploy/prometheus/alerts.yaml"]:                     "/blob/v1.2.3-snapshot/docs/troubleshooting.md#delegatedipamdown\n",
-		string(got["cilium-values.yaml"]):                           "image: delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
-		string(got["kubernetes-with-bridge.yaml"]):                  "image: delegated-ipam-bridge:v1.2.3-snapshot@" + digest(bridge) + "\n",
-		deploy["deploy/kubernetes/overlays/pods/install-cni.yaml"]:  "image: delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
+		string(got["cilium-values.yaml"]):                           "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
+		string(got["kubernetes-with-bridge.yaml"]):                  "image: ghcr.io/delegated-ipam/delegated-ipam-bridge:v1.2.3-snapshot@" + digest(bridge) + "\n",
+		deploy["deploy/kubernetes/overlays/pods/install-cni.yaml"]:  "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
 	} {
 		if !strings.Contains(name, want) {
 			t.Errorf("got %s; want it to contain %q", name, want)

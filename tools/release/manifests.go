@@ -29,7 +29,10 @@ var (
 	image = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 )
 
-// references has the reference of each image in a manifest: NAME:VERSION@DIGEST.
+// registry is where the workflow pushes the images.
+const registry = "ghcr.io/delegated-ipam/"
+
+// references has the reference of each image in a manifest: REGISTRY/NAME:VERSION@DIGEST.
 type references map[string]string
 
 // references returns those of the images of the release.
@@ -40,7 +43,7 @@ func (r release) references() (references, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[name] = name + ":" + string(r.version) + "@" + digest
+		all[name] = registry + name + ":" + string(r.version) + "@" + digest
 	}
 	return all, nil
 }
@@ -74,9 +77,9 @@ func (v version) pin(f file, images references) file {
 	for name, reference := range images {
 		_, digest, _ := strings.Cut(reference, "@")
 		for pattern, pinned := range map[string]string{
-			`\bimage: ` + name + `:` + unpinned + `\b`:                  "image: " + reference,
-			`\b(newName: ` + name + `\n( +)newTag: )` + unpinned + `\b`: "${1}" + string(v) + "\n${2}digest: " + digest,
-			`(?s)(repository: ` + name + `\n.*?\n +digest: )""`:         "${1}" + digest,
+			`\bimage: ` + registry + name + `:` + unpinned + `\b`:                  "image: " + reference,
+			`\b(newName: ` + registry + name + `\n( +)newTag: )` + unpinned + `\b`: "${1}" + string(v) + "\n${2}digest: " + digest,
+			`(?s)(repository: delegated-ipam/` + name + `\n.*?\n +digest: )""`:     "${1}" + digest,
 		} {
 			f.content = regexp.MustCompile(pattern).ReplaceAll(f.content, []byte(pinned))
 		}

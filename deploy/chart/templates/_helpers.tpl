@@ -115,7 +115,7 @@ subjects:
 {{/* The image of a part. Arguments: the image's values, the chart's root. */}}
 {{- define "delegated-ipam.image" -}}
 {{- $image := index . 0 -}}
-{{- $image.repository }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}
+{{- list $image.registry $image.repository | compact | join "/" }}:{{ $image.tag | default (index . 1).Chart.AppVersion }}
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end }}
 
@@ -166,31 +166,42 @@ joined: the bridge does not work without its own. */}}
 {{- .Values.network.template | default (.Files.Get "files/pods.conflist") -}}
 {{- end }}
 
-{{/* What places a pod on every node. */}}
-{{- define "delegated-ipam.placement" -}}
-hostNetwork: true
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+{{/* The annotations of a pod. Arguments: the chart's root, the part's values, further annotations. */}}
+{{- define "delegated-ipam.podAnnotations" -}}
+{{- with mergeOverwrite (dict) (index . 0).Values.podAnnotations (index . 1).podAnnotations (index . 2) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- include "delegated-ipam.schedule" (list . .Values) }}
 {{- end }}
 
-{{/* What places a pod on one of these nodes. Arguments: the chart's root, the values with tolerations and
-affinity. */}}
+{{/* What places a pod on every node. Arguments: the chart's root, the part's values. */}}
+{{- define "delegated-ipam.placement" -}}
+hostNetwork: true
+{{- with (index . 0).Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- include "delegated-ipam.schedule" (append . (index . 0).Values) }}
+{{- end }}
+
+{{/* What places a pod on one of these nodes. Arguments: the chart's root, the part's values, those with the
+tolerations and affinity of a part that has none. */}}
 {{- define "delegated-ipam.schedule" -}}
-{{- with (index . 0).Values.imagePullSecrets }}
+{{- $root := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $common := index . 2 -}}
+{{- with concat $root.Values.imagePullSecrets $part.imagePullSecrets | uniq }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with (index . 0).Values.nodeSelector }}
+{{- with mergeOverwrite (dict) $root.Values.nodeSelector $part.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with (index . 1).tolerations }}
+{{- with $part.tolerations | default $common.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with (index . 1).affinity }}
+{{- with $part.affinity | default $common.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -303,6 +314,9 @@ spec:
 - --config-map={{ include "delegated-ipam.partname" (list . "nodes") }}
 {{- range $name, $value := .Values.reclaim.options }}
 - {{ printf "--%s=%s" $name (include "delegated-ipam.value" $value) | quote }}
+{{- end }}
+{{- with .Values.reclaim.extraArgs }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

@@ -55,7 +55,7 @@ func TestBridgePod(t *testing.T) {
 	if s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("the seccomp profile is %v", s.SeccompProfile)
 	}
-	if c.Image != "delegated-ipam-bridge:local" { // the name from "make image"
+	if c.Image != "ghcr.io/delegated-ipam/delegated-ipam-bridge:local" { // the name from "make image"
 		t.Errorf("the image of the bridge is %s", c.Image)
 	}
 	each(t, func(t *testing.T, d deployed) {

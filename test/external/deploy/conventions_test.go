@@ -318,15 +318,64 @@ func TestRuntimeSocket(t *testing.T) {
 	}
 }
 
-// audit and reclaim run on the nodes that the values name.
-func TestJobPlacement(t *testing.T) {
-	all := daemonSets(t, allParts, "nodeSelector.pool=a", "audit.tolerations[0].key=x", "reclaim.tolerations[0].key=y", "podLabels.a=b", "imagePullSecrets[0].name=pull")
-	for name, key := range map[string]string{"delegated-ipam-audit": "x", "delegated-ipam-reclaim": "y"} {
-		pod := named[*batchv1.CronJob](t, all, name).Spec.JobTemplate.Spec.Template
-		if len(pod.Spec.Tolerations) != 1 || pod.Spec.Tolerations[0].Key != key || pod.Spec.NodeSelector["pool"] != "a" || pod.Labels["a"] != "b" || len(pod.Spec.ImagePullSecrets) != 1 {
-			t.Errorf("%s: %+v", name, pod)
+// The values of a part hold for its pods alone, beside those for every part.
+func TestValuesOfPart(t *testing.T) {
+	const common = "imagePullSecrets[0].name=common,nodeSelector.zone=z,podAnnotations.all=yes"
+	const ofPart = "PART.imagePullSecrets[0].name=own,PART.nodeSelector.pool=a,PART.podAnnotations.part=yes,PART.tolerations[0].key=own,PART.extraArgs[0]=--log-level=debug"
+	for part, objects := range map[string][]string{
+		"sidecar": {"", "-test-sidecar"}, "bridge": {"-bridge", "-test-cluster"}, "network": {"-network"}, "audit": {"-audit"}, "reclaim": {"-reclaim"},
+		"deleteHook": {"-uninstall", "-uninstall-prepare", "-uninstall-finish"},
+	} {
+		set := strings.ReplaceAll(ofPart, "PART", part)
+		if part == "deleteHook" {
+			set, _, _ = strings.Cut(set, ",deleteHook.extraArgs")
+		}
+		found := 0
+		for _, o := range everything(t, common, allParts, set) {
+			pod, has := podOf(o)
+			name := metadataOf(t, o).GetName()
+			if !has {
+				continue
+			}
+			own := slices.Contains(objects, strings.TrimPrefix(name, "delegated-ipam"))
+			if own {
+				found++
+			}
+			want := podValues{Secrets: []string{"common"}, Zone: "z", All: "yes"}
+			if own {
+				want = podValues{[]string{"common", "own"}, "z", "a", "yes", "yes", true, part != "deleteHook"}
+			}
+			got := podValuesOf(pod)
+			if _, test := o.(*corev1.Pod); test { // of helm test
+				got.All, got.Part, got.Args = want.All, want.Part, want.Args
+			}
+			if difference := diff.Diff(want, got); difference != "" {
+				t.Errorf("with values of %s, %s differs:\n%s", part, name, difference)
+			}
+		}
+		if found != len(objects) {
+			t.Errorf("%d objects of %s were found; want %v", found, part, objects)
 		}
 	}
+}
+
+// podValues is what TestValuesOfPart sets.
+type podValues struct {
+	Secrets               []string
+	Zone, Pool, All, Part string
+	Toleration, Args      bool
+}
+
+func podValuesOf(pod corev1.PodTemplateSpec) (v podValues) {
+	for _, s := range pod.Spec.ImagePullSecrets {
+		v.Secrets = append(v.Secrets, s.Name)
+	}
+	v.Zone, v.Pool, v.All, v.Part = pod.Spec.NodeSelector["zone"], pod.Spec.NodeSelector["pool"], pod.Annotations["all"], pod.Annotations["part"]
+	v.Toleration = len(pod.Spec.Tolerations) == 1 && pod.Spec.Tolerations[0].Key == "own"
+	v.Args = slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return slices.Contains(c.Args, "--log-level=debug")
+	})
+	return v
 }
 
 // "helm uninstall" runs the hook before it deletes anything: first what stops the clients, then what releases

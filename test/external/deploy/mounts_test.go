@@ -51,7 +51,7 @@ func TestConfined(t *testing.T) {
 		template, _ := podOf(o)
 		d := deployed{pod: template.Spec}
 		for _, c := range slices.Concat(d.pod.InitContainers, d.pod.Containers) {
-			if strings.HasPrefix(c.Image, "delegated-ipam") {
+			if strings.HasPrefix(c.Image, "ghcr.io/delegated-ipam/") {
 				found[c.Name] = true
 				wantConfined(t, d, c, o)
 			}

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
+	"sigs.k8s.io/yaml"
 
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/cli/values"
@@ -29,8 +31,28 @@ func TestLint(t *testing.T) {
 			t.Error(m)
 		}
 	}
-	if len(result.Messages) == 0 {
-		t.Error("not even the missing icon was found")
+	if empty := lint.All(t.TempDir(), nil, "kube-system", true); len(empty.Messages) == 0 {
+		t.Error("nothing was found in an empty directory")
+	}
+}
+
+// Artifact Hub reads the images from an annotation, as YAML; the icon is a file of the repository.
+func TestChartMetadata(t *testing.T) {
+	c, err := loader.Load(ourChart)
+	check.Must(t, err)
+	var images []struct{ Name, Image string }
+	check.Must(t, yaml.Unmarshal([]byte(c.Metadata.Annotations["artifacthub.io/images"]), &images))
+	want := []string{"ghcr.io/delegated-ipam/delegated-ipam:local", "ghcr.io/delegated-ipam/delegated-ipam-bridge:local"}
+	var named []string
+	for _, i := range images {
+		named = append(named, i.Image)
+	}
+	if !slices.Equal(named, want) || len(c.Metadata.Maintainers) == 0 {
+		t.Errorf("the chart has the images %v, want %v, and the maintainers %v", named, want, c.Metadata.Maintainers)
+	}
+	_, icon, _ := strings.Cut(c.Metadata.Icon, "/main/")
+	if _, err := os.Stat("../../../" + icon); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -115,10 +137,10 @@ func TestValues(t *testing.T) {
 			}
 			return true
 		}},
-		"a private registry": {"sidecar.image.repository=registry.example.com/a,sidecar.image.tag=v1,bridge.image.repository=registry.example.com/b," +
+		"a private registry": {"sidecar.image.registry=registry.example.com:5000,sidecar.image.tag=v1,bridge.image.registry=,bridge.image.repository=b," +
 			"bridge.image.digest=sha256:" + digest + ",imagePullSecrets[0].name=pull", func(s, b, n *appsv1.DaemonSet) bool {
 			want := []corev1.LocalObjectReference{{Name: "pull"}}
-			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com/a:v1" && b.Spec.Template.Spec.Containers[0].Image == "registry.example.com/b:local@sha256:"+digest &&
+			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com:5000/delegated-ipam/delegated-ipam:v1" && b.Spec.Template.Spec.Containers[0].Image == "b:local@sha256:"+digest &&
 				n.Spec.Template.Spec.Containers[0].Image == b.Spec.Template.Spec.Containers[0].Image &&
 				slices.Equal(s.Spec.Template.Spec.ImagePullSecrets, want) && slices.Equal(n.Spec.Template.Spec.ImagePullSecrets, want)
 		}},

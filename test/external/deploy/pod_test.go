@@ -79,7 +79,7 @@ func TestContainer(t *testing.T) {
 	if !reflect.DeepEqual(c.SecurityContext, want) {
 		t.Errorf("the security context is %v; want %v", c.SecurityContext, want)
 	}
-	if c.Image != "delegated-ipam:local" { // the name from "make image"
+	if c.Image != "ghcr.io/delegated-ipam/delegated-ipam:local" { // the name from "make image"
 		t.Errorf("the image is %s", c.Image)
 	}
 	if r := c.Resources; r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 || !r.Limits.Cpu().IsZero() {

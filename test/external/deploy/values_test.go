@@ -125,6 +125,7 @@ func TestValuesRefused(t *testing.T) {
 		"maxUnavailable=0":                    "maxUnavailable",
 		"network.conflist=x":                  "network.enabled: false",
 		"imagePullPolicy=Sometimes":           "imagePullPolicy",
+		"bridge.image.registry=a/b":           "registry",
 		"sidecar.options.socket-mode=0600":    "0660",
 		"bridge.options.max-allocate=2":       "8 or more",
 		"bridge.metricsAddress=[::]:9968":     "network.metricsAddress",
