@@ -413,7 +413,7 @@ lint-workflows: $(TOOLS)/actionlint # check .github/workflows: syntax, each acti
 	$(TOOLS)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@! grep -n 'uses:' .github/workflows/*.yml | grep -vE '@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$$'
 	@! grep -LE '^permissions:( \{\})?$$' .github/workflows/*.yml | grep .
-	@! grep -nE 'write-all|: write$$' .github/workflows/*.yml | grep -vE 'release.yml:.*(contents|id-token|attestations): write'
+	@! grep -nE 'write-all|: write$$' .github/workflows/*.yml | grep -vE 'release.yml:.*(contents|id-token|attestations|packages): write'
 
 .PHONY: tidy-check
 tidy-check: # fail if "go mod tidy" would change a go.mod or go.sum

@@ -98,5 +98,8 @@ cosign verify-blob --bundle SHA256SUMS.sigstore.json SHA256SUMS \
 gh attestation verify delegated-ipam-image.tar --repo delegated-ipam/delegated-ipam
 ` + "```" + `
 
+The images are also ` + "`ghcr.io/delegated-ipam/NAME:VERSION`" + `, and the chart is
+` + "`oci://ghcr.io/delegated-ipam/charts/delegated-ipam`, version `NUMBER`" + `.
+
 How to install them: ` + "`docs/install`" + ` of the tag VERSION.
 `

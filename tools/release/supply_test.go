@@ -46,6 +46,9 @@ func TestVulnerabilityGate(t *testing.T) {
 	if needs, _ := w.Jobs["draft"].Needs.([]any); !slices.Contains(needs, any(gate)) {
 		t.Errorf("the job draft needs %v; want also %s", needs, gate)
 	}
+	if w.Jobs["push"].Needs != "draft" {
+		t.Errorf("the job push needs %v; want the draft", w.Jobs["push"].Needs)
+	}
 	content, err := os.ReadFile(filepath.Join(root, ".github/workflows/release.yml"))
 	must(t, err)
 	if regexp.MustCompile(`continue-on-error|\bif:`).Match(content) {
