@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
@@ -53,6 +54,7 @@ func (a *app) serve(ctx context.Context) error {
 	server := unixsock.Server(a.api, a.log)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	a.status.Notify(daemon.SdNotifyReady) // not once it is ready: the agent may write the CNI configuration
 
 	select {
 	case <-ctx.Done():
@@ -117,6 +119,7 @@ func (a *app) stopTimeout() time.Duration { return budget + plugin.MaxCall(a.con
 // releases nothing.
 func (a *app) stop(ctx context.Context, server *http.Server) error {
 	a.status.Stopping()
+	a.status.Notify(daemon.SdNotifyStopping, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", a.stopTimeout().Microseconds()))
 	a.log.WithField("timeout", a.stopTimeout()).Info("Stopping: waiting for running plugin calls")
 	if err := a.engine.Stop(ctx); err != nil {
 		return errors.Join(fmt.Errorf("plugin calls still run after %s; their operations are recorded as unfinished: %w", a.stopTimeout(), err), server.Close())

@@ -44,8 +44,10 @@ func (r *Reporter) readySince(reasons []string) time.Time {
 	switch {
 	case changed && len(reasons) == 0:
 		r.Log.Info(status)
+		r.Notify("STATUS=" + status)
 	case changed:
 		r.Log.WithField("reasons", reasons).Warn(status)
+		r.Notify("STATUS=" + status + ": " + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", " "))
 	}
 	return since
 }

@@ -146,7 +146,14 @@ func (m *machine) allocate(owner string) netip.Addr {
 func TestUnitRuns(t *testing.T) {
 	m := newMachine(t)
 	m.must("systemctl", "start", "delegated-ipam")
+	m.must("delegated-ipam", "status") // the start ends when the socket can be used
 	ip := m.allocate("router")
+	harness.Eventually(t, "systemd to know that it is ready", func() error {
+		if text := m.property("StatusText"); text != "Ready" {
+			return fmt.Errorf("its status is %q", text)
+		}
+		return nil
+	})
 	if out := m.must("cat", "/var/lib/cni/networks/pods/"+ip.String()); !strings.Contains(out, "router") {
 		t.Errorf("the lease of %s is %q; want the router's", ip, out)
 	}

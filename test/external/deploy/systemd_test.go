@@ -76,6 +76,7 @@ func TestUnitStopTime(t *testing.T) {
 // second sidecar is an abstract socket in the host's network namespace, and plugins read the interfaces there.
 func TestUnitSandbox(t *testing.T) {
 	for name, want := range map[string]string{
+		"Type": "notify", "TimeoutStartSec": "infinity", // a start waits for the state directory
 		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
 		"RuntimeDirectory": "delegated-ipam", "RuntimeDirectoryPreserve": "yes", // pods mount it
 	} {
