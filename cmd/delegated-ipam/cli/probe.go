@@ -40,9 +40,8 @@ type probeOptions struct {
 func (d dependencies) probeCommand() *cobra.Command {
 	o := &probeOptions{}
 	cmd := &cobra.Command{
-		Hidden: true, // only manifests run it
-		Use:    "probe {startup | ready | live}",
-		Short:  "Run a probe of the kubelet",
+		Use:   "probe {startup | ready | live}",
+		Short: "Report by the exit status whether the sidecar serves",
 		Long: `Run a probe: exit status 0 is success, 1 failure with the reason on stderr, 2 wrong
 usage. The kubelet cannot speak HTTP to a unix socket, so this is for exec probes.
 
