@@ -18,7 +18,7 @@ const eksList = `{"cniVersion":"0.4.0","name":"aws-cni","plugins":[
 
 // chain returns a network with a plugin object of that ipam section.
 func chain(ipam string) string {
-	return `{"cniVersion":"0.3.1","name":"pods","plugins":[{"type":"calico","ipam":` + ipam + `}]}`
+	return `{"cniVersion":"0.3.1","name":"pods","plugins":[{"type":"cilium-cni","ipam":` + ipam + `}]}`
 }
 
 // With a configuration that cannot give an address the sidecar is not ready before the first request and

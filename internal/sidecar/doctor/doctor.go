@@ -40,7 +40,7 @@ var checks = []Check{
 		when(hasConfig, checkDiskSpace),
 	},
 	{
-		"cni-config", "A file gives the pool a network that delegates IPAM.",
+		"cni-config", "A file gives the pool a network that delegates IPAM. A warning: no option names the network, and it is not Cilium's.",
 		eachPool(nil, checkCNIConfig),
 	},
 	{

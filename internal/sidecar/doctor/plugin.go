@@ -6,11 +6,18 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
-// checkCNIConfig checks that a pool has a network that delegates IPAM.
-func checkCNIConfig(_ *Observations, p pool, r *report) {
-	switch {
+// checkCNIConfig checks that a pool has a network that delegates IPAM, and not by chance that of another program: where
+// Cilium has no file, podman's is the first one.
+func checkCNIConfig(o *Observations, p pool, r *report) {
+	chosen := o.Config.CNIConfFile == "" && o.Config.Pools[p.name] == ""
+	switch by := delegating(p.network); {
+	case p.confErr == nil && chosen && by != "" && by != ciliumCNI:
+		r.warn("name the network by --cni-network if it is meant; otherwise write the CNI configuration, or set --cni-conf-file",
+			"%s: network %q is of %s, not of %s, and is used because no file before it delegates IPAM", p.network.File, p.network.Name, by, ciliumCNI)
 	case p.confErr == nil:
 		r.ok("%s: network %q delegates to %s", p.network.File, p.network.Name, p.network.IPAMType)
 	case p.status.Network != "":
@@ -46,9 +53,8 @@ func checkPlugin(_ *Observations, p pool, r *report) {
 // on. Whether the plugin has one is unknown: host-local lists the same versions with and without it.
 func checkRuntimeGC(_ *Observations, p pool, r *report) {
 	configured := p.network.CNIVersion
-	var object struct{ Type string }
-	_ = json.Unmarshal(p.network.PluginConfig, &object) // for an empty one the cases of every plugin hold
-	switch upTo := withoutGC[object.Type]; {
+	by := delegating(p.network)
+	switch upTo := withoutGC[by]; {
 	case p.network.DisableGC:
 		r.ok("disableGC is set in %s", p.network.File)
 	case configured == "": // CNI spec section 1, "cniVersion"
@@ -58,7 +64,7 @@ func checkRuntimeGC(_ *Observations, p pool, r *report) {
 	case p.network.ServesContainers:
 		r.ok("a GC of network %q goes through the sidecar, which keeps its addresses", p.network.Name)
 	case upTo != "":
-		r.ok("%s does not pass a GC on to %s (known up to %s)", object.Type, p.network.IPAMType, upTo)
+		r.ok("%s does not pass a GC on to %s (known up to %s)", by, p.network.IPAMType, upTo)
 	case len(p.status.PluginVersions) > 0 && !slices.ContainsFunc(p.status.PluginVersions, hasGC):
 		r.ok("%s supports no CNI version with GC", p.network.IPAMType)
 	default:
@@ -67,8 +73,18 @@ func checkRuntimeGC(_ *Observations, p pool, r *report) {
 	}
 }
 
+// ciliumCNI is Cilium's CNI plugin.
+const ciliumCNI = "cilium-cni"
+
+// delegating returns the type of the plugin that delegates IPAM.
+func delegating(n call.Network) string {
+	var object struct{ Type string }
+	_ = json.Unmarshal(n.PluginConfig, &object) // for an empty one the cases of every plugin hold
+	return object.Type
+}
+
 // withoutGC are the plugins that delegate IPAM and do not pass GC on, with the last version that was read.
-var withoutGC = map[string]string{"cilium-cni": "v1.20", "bridge": "v1.10.0"}
+var withoutGC = map[string]string{ciliumCNI: "v1.20", "bridge": "v1.10.0"}
 
 func hasGC(v string) bool {
 	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")

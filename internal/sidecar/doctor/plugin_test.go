@@ -37,7 +37,17 @@ func TestCNIConfig(t *testing.T) {
 	found := func(served string) []Finding {
 		return runPool("cni-config", func(p *pool) { p.confErr, p.status.Network = errors.New("invalid JSON"), served })
 	}
+	of := func(pluginType, network, file string) []Finding {
+		c := sidecar.Config{}
+		c.Pools, c.CNIConfFile = map[string]string{"default": network}, file
+		podman := newPool(func(p *pool) { p.network.PluginConfig = []byte(`{"type":"` + pluginType + `"}`) })
+		return run(&Observations{Config: &c, pools: []pool{podman}}, "cni-config")
+	}
 	runCases(t, map[string]testCase{
+		"of Cilium":        {of("cilium-cni", "", ""), states(ok), nil},
+		"of podman":        {of("bridge", "", ""), states(warning), []string{`"pods"`, "bridge, not of cilium-cni", "--cni-network"}},
+		"named":            {of("bridge", "pods", ""), states(ok), nil},
+		"named file":       {of("bridge", "", "/net.d/05.conflist"), states(ok), nil},
 		"valid":            {runPool("cni-config", nil), states(ok), []string{"/net.d/05.conflist", `"pods"`, "host-local"}},
 		"invalid":          {found(""), states(failed), []string{"invalid JSON", "--cni-conf-dir", "podCIDRs"}},
 		"invalid, running": {found("pods"), states(warning), []string{"invalid JSON", `"pods"`, "next start"}},
