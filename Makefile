@@ -58,6 +58,8 @@ PLUGIN_ENV := DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TE
 TEST_ENV   := DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TEST_BIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
   DELEGATED_IPAM_TEST_FAILPOINTS=$(CURDIR)/$(FAILPOINTS) DELEGATED_IPAM_TEST_CNI=$(CURDIR)/$(TEST_CNI) $(PLUGIN_ENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
 
+# One line for a group of packages, and the output of those that fail.
+GOTEST := $(CURDIR)/tools/gotest.sh
 # "go test" caches results, but does not know the binaries that a test starts.
 NOCACHE := -count=1
 # Most of the time of these tests is waiting for processes.
@@ -124,35 +126,36 @@ run: $(BIN)/delegated-ipam ## serve in the foreground from ./run with host-local
 .PHONY: plugins
 plugins: # build the CNI plugins of tools/plugins, and old ones, tools/plugins-v1.9, -v1.4 and -v1.0
 	@mkdir -p $(PLUGINS) $(OLD_PLUGINS)/v1.9 $(OLD_PLUGINS)/v1.4 $(OLD_PLUGINS)/v1.0
-	CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
-	CGO_ENABLED=0 go build -C tools/plugins-v1.9 -o $(CURDIR)/$(OLD_PLUGINS)/v1.9/ tool
-	CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/v1.4/ tool
-	CGO_ENABLED=0 go build -C tools/plugins-v1.0 -o $(CURDIR)/$(OLD_PLUGINS)/v1.0/ tool
+	@CGO_ENABLED=0 go build -C tools/plugins -o $(CURDIR)/$(PLUGINS)/ tool
+	@CGO_ENABLED=0 go build -C tools/plugins-v1.9 -o $(CURDIR)/$(OLD_PLUGINS)/v1.9/ tool
+	@CGO_ENABLED=0 go build -C tools/plugins-v1.4 -o $(CURDIR)/$(OLD_PLUGINS)/v1.4/ tool
+	@CGO_ENABLED=0 go build -C tools/plugins-v1.0 -o $(CURDIR)/$(OLD_PLUGINS)/v1.0/ tool
 
 # --- tests of each change (workflow test)
 
 .PHONY: test
-test: test-contract test-system test-unit cover ## run the tests without the long runs of "make checks", then check the coverage
-	@echo "ran: test-contract, test-system, test-unit with a fifth of the property cases"
-	@$(MAKE) --no-print-directory skipped
+test: ## run the tests without the long runs of "make checks", then check the coverage
+	@$(GOTEST) -
+	@$(MAKE) --no-print-directory test-contract test-system test-unit cover
+	@$(GOTEST)
 	@echo "the rest: make checks (races, faults, model); each night: the suites of test/README.md"
 
 .PHONY: test-unit
 test-unit: plugins skipped ## run the tests of internal/, pkg/ and cmd/, property tests with a fifth of their cases
 	@rm -rf $(COVER)/unit && mkdir -p $(COVER)/unit
-	$(PLUGIN_ENV) go test $(UNIT_RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
+	@$(PLUGIN_ENV) $(GOTEST) unit go test $(UNIT_RACE) -timeout 30m -short -skip '$(DHCP_TESTS)' -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... ./internal/... ./pkg/... ./cmd/... \
 	  -args -test.gocoverdir=$(CURDIR)/$(COVER)/unit
 
 .PHONY: test-system
 test-system: plugins test-binaries skipped ## run the tests of test/ with the real binary: end to end, bridge, counts
 	@mkdir -p $(COVER)/binary
-	$(TEST_ENV) go test $(NOCACHE) $(RACE) -parallel 6 -timeout 30m -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench|faults|layers)$$')
-	$(TEST_ENV) $(COUNTS)
+	@$(TEST_ENV) $(GOTEST) system go test $(NOCACHE) $(RACE) -parallel 6 -timeout 30m -short -skip '$(DHCP_TESTS)' -p 3 $$(go list ./test/... | grep -Ev '/test/(image|bench|faults|layers)$$')
+	@$(TEST_ENV) $(GOTEST) counts $(COUNTS)
 
 .PHONY: test-contract
 test-contract: plugins test-binaries skipped ## run the contract tests: swagger.yaml, the real Cilium client, the curl lines of the docs
 	@mkdir -p $(COVER)/binary
-	cd test/external && $(TEST_ENV) go test $(RACE) $(NOCACHE) -timeout 30m ./contract
+	@cd test/external && $(TEST_ENV) $(GOTEST) contract go test $(RACE) $(NOCACHE) -timeout 30m ./contract
 
 .PHONY: test-deploy
 test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the sidecar with the results
@@ -231,10 +234,10 @@ reproducible: # build the programs and a release twice and compare them
 .PHONY: test-binaries
 test-binaries: # build the binaries that tests run: one that counts its coverage, one with failpoints, the scripted plugin
 	@rm -rf $(COVER)/binary
-	go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
-	go build -cover -covermode=atomic -coverpkg=./internal/...,./cmd/... -o $(TEST_CNI) ./cmd/delegated-ipam-cni
-	go build -o $(SCRIPTED) ./test/scripted
-	go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
+	@go build $(RACE) -cover -covermode=atomic -coverpkg=./internal/...,./pkg/...,./cmd/... -o $(TEST_BIN) ./cmd/delegated-ipam
+	@go build -cover -covermode=atomic -coverpkg=./internal/...,./cmd/... -o $(TEST_CNI) ./cmd/delegated-ipam-cni
+	@go build -o $(SCRIPTED) ./test/scripted
+	@go build -tags failpoints -o $(FAILPOINTS) ./cmd/delegated-ipam
 
 .PHONY: skipped
 skipped: # print which tests this machine skips, and why
