@@ -135,7 +135,7 @@ joined: the bridge does not work without its own. */}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.network.enabled -}}
-{{- $_ := set $needed "cni-conf-file" "/etc/delegated-ipam/network/pods.conflist" -}}
+{{- $_ := set $needed "cni-conf-file" (printf "/etc/delegated-ipam/network/%s" .Values.network.fileName) -}}
 {{- else if .Values.network.conflist -}}
 {{- $_ := set $needed "cni-conf-file" "/etc/delegated-ipam/conflist/pods.conflist" -}}
 {{- end -}}

@@ -132,6 +132,7 @@ func renderFiles(t *testing.T, c *helmchart.Chart, kubernetes string, given valu
 	check.Must(t, chartutil.ProcessDependencies(c, merged))
 	version, err := chartutil.ParseKubeVersion(kubernetes)
 	check.Must(t, err)
+	version.Version = kubernetes // a cluster has the suffix of its distribution, which ParseKubeVersion omits
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
 	caps.APIVersions = append(caps.APIVersions, apis...)
