@@ -118,6 +118,24 @@ func serveWay(t *testing.T, d deployed, plugin string, options map[string]string
 	if got := s.Allocate(t, harness.Request{Owner: "ciliumnode-0"}).Addresses(); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}
+	if len(d.pod.InitContainers) == 0 {
+		return
+	}
+	// The runtime passes the section of the same file.
+	rendered, err := os.ReadFile(filepath.Join(n.Dir, "network", filepath.Base(options["cni-conf-file"])))
+	check.Must(t, err)
+	var list struct {
+		Plugins []struct{ IPAM map[string]any }
+	}
+	check.Must(t, yaml.Unmarshal(rendered, &list))
+	list.Plugins[0].IPAM["socket"], list.Plugins[0].IPAM["spool"] = n.Socket, n.Spool()
+	pods := n.PodsThrough(t, "not-read", harness.IPv4Only())
+	if out, err := pods.Call("ADD", "pod", map[string]any{"ipam": list.Plugins[0].IPAM}); err != nil || !strings.Contains(string(out), `"10.15.0.`) {
+		t.Errorf("a pod got %s, %v", out, err)
+	}
+	if owner := s.List(t)[1].Owner; !strings.HasPrefix(owner, "cni/pod/") {
+		t.Errorf("the address of the pod is of %s", owner)
+	}
 }
 
 // The parts of a way fit together.
