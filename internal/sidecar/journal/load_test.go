@@ -274,14 +274,16 @@ func TestUnreadableFile(t *testing.T) {
 	f.wantRecords(sample("a"))
 }
 
-// A machine whose ID is not known now keeps that of its records.
+// What a command does not know stays as in the file: it may only delete a record.
 func TestUnknownMachine(t *testing.T) {
 	f := newFixture(t)
 	f.write(sample("a"))
-	f.options.MachineID = ""
+	f.options.MachineID, f.options.Node = "", ""
 	f.wantRecords(sample("a"))
-	f.options.MachineID, f.options.Node = "other", "node 2"
-	f.wantProblem("", "another machine")
+	f.options.MachineID, f.options.Node = "other", "node"
+	f.wantRecords(sample("a")) // the node in the same boot
+	f.options.MachineID, f.options.Node = "third", "node 2"
+	f.wantProblem("", "another machine (machine ID other; expected third)")
 }
 
 // A node in the same boot is the same machine, whose ID then is the new one.
