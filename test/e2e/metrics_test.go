@@ -225,7 +225,7 @@ func TestMetricsRanges(t *testing.T) {
 
 func TestMetricsDefined(t *testing.T) {
 	t.Parallel()
-	s := nodeWith(t, harness.DualStack()).Start(t)
+	s := nodeWith(t, harness.DualStack()).Start(t, "--warm-leases=1")
 	seen := scrape(t, s)
 	got, err := catalog.Of(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		return slices.Collect(maps.Values(seen)), nil
