@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math/big"
 	"net"
 	"net/netip"
@@ -20,6 +21,8 @@ type Config struct {
 	// sets are the range sets. An ADD returns one address from each, in this order.
 	sets   [][]addressRange
 	routes []*types.Route
+	// excluded are left out of Size and Used. None contains another.
+	excluded []netip.Prefix
 }
 
 // addressRange is one range of addresses (backend/allocator/range.go).
@@ -85,14 +88,20 @@ func (r *addressRange) setDefaults() error {
 // lastOf returns the last address that host-local allocates from a subnet: not the broadcast address
 // of an IPv4 subnet.
 func lastOf(subnet netip.Prefix) netip.Addr {
-	last := subnet.Addr().AsSlice()
-	for bit := subnet.Bits(); bit < len(last)*8; bit++ {
+	last := lastIn(subnet)
+	if last.Is4() {
+		return last.Prev()
+	}
+	return last
+}
+
+// lastIn returns the last address of a prefix.
+func lastIn(p netip.Prefix) netip.Addr {
+	last := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(last)*8; bit++ {
 		last[bit/8] |= 1 << (7 - bit%8)
 	}
 	addr, _ := netip.AddrFromSlice(last)
-	if addr.Is4() {
-		return addr.Prev()
-	}
 	return addr
 }
 
@@ -115,27 +124,77 @@ func (c Config) Contains(ip netip.Addr) bool {
 	return ok
 }
 
+// Without returns the configuration for Size and Used without the excluded addresses.
+func (c Config) Without(excluded []netip.Prefix) Config {
+	c.excluded = nil
+	for _, p := range excluded {
+		p = p.Masked()
+		inside := func(in, other netip.Prefix) bool { return other.Bits() <= in.Bits() && other.Contains(in.Addr()) }
+		if !slices.ContainsFunc(c.excluded, func(other netip.Prefix) bool { return inside(p, other) }) {
+			c.excluded = append(slices.DeleteFunc(c.excluded, func(other netip.Prefix) bool { return inside(other, p) }), p)
+		}
+	}
+	return c
+}
+
 // Size returns the number of addresses of a family that host-local allocates: those of its ranges but
 // their gateways. is is netip.Addr.Is4 or Is6.
 func (c Config) Size(is func(netip.Addr) bool) float64 {
 	total := 0.0
 	for _, r := range slices.Concat(c.sets...) {
 		if is(r.Start) {
-			total += r.size()
+			total += c.sizeOf(r)
 		}
 	}
 	return total
 }
 
-// size returns the number of addresses of a range but its gateway; 0 if it ends before it starts. That
-// of a large one is rounded.
-func (r addressRange) size() float64 {
-	first, last := new(big.Int).SetBytes(r.Start.AsSlice()), new(big.Int).SetBytes(r.End.AsSlice())
-	size, _ := last.Sub(last, first).Float64()
-	if size++; r.contains(r.Gateway) {
+// sizeOf returns the number of addresses of a range but its gateway. That of a large one is rounded.
+func (c Config) sizeOf(r addressRange) float64 {
+	size := between(r.Start, r.End)
+	for _, p := range c.excluded {
+		first, last := p.Addr(), lastIn(p)
+		if first.Less(r.Start) {
+			first = r.Start
+		}
+		if r.End.Less(last) {
+			last = r.End
+		}
+		size -= between(first, last)
+	}
+	if r.contains(r.Gateway) && !c.excludes(r.Gateway) {
 		size--
 	}
-	return max(0, size)
+	return size
+}
+
+// between returns the number of addresses from first to last; 0 if last is before first.
+func between(first, last netip.Addr) float64 {
+	if last.Less(first) {
+		return 0
+	}
+	size := new(big.Int).SetBytes(last.AsSlice())
+	n, _ := size.Sub(size, new(big.Int).SetBytes(first.AsSlice())).Float64()
+	return n + 1
+}
+
+func (c Config) excludes(ip netip.Addr) bool {
+	return slices.ContainsFunc(c.excluded, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// use counts addresses that have a file and are among those of Size.
+func (c Config) use(ips iter.Seq[netip.Addr]) (v4, v6 float64) {
+	for ip := range ips {
+		_, r, inRange := c.find(ip)
+		switch {
+		case !inRange || ip == r.Gateway || c.excludes(ip):
+		case ip.Is4():
+			v4++
+		default:
+			v6++
+		}
+	}
+	return v4, v6
 }
 
 // Result returns the result of the ADD that reserved these addresses, without dns, which host-local

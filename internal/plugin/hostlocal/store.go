@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -81,25 +83,18 @@ func (s Store) heldIn(entries []Entry, containerID, ifname string) ([]netip.Addr
 	return held, nil
 }
 
-// Used returns how many addresses of each family have a file and are allocated from the ranges of a
-// configuration. It reads names only.
-func (s Store) Used(c Config) (v4, v6 float64, err error) {
+// names returns the addresses that have a file. It reads no file.
+func (s Store) names() (ips []netip.Addr, err error) {
 	entries, err := os.ReadDir(s.Dir + "/") // with the slash a FIFO is an error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, err
+		return nil, err
 	}
 	for _, e := range entries {
-		ip, ok := Address(e.Name())
-		_, r, inRange := c.find(ip)
-		switch {
-		case !ok || !inRange || ip == r.Gateway:
-		case ip.Is4():
-			v4++
-		default:
-			v6++
+		if ip, ok := Address(e.Name()); ok {
+			ips = append(ips, ip)
 		}
 	}
-	return v4, v6, nil
+	return ips, nil
 }
 
 func (s Store) List() ([]Entry, error) {
@@ -185,6 +180,21 @@ func (all *Stores) Find(s Store, containerID, ifname string) ([]netip.Addr, erro
 		return s.Find(containerID, ifname)
 	}
 	return s.heldIn(n.entries(containerID), containerID, ifname)
+}
+
+// Used returns how many of the addresses of Config.Size are allocated, to any client, by the index. Of a store that
+// cannot be watched it reads the names.
+func (all *Stores) Used(s Store, c Config) (v4, v6 float64, err error) {
+	n := all.network(s.Dir)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current(s.Dir) == nil {
+		v4, v6 = c.use(maps.Keys(n.leases))
+		return v4, v6, nil
+	}
+	ips, err := s.names()
+	v4, v6 = c.use(slices.Values(ips))
+	return v4, v6, err
 }
 
 // StoreStatus is what the ADDs of this process have shown of a store.
