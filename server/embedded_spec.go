@@ -1353,13 +1353,11 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "PoolAddresses": {
-      "description": "How many addresses of a family the ranges of a pool have",
+      "description": "How many addresses of a family a pool has",
       "type": "object",
       "required": [
         "family",
-        "total",
-        "used",
-        "free"
+        "used"
       ],
       "properties": {
         "family": {
@@ -1372,17 +1370,17 @@ func init() {
           "x-nullable": false
         },
         "free": {
-          "description": "How many it has not",
+          "description": "How many it has not; absent without a total",
           "type": "number",
-          "x-nullable": false
+          "x-nullable": true
         },
         "total": {
-          "description": "Number of addresses that the plugin can allocate. Large IPv6 ranges are rounded.",
+          "description": "Number of addresses that the plugin can allocate from its ranges, without the excluded ones; absent\nif the ranges are not known. Large IPv6 ranges are rounded.\n",
           "type": "number",
-          "x-nullable": false
+          "x-nullable": true
         },
         "used": {
-          "description": "How many of them the plugin has allocated, to any client",
+          "description": "How many of them the plugin has allocated, to any client; without a total, how many addresses the\nattachments of the pool have\n",
           "type": "number",
           "x-nullable": false
         }
@@ -1397,7 +1395,7 @@ func init() {
       ],
       "properties": {
         "addresses": {
-          "description": "The addresses of the ranges, by family; absent for a family whose ranges are not known",
+          "description": "The addresses of each family; absent while the pool has no configuration",
           "type": "array",
           "items": {
             "$ref": "#/definitions/PoolAddresses"
@@ -3141,13 +3139,11 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "PoolAddresses": {
-      "description": "How many addresses of a family the ranges of a pool have",
+      "description": "How many addresses of a family a pool has",
       "type": "object",
       "required": [
         "family",
-        "total",
-        "used",
-        "free"
+        "used"
       ],
       "properties": {
         "family": {
@@ -3160,17 +3156,17 @@ func init() {
           "x-nullable": false
         },
         "free": {
-          "description": "How many it has not",
+          "description": "How many it has not; absent without a total",
           "type": "number",
-          "x-nullable": false
+          "x-nullable": true
         },
         "total": {
-          "description": "Number of addresses that the plugin can allocate. Large IPv6 ranges are rounded.",
+          "description": "Number of addresses that the plugin can allocate from its ranges, without the excluded ones; absent\nif the ranges are not known. Large IPv6 ranges are rounded.\n",
           "type": "number",
-          "x-nullable": false
+          "x-nullable": true
         },
         "used": {
-          "description": "How many of them the plugin has allocated, to any client",
+          "description": "How many of them the plugin has allocated, to any client; without a total, how many addresses the\nattachments of the pool have\n",
           "type": "number",
           "x-nullable": false
         }
@@ -3185,7 +3181,7 @@ func init() {
       ],
       "properties": {
         "addresses": {
-          "description": "The addresses of the ranges, by family; absent for a family whose ranges are not known",
+          "description": "The addresses of each family; absent while the pool has no configuration",
           "type": "array",
           "items": {
             "$ref": "#/definitions/PoolAddresses"

@@ -12,7 +12,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// PoolAddresses How many addresses of a family the ranges of a pool have
+// PoolAddresses How many addresses of a family a pool has
 //
 // swagger:model PoolAddresses
 type PoolAddresses struct {
@@ -22,15 +22,17 @@ type PoolAddresses struct {
 	// Enum: ["ipv4","ipv6"]
 	Family string `json:"family"`
 
-	// How many it has not
-	// Required: true
-	Free float64 `json:"free"`
+	// How many it has not; absent without a total
+	Free *float64 `json:"free,omitempty"`
 
-	// Number of addresses that the plugin can allocate. Large IPv6 ranges are rounded.
-	// Required: true
-	Total float64 `json:"total"`
+	// Number of addresses that the plugin can allocate from its ranges, without the excluded ones; absent
+	// if the ranges are not known. Large IPv6 ranges are rounded.
+	//
+	Total *float64 `json:"total,omitempty"`
 
-	// How many of them the plugin has allocated, to any client
+	// How many of them the plugin has allocated, to any client; without a total, how many addresses the
+	// attachments of the pool have
+	//
 	// Required: true
 	Used float64 `json:"used"`
 }
@@ -40,14 +42,6 @@ func (m *PoolAddresses) Validate(formats strfmt.Registry) error {
 	var res []error
 
 	if err := m.validateFamily(formats); err != nil {
-		res = append(res, err)
-	}
-
-	if err := m.validateFree(formats); err != nil {
-		res = append(res, err)
-	}
-
-	if err := m.validateTotal(formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -98,24 +92,6 @@ func (m *PoolAddresses) validateFamily(formats strfmt.Registry) error {
 
 	// value enum
 	if err := m.validateFamilyEnum("family", "body", m.Family); err != nil {
-		return err
-	}
-
-	return nil
-}
-
-func (m *PoolAddresses) validateFree(formats strfmt.Registry) error {
-
-	if err := validate.Required("free", "body", m.Free); err != nil {
-		return err
-	}
-
-	return nil
-}
-
-func (m *PoolAddresses) validateTotal(formats strfmt.Registry) error {
-
-	if err := validate.Required("total", "body", m.Total); err != nil {
 		return err
 	}
 

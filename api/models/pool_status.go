@@ -19,7 +19,7 @@ import (
 // swagger:model PoolStatus
 type PoolStatus struct {
 
-	// The addresses of the ranges, by family; absent for a family whose ranges are not known
+	// The addresses of each family; absent while the pool has no configuration
 	Addresses []*PoolAddresses `json:"addresses,omitempty"`
 
 	// Path of the plugin's executable; absent if the plugin is embedded

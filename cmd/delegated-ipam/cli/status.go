@@ -235,15 +235,20 @@ func fact(v any) string {
 	return string(data)
 }
 
-// addresses returns the use of a pool's ranges.
+// addresses returns the use of a pool's addresses.
 func addresses(all []*models.PoolAddresses) string {
 	var out []string
 	for _, a := range all {
-		free := number(a.Free) + " free"
-		if a.Free < 1 {
-			free = "full"
+		text := familyNames[a.Family] + " " + number(a.Used)
+		switch {
+		case a.Total == nil || a.Free == nil:
+			text += " used, ranges unknown"
+		case *a.Free < 1:
+			text += " of " + number(*a.Total) + " used, full"
+		default:
+			text += " of " + number(*a.Total) + " used, " + number(*a.Free) + " free"
 		}
-		out = append(out, fmt.Sprintf("%s %s of %s used, %s", familyNames[a.Family], number(a.Used), number(a.Total), free))
+		out = append(out, text)
 	}
 	return strings.Join(out, "; ")
 }

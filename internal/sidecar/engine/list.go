@@ -72,8 +72,8 @@ func (e *entries) Record(pool, owner string) (attachment.Record, bool) {
 type Summary struct {
 	// States counts attachments by state. A tombstone is not an attachment.
 	States map[attachment.State]int
-	// Addresses counts the claimed addresses by family.
-	Addresses map[attachment.Family]int
+	// Addresses counts the claimed addresses by family, and Leased all that the plugin may hold.
+	Addresses, Leased map[attachment.Family]int
 	// Lost counts attachments that the plugin does not hold any more.
 	Lost int
 	// Containers counts attachments of container interfaces; OldestContainer is when the oldest was added,
@@ -91,7 +91,7 @@ func (e *Engine) Summaries() map[string]Summary {
 	of := func(pool string) Summary {
 		s, ok := all[pool]
 		if !ok {
-			s = Summary{States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}}
+			s = Summary{States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Leased: map[attachment.Family]int{}}
 		}
 		return s
 	}
@@ -109,6 +109,9 @@ func (s Summary) with(a *entry) Summary {
 		if _, ok := a.Rec.Address(f); ok {
 			s.Addresses[f]++
 		}
+	}
+	for _, ip := range a.Rec.Addrs() {
+		s.Leased[attachment.FamilyOf(ip)]++
 	}
 	if a.Lost {
 		s.Lost++
@@ -134,7 +137,7 @@ func earlier(a, b time.Time) time.Time {
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
 	sum := Summary{
-		States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
+		States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Leased: map[attachment.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
 		OldestContainer: earlier(s.OldestContainer, o.OldestContainer), PendingRelease: earlier(s.PendingRelease, o.PendingRelease),
 	}
 	for _, part := range []Summary{s, o} {
@@ -143,6 +146,9 @@ func (s Summary) Add(o Summary) Summary {
 		}
 		for family, n := range part.Addresses {
 			sum.Addresses[family] += n
+		}
+		for family, n := range part.Leased {
+			sum.Leased[family] += n
 		}
 	}
 	return sum

@@ -185,10 +185,11 @@ func TestSummaries(t *testing.T) {
 		released := time.Now()
 		f.wantError(f.tryRelease("10.0.0.2"), attachment.Failed)
 		got := f.Summaries()[client.DefaultPool]
-		if got.States[attachment.Held] != 1 || got.States[attachment.Releasing] != 1 || got.Addresses[attachment.IPv4] != 1 || got.Addresses[attachment.IPv6] != 1 || !got.PendingRelease.Equal(released) {
-			f.t.Errorf("got %+v; want one held with two addresses and one releasing since %s", got, released)
+		if got.States[attachment.Held] != 1 || got.States[attachment.Releasing] != 1 || got.Addresses[attachment.IPv4] != 1 || got.Addresses[attachment.IPv6] != 1 ||
+			got.Leased[attachment.IPv4] != 2 || got.Leased[attachment.IPv6] != 2 || !got.PendingRelease.Equal(released) {
+			f.t.Errorf("got %+v; want one held with two addresses and one releasing with two since %s", got, released)
 		}
-		if twice := got.Add(got); twice.States[attachment.Held] != 2 || twice.Addresses[attachment.IPv4] != 2 || !twice.PendingRelease.Equal(released) {
+		if twice := got.Add(got); twice.States[attachment.Held] != 2 || twice.Addresses[attachment.IPv4] != 2 || twice.Leased[attachment.IPv6] != 4 || !twice.PendingRelease.Equal(released) {
 			f.t.Errorf("added to itself: %+v", twice)
 		}
 		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(released) {

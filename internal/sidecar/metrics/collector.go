@@ -31,7 +31,7 @@ func Definitions() prometheus.Gatherer {
 	m.Register(idle{}, func() *models.DelegatedIPAMStatus {
 		ranges := &models.PoolStatus{Pool: other, WarmLeases: &models.WarmLeases{}}
 		for _, family := range families() {
-			ranges.Addresses = append(ranges.Addresses, &models.PoolAddresses{Family: string(family)})
+			ranges.Addresses = append(ranges.Addresses, &models.PoolAddresses{Family: string(family), Total: new(float64), Free: new(float64)})
 		}
 		return &models.DelegatedIPAMStatus{Pools: []*models.PoolStatus{ranges}}
 	})
@@ -86,7 +86,8 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		age(time.Time(conv.Value(spool.Oldest))), nil)
 	gauge("spool_quarantined_files", "Number of files of the spool that were moved aside, because they are damaged or of another origin.",
 		float64(spool.Quarantined), nil)
-	for pool, summary := range c.summaries() {
+	summaries := c.summaries()
+	for pool, summary := range summaries {
 		labels := prometheus.Labels{"pool": pool}
 		for _, state := range []attachment.State{attachment.Adding, attachment.Held, attachment.Cooldown, attachment.Releasing} {
 			gauge("attachments", "Number of attachments by state.", float64(summary.States[state]), prometheus.Labels{"pool": pool, "state": string(state)})
@@ -106,10 +107,19 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			gauge("warm_leases", "Number of leases that were acquired ahead and that no pod has yet; missing without --warm-leases.", float64(w.Ready), labels)
 			gauge("warm_leases_wanted", "Number of leases to acquire ahead (--warm-leases).", float64(w.Wanted), labels)
 		}
-		for _, use := range p.Addresses {
+		uses := p.Addresses
+		if len(uses) == 0 && p.CniVersion != "" {
+			for _, family := range families() {
+				uses = append(uses, &models.PoolAddresses{Family: string(family), Used: float64(summaries[p.Pool].Leased[family])})
+			}
+		}
+		for _, use := range uses {
 			labels := prometheus.Labels{"pool": p.Pool, "family": use.Family}
-			gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration; missing if they are not known.", use.Total, labels)
-			gauge("range_used_addresses", "Number of them that are leased, also to pods of the plugin itself.", use.Used, labels)
+			if use.Total != nil {
+				gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration, without excluded ones; missing if they are not known.", *use.Total, labels)
+				gauge("range_free_addresses", "Number of them that are not leased; missing if the ranges are not known.", conv.Value(use.Free), labels)
+			}
+			gauge("range_used_addresses", "Number of them that are leased, also to pods of the plugin itself; if the ranges are not known, those of the attachments.", use.Used, labels)
 		}
 	}
 	for queue, length := range c.engine.QueueLengths() {

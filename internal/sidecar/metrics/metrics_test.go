@@ -33,7 +33,10 @@ func newRegistered(e fakeEngine) *Metrics {
 	m.Register(e, func() *models.DelegatedIPAMStatus {
 		return &models.DelegatedIPAMStatus{
 			Ready: true, Quarantined: make([]*models.QuarantinedRecord, 4),
-			Pools: []*models.PoolStatus{{Pool: "blue", Addresses: []*models.PoolAddresses{{Family: "ipv6", Total: 254, Used: 9}}}},
+			Pools: []*models.PoolStatus{
+				{Pool: "blue", CniVersion: "1.1.0", Addresses: []*models.PoolAddresses{{Family: "ipv6", Total: new(254.0), Used: 9, Free: new(245.0)}}},
+				{Pool: "default", CniVersion: "1.1.0"}, // its ranges are not known
+			},
 		}
 	})
 	return m
@@ -44,7 +47,7 @@ func TestCollector(t *testing.T) {
 		m := newRegistered(fakeEngine{map[string]engine.Summary{
 			"default": {
 				States:    map[attachment.State]int{attachment.Held: 5, attachment.Releasing: 1},
-				Addresses: map[attachment.Family]int{attachment.IPv4: 5}, Lost: 2,
+				Addresses: map[attachment.Family]int{attachment.IPv4: 5}, Leased: map[attachment.Family]int{attachment.IPv4: 6}, Lost: 2,
 				PendingRelease: time.Now().Add(-time.Minute),
 			},
 			"blue":  {},
@@ -63,6 +66,9 @@ func TestCollector(t *testing.T) {
 			`delegated_ipam_queue_length{queue="attachment"} 2`,
 			`delegated_ipam_range_addresses{family="ipv6",pool="blue"} 254`,
 			`delegated_ipam_range_used_addresses{family="ipv6",pool="blue"} 9`,
+			`delegated_ipam_range_free_addresses{family="ipv6",pool="blue"} 245`,
+			`delegated_ipam_range_used_addresses{family="ipv4",pool="default"} 6`,
+			`delegated_ipam_range_used_addresses{family="ipv6",pool="default"} 0`,
 			`delegated_ipam_attachments_lost_total 3`,
 			`delegated_ipam_quarantined_records 4`,
 			`delegated_ipam_ready 1`,

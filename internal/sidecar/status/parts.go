@@ -133,7 +133,8 @@ func addresses(v4, v6 call.RangeUse) (all []*models.PoolAddresses) {
 	for i, use := range []call.RangeUse{v4, v6} {
 		if use.Total > 0 { // more may be used: of ranges that overlap
 			family := []attachment.Family{attachment.IPv4, attachment.IPv6}[i]
-			all = append(all, &models.PoolAddresses{Family: string(family), Total: use.Total, Used: use.Used, Free: max(0, use.Total-use.Used)})
+			free := max(0, use.Total-use.Used)
+			all = append(all, &models.PoolAddresses{Family: string(family), Total: &use.Total, Used: use.Used, Free: &free})
 		}
 	}
 	return all

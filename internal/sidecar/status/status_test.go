@@ -237,7 +237,7 @@ func TestMissingPluginReason(t *testing.T) {
 
 // A store may have leases of ranges that overlap.
 func TestNoNegativeFree(t *testing.T) {
-	if got := addresses(call.RangeUse{Total: 2, Used: 3}, call.RangeUse{}); len(got) != 1 || got[0].Free != 0 {
+	if got := addresses(call.RangeUse{Total: 2, Used: 3}, call.RangeUse{}); len(got) != 1 || *got[0].Free != 0 {
 		t.Errorf("got %v; want one family without a free address", got)
 	}
 }
