@@ -15,8 +15,14 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
+// listOptions are the flags of `list`.
+type listOptions struct {
+	clientFlags
+	summary bool
+}
+
 func (d dependencies) listCommand() *cobra.Command {
-	f := &clientFlags{}
+	o := &listOptions{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List every attachment",
@@ -31,19 +37,26 @@ func (d dependencies) listCommand() *cobra.Command {
   AGE        time since the attachment was created
   NOTE       lost, expiration, cooldown and the last error, if any
 
-Below the table are the used and free addresses of each pool whose ranges are known. Used are
-all that the plugin has allocated, also to others. With -o json only status has them.`,
+Below the table, and alone with --summary, are the used and free addresses of each pool.
+Used are all that the plugin has allocated, also to others. If its ranges are not known they
+are those of the attachments. With -o json they need --summary.`,
 		Example: `  delegated-ipam list
+
+  # Used, free and total addresses of each pool
+  delegated-ipam list --summary
 
   # The container IDs of all that waits for the plugin
   delegated-ipam list -o json | jq -r '.[] | select(.state == "releasing") | ."container-id"'`,
 		Args: args(),
-		RunE: d.connected(f, func(cmd *cobra.Command, c connection, _ []string) error {
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error {
+			if o.summary {
+				return c.summarize(cmd, o.clientFlags)
+			}
 			all, err := c.list(cmd.Context())
 			if err != nil {
 				return fmt.Errorf("list: %w", err)
 			}
-			if f.output == options.OutputJSON {
+			if o.output == options.OutputJSON {
 				return output.JSON(cmd.OutOrStdout(), all)
 			}
 			err = printAttachments(cmd.OutOrStdout(), all, d.now(), "CONTAINER-ID", "NOTE",
@@ -54,8 +67,45 @@ all that the plugin has allocated, also to others. With -o json only status has 
 			return err
 		}),
 	}
-	f.register(cmd, d.env)
+	o.register(cmd, d.env, options.Option{Name: "summary", Value: options.Bool(&o.summary), Help: "show the addresses of each pool, and no attachment"})
 	return cmd
+}
+
+// poolSummary is a pool as `list --summary -o json` prints it.
+type poolSummary struct {
+	Pool      string                  `json:"pool"`
+	Addresses []*models.PoolAddresses `json:"addresses"`
+}
+
+// summarize prints the use of the addresses of each pool.
+func (c connection) summarize(cmd *cobra.Command, f clientFlags) error {
+	status, err := c.health(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	all := []poolSummary{}
+	t := output.NewTable(cmd.OutOrStdout())
+	t.Row("POOL", "FAMILY", "USED", "FREE", "TOTAL")
+	for _, p := range status.DelegatedIpam.Pools {
+		all = append(all, poolSummary{p.Pool, append([]*models.PoolAddresses{}, p.Addresses...)})
+		for _, a := range p.Addresses {
+			t.Row(p.Pool, familyNames[a.Family], number(a.Used), numberOrUnknown(a.Free), numberOrUnknown(a.Total))
+		}
+		if len(p.Addresses) == 0 { // it has no usable configuration
+			t.Row(p.Pool, "", "unknown", "unknown", "unknown")
+		}
+	}
+	if f.output == options.OutputJSON {
+		return output.JSON(cmd.OutOrStdout(), all)
+	}
+	return t.Flush()
+}
+
+func numberOrUnknown(n *float64) string {
+	if n == nil {
+		return "unknown"
+	}
+	return number(*n)
 }
 
 // printAttachments prints a table, sorted by pool and owner, with two more columns at the end.
@@ -76,7 +126,7 @@ func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name
 	return t.Flush()
 }
 
-// printAddresses prints the use of the ranges of each pool, where it is known.
+// printAddresses prints the use of the addresses of each pool, where it is known.
 func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
 	t := output.NewTable(w)
 	pools = slices.DeleteFunc(pools, func(p *models.PoolStatus) bool { return len(p.Addresses) == 0 })

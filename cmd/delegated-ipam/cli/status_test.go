@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -74,6 +75,31 @@ func TestListTable(t *testing.T) {
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	golden(t, "list.txt", o.stdout)
 	s.wantRequests(t, "GET /v1/ipam", "GET /v1/healthz")
+}
+
+func TestListSummary(t *testing.T) {
+	for flag, want := range map[string]string{
+		"table": `POOL      FAMILY   USED      FREE      TOTAL
+default   IPv4     12        241       253
+default   IPv6     3         1.8e+19   1.8e+19
+blue      IPv4     5         0         5
+blue      IPv6     4         unknown   unknown
+new       -        unknown   unknown   unknown
+`,
+		"json": `[{"pool":"default","addresses":[{"family":"ipv4","free":241,"total":253,"used":12},{"family":"ipv6","free":18446744073709552000,"total":18446744073709552000,"used":3}]},` +
+			`{"pool":"blue","addresses":[{"family":"ipv4","free":0,"total":5,"used":5},{"family":"ipv6","used":4}]},{"pool":"new","addresses":[]}]`,
+	} {
+		s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))}})
+		o := s.dependencies().exec(t, "list", "--summary", "-o", flag)
+		if flag == "json" {
+			var compact bytes.Buffer
+			if err := json.Compact(&compact, []byte(o.stdout)); err != nil {
+				t.Error(err)
+			}
+			o.stdout = compact.String()
+		}
+		o.wants(t, cmdline.ExitOK, want)
+	}
 }
 
 // Without the right to see the status the list ends with its last row.
