@@ -84,6 +84,10 @@ func TestAlerts(t *testing.T) {
 		series := `delegated_ipam_bridge_publish_delay_seconds_bucket{` + ofBridge + `,le=`
 		return []string{series + `"30"} ` + under30, series + `"60"} ` + all, series + `"+Inf"} ` + all}
 	}
+	const ofPool = of + `,pool="default",family="ipv4"`
+	ranges := func(total, free string) []string {
+		return []string{`delegated_ipam_range_addresses{` + ofPool + `} ` + total + `x20`, `delegated_ipam_range_free_addresses{` + ofPool + `} ` + free}
+	}
 	type inputs map[string][]string
 	tests := map[string]struct{ fires, silent inputs }{
 		"DelegatedIPAMDown": {
@@ -111,6 +115,10 @@ func TestAlerts(t *testing.T) {
 				"for ten minutes":    {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x10`},
 				"drained at a start": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 7200+60x2 0x5`},
 			},
+		},
+		"DelegatedIPAMRangeAlmostFull": {
+			inputs{"a tenth": ranges("253", "25x20"), "nothing": ranges("253", "0x20"), "the only address": ranges("1", "0x20")},
+			inputs{"enough": ranges("253", "26x20"), "for five minutes": ranges("253", "26x14 25x5"), "no range": ranges("0", "0x20"), "ranges unknown": {`delegated_ipam_range_used_addresses{` + ofPool + `} 9x20`}},
 		},
 		"DelegatedIPAMAddressLost": {
 			inputs{"lost": {`delegated_ipam_lost_attachments{` + of + `,pool="default"} 0x3 1x10`}},
