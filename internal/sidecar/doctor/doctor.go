@@ -76,6 +76,10 @@ var checks = []Check{
 		eachPool(pool.hasStore, checkLeases),
 	},
 	{
+		"free-addresses", "At least a tenth of the addresses of each range is free (none: error).",
+		eachPool(pool.configured, checkFreeAddresses),
+	},
+	{
 		"attachments", "No attachment is lost, outside the present ranges, failing repeatedly or unreadable.",
 		when(hasStatus, checkAttachments),
 	},
