@@ -693,6 +693,10 @@ func init() {
           "type": "string",
           "x-nullable": false
         },
+        "pod": {
+          "description": "NAMESPACE/NAME of the pod of a container interface; absent if the runtime names none",
+          "type": "string"
+        },
         "pool": {
           "description": "Name of the pool",
           "type": "string",
@@ -2478,6 +2482,10 @@ func init() {
           "description": "Its owner",
           "type": "string",
           "x-nullable": false
+        },
+        "pod": {
+          "description": "NAMESPACE/NAME of the pod of a container interface; absent if the runtime names none",
+          "type": "string"
         },
         "pool": {
           "description": "Name of the pool",

@@ -79,6 +79,9 @@ type Attachment struct {
 	// Required: true
 	Owner string `json:"owner"`
 
+	// NAMESPACE/NAME of the pod of a container interface; absent if the runtime names none
+	Pod string `json:"pod,omitempty"`
+
 	// Name of the pool
 	// Required: true
 	Pool string `json:"pool"`

@@ -11,6 +11,14 @@ import (
 // container of its pod releases them and requests them again (docs/install/pods.md, Cooldown). So the plugin has
 // them under the ID of that container, and a late DEL of the old one finds nothing.
 
+// Pod returns the namespace and name of the pod of a container interface; empty for another attachment.
+func (r Record) Pod() string {
+	if !OfContainer(r.Owner) {
+		return ""
+	}
+	return podOf(r.Container().Args)
+}
+
 // podOf returns the namespace and name of a container's pod; empty for another container.
 func podOf(args string) string {
 	var namespace, name string

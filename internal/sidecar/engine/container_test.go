@@ -24,6 +24,9 @@ func TestRepeatedContainerAdd(t *testing.T) {
 		if again := f.add("one", "web-0"); again != first {
 			f.t.Errorf("got %s; want %s", again, first)
 		}
+		if pod := f.get(attachment.ContainerOwner("one", "eth0")).Pod(); pod != "shop/web-0" {
+			f.t.Errorf("the pod is %q", pod)
+		}
 		f.wantSteps("CHECK")
 	})
 	run(t, "outage", with(checkedPlugin), func(f *fixture) {

@@ -94,6 +94,7 @@ func attachmentModel(a engine.Attachment) *models.Attachment {
 		Pool:        a.Pool,
 		Network:     a.Network,
 		ContainerID: a.IDInUse(),
+		Pod:         a.Pod(),
 		Node:        a.Node,
 		State:       string(a.State),
 		Addresses:   make([]*models.AttachmentAddress, 0, len(a.Result.Addresses)),
