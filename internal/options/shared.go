@@ -16,6 +16,7 @@ import (
 const (
 	OutputTable = "table"
 	OutputJSON  = "json"
+	OutputWide  = "wide" // a table with more columns, of commands that have it
 )
 
 // Formats of the log (--log-format).
@@ -155,9 +156,9 @@ func Host(target *string, env map[string]string) Option {
 // Socket returns the path in a value of --host.
 func Socket(host string) string { return strings.TrimPrefix(host, unixScheme) }
 
-// Output declares the output format of a command.
-func Output(target *string) Option {
-	return Option{Name: "output", Short: "o", Value: Choice(target, OutputTable, OutputJSON), Default: OutputTable, Help: "output format"}
+// Output declares the output format of a command, which may have more than a table and JSON.
+func Output(target *string, more ...string) Option {
+	return Option{Name: "output", Short: "o", Value: Choice(target, append([]string{OutputTable, OutputJSON}, more...)...), Default: OutputTable, Help: "output format"}
 }
 
 // clusterKubeconfig declares the credentials of a command that an operator may run outside a pod.

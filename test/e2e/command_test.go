@@ -63,7 +63,7 @@ func TestIDInUse(t *testing.T) {
 		t.Fatalf("the plugin got the container ID %q; want one that is used once", used)
 	}
 	wantCommand(t, n, command{line: "id router", stdout: used + "\n"})
-	wantCommand(t, n, command{line: "list", stdout: used})
+	wantCommand(t, n, command{line: "list -o wide", stdout: used})
 	wantCommand(t, n, command{line: "id router --node-name " + n.Name + " --cni-network pods", stdout: containerid.For("router", n.Name, "pods") + "\n", stderr: "may have a suffix"})
 	wantCommand(t, n, command{line: "id health", stdout: containerid.For("health", n.Name, "pods") + "\n", stderr: `no attachment in pool "default"`})
 	s.Stop(t)

@@ -87,7 +87,7 @@ func replaceVarying(n *harness.Node, list []harness.Attachment, text string) str
 	return text
 }
 
-// alignColumns aligns the columns of each paragraph.
+// alignColumns aligns the columns of each paragraph without lines that continue the one above.
 func alignColumns(text string) string {
 	var out strings.Builder
 	columns := regexp.MustCompile(`(\S)   +`)
@@ -98,6 +98,10 @@ func alignColumns(text string) string {
 		}
 		if command != "" {
 			out.WriteString(command + "\n")
+		}
+		if strings.Contains(table, "\n   ") {
+			out.WriteString(strings.TrimSuffix(table, "\n") + "\n\n")
+			continue
 		}
 		w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
 		fmt.Fprintln(w, columns.ReplaceAllString(strings.TrimSuffix(table, "\n"), "$1\t"))

@@ -29,7 +29,7 @@ func TestCompletion(t *testing.T) {
 		"id, owner in a pool":        {[]string{"id", "--pool", "blue", ""}, []string{"health"}},
 		"pool":                       {[]string{"release", "--pool", ""}, []string{"default\tpods", "blue"}},
 		"probe, kind":                {[]string{"probe", ""}, []string{"startup", "ready", "live"}},
-		"output format":              {[]string{"list", "-o", ""}, []string{"table", "json"}},
+		"output format":              {[]string{"list", "-o", ""}, []string{"table", "json", "wide"}},
 		"family":                     {[]string{"allocate", "--family", ""}, []string{"ipv4", "ipv6"}},
 		"log level":                  {[]string{"serve", "--log-level", ""}, []string{"error", "warning", "info", "debug", "trace"}},
 		"log format":                 {[]string{"serve", "--log-format", ""}, []string{"text", "json"}},

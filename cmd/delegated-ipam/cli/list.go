@@ -2,23 +2,33 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 )
 
 // listOptions are the flags of `list`.
 type listOptions struct {
 	clientFlags
-	summary bool
+	owners         []string
+	state, pool    string
+	addresses      []netip.Prefix
+	summary, watch bool
+	patterns       ownermatch.Patterns // of owners
 }
 
 func (d dependencies) listCommand() *cobra.Command {
@@ -26,49 +36,114 @@ func (d dependencies) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List every attachment",
-		Long: `List every attachment: the addresses of one owner in the network of one pool.
+		Long: `List every attachment, or those that match all conditions: the addresses of one owner
+in the network of one pool.
 
   STATE      adding     an ADD runs, or was interrupted and may have allocated
              held       the plugin holds the addresses for the owner
              cooldown   released; the plugin releases the addresses later
              releasing  the DEL of the plugin has not succeeded yet
-  ADDRESSES  all addresses that the plugin returned
-  CLAIMS     the families that a client has allocated
   AGE        time since the attachment was created
-  NOTE       lost, expiration, cooldown and the last error, if any
+  ADDRESSES  all addresses that the plugin returned; below, if there is something to
+             note: pod, lost, expiration, cooldown, last error
+
+The table fits 80 columns: the middle of a longer owner is omitted, and POOL without a
+second one. -o wide prints everything, CLAIMS (the families that a client has allocated)
+and CONTAINER-ID too.
 
 Below the table, and alone with --summary, are the used and free addresses of each pool.
 Used are all that the plugin has allocated, also to others. If its ranges are not known they
-are those of the attachments. With -o json they need --summary.`,
+are those of the attachments. With -o json they need --summary.
+
+With --watch a line is printed for each attachment, and for each change, until the command
+is interrupted.`,
 		Example: `  delegated-ipam list
 
   # Used, free and total addresses of each pool
   delegated-ipam list --summary
 
+  # Who has addresses of a range
+  delegated-ipam list --address=10.15.0.128/25
+
   # The container IDs of all that waits for the plugin
-  delegated-ipam list -o json | jq -r '.[] | select(.state == "releasing") | ."container-id"'`,
+  delegated-ipam list --state=releasing -o json | jq -r '.[]."container-id"'`,
 		Args: args(),
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error {
-			if o.summary {
+		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) (err error) {
+			if o.summary && o.watch {
+				return cmdline.Usagef("--summary and --watch are given; expected one of them")
+			}
+			if o.patterns, err = ownermatch.Parse(o.owners); err != nil {
+				return cmdline.Usagef("--owner: %w", err)
+			}
+			switch {
+			case o.summary:
 				return c.summarize(cmd, o.clientFlags)
+			case o.watch:
+				return d.watch(cmd, c, *o)
 			}
-			all, err := c.list(cmd.Context())
-			if err != nil {
-				return fmt.Errorf("list: %w", err)
-			}
-			if o.output == options.OutputJSON {
-				return output.JSON(cmd.OutOrStdout(), all)
-			}
-			err = printAttachments(cmd.OutOrStdout(), all, d.now(), "CONTAINER-ID", "NOTE",
-				func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
-			if status, healthErr := c.health(cmd.Context()); healthErr == nil && err == nil {
-				err = printAddresses(cmd.OutOrStdout(), status.DelegatedIpam.Pools)
-			}
-			return err
+			return d.list(cmd, c, *o)
 		}),
 	}
-	o.register(cmd, d.env, options.Option{Name: "summary", Value: options.Bool(&o.summary), Help: "show the addresses of each pool, and no attachment"})
+	options.Register(cmd.Flags(), options.Host(&o.host, d.env), options.Output(&o.output, options.OutputWide),
+		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners or pods, where "*" matches any text (empty = every owner)`},
+		options.Option{
+			Name: "state", Help: "state of the attachments (empty = every state)",
+			Value: options.Choice(&o.state, models.AttachmentStateAdding, models.AttachmentStateHeld, models.AttachmentStateCooldown, models.AttachmentStateReleasing),
+		},
+		options.Option{Name: "pool", Value: options.Text(&o.pool, "name"), Help: "pool of the attachments (empty = every pool)"},
+		options.Option{Name: "address", Value: options.Addresses(&o.addresses), Help: "list of addresses and ranges, of which the attachments have one (empty = any)"},
+		options.Option{Name: "summary", Value: options.Bool(&o.summary), Help: "show the addresses of each pool, and no attachment"},
+		options.Option{Name: "watch", Value: options.Bool(&o.watch), Help: "print each change until the command is interrupted; with -o json as one object in each line"})
 	return cmd
+}
+
+func (d dependencies) list(cmd *cobra.Command, c connection, o listOptions) error {
+	all, err := c.matching(cmd.Context(), o)
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	out := cmd.OutOrStdout()
+	switch o.output {
+	case options.OutputJSON:
+		return output.JSON(out, all)
+	case options.OutputWide:
+		err = printAttachments(out, all, d.now(), "CONTAINER-ID", "NOTE",
+			func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
+	default:
+		err = printNarrow(out, all, d.now())
+	}
+	if status, healthErr := c.health(cmd.Context()); healthErr == nil && err == nil {
+		err = printAddresses(out, status.DelegatedIpam.Pools)
+	}
+	return err
+}
+
+// matching lists the attachments that match all conditions.
+func (c connection) matching(ctx context.Context, o listOptions) ([]*models.Attachment, error) {
+	all, err := c.list(ctx)
+	if err == nil && o.pool != "" {
+		o.pool, err = c.listedPool(ctx, o.pool, all)
+	}
+	return slices.DeleteFunc(all, func(a *models.Attachment) bool { return !o.matches(a) }), err
+}
+
+func (o listOptions) matches(a *models.Attachment) bool {
+	within := func(text string) bool {
+		ip, err := netip.ParseAddr(text)
+		return err == nil && slices.ContainsFunc(o.addresses, func(p netip.Prefix) bool { return p.Contains(ip) })
+	}
+	return (len(o.owners) == 0 || o.patterns.Match(a.Owner) || a.Pod != "" && o.patterns.Match(a.Pod)) &&
+		(o.state == "" || a.State == o.state) &&
+		(o.pool == "" || a.Pool == o.pool) &&
+		(len(o.addresses) == 0 || slices.ContainsFunc(append(ips(a), a.GivenUp...), within))
+}
+
+// ips returns the addresses of an attachment.
+func ips(a *models.Attachment) (all []string) {
+	for _, at := range a.Addresses {
+		all = append(all, at.IP)
+	}
+	return all
 }
 
 // poolSummary is a pool as `list --summary -o json` prints it.
@@ -108,20 +183,82 @@ func numberOrUnknown(n *float64) string {
 	return number(*n)
 }
 
+// sortAttachments sorts by pool and owner.
+func sortAttachments(all []*models.Attachment) {
+	slices.SortFunc(all, func(a, b *models.Attachment) int {
+		return cmp.Or(output.Natural(a.Pool, b.Pool), output.Natural(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
+	})
+}
+
 // printAttachments prints a table, sorted by pool and owner, with two more columns at the end.
 func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name1, name2 string, last func(*models.Attachment) (string, string)) error {
 	t := output.NewTable(w)
 	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", name1, name2)
-	slices.SortFunc(all, func(a, b *models.Attachment) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ContainerID, b.ContainerID))
-	})
+	sortAttachments(all)
 	for _, a := range all {
-		var ips []string
-		for _, at := range a.Addresses {
-			ips = append(ips, at.IP)
-		}
 		cell1, cell2 := last(a)
-		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips, ","), strings.Join(a.Claims, ","), output.Duration(now.Sub(time.Time(a.Created))), cell1, cell2)
+		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips(a), ","), strings.Join(a.Claims, ","), age(a, now), cell1, cell2)
+	}
+	return t.Flush()
+}
+
+func age(a *models.Attachment, now time.Time) string {
+	return output.Duration(now.Sub(time.Time(a.Created)))
+}
+
+const (
+	// gap is between two columns. minOwner, minPool and minNote are the least widths of owners, pools and notes, and
+	// maxJoined is the longest line with two addresses.
+	gap, minOwner, minPool, minNote, maxJoined = 3, 8, 6, 24, 32
+)
+
+// addressLines returns the addresses, in one line if that is short.
+func addressLines(a *models.Attachment) []string {
+	if joined := strings.Join(ips(a), ","); len(joined) <= maxJoined {
+		return []string{joined}
+	}
+	return ips(a)
+}
+
+// printNarrow prints a table that fits output.Width, sorted by pool and owner, with the pool if there are several.
+func printNarrow(w io.Writer, all []*models.Attachment, now time.Time) error {
+	sortAttachments(all)
+	several := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool != all[0].Pool })
+	owner, pool, state, old, last := len("OWNER"), len("POOL"), len("STATE"), len("AGE"), len("ADDRESSES")
+	for _, a := range all {
+		owner, pool, state = max(owner, utf8.RuneCountInString(logging.Printable(a.Owner))), max(pool, utf8.RuneCountInString(logging.Printable(a.Pool))), max(state, len(a.State))
+		old = max(old, len(age(a, now)))
+		for _, line := range addressLines(a) {
+			last = max(last, len(line))
+		}
+		if note(a, now) != "" {
+			last = max(last, minNote)
+		}
+	}
+	rest := output.Width - state - old - 3*gap
+	if several {
+		pool = min(pool, max(minPool, rest-gap-last-minOwner))
+		rest -= pool + gap
+	}
+	owner = min(owner, max(minOwner, rest-last))
+	t := output.NewTable(w)
+	row := func(owner, pool string, others ...string) {
+		if several {
+			others = slices.Insert(others, 0, pool)
+		}
+		t.Row(append([]string{owner}, others...)...)
+	}
+	row("OWNER", "POOL", "STATE", "AGE", "ADDRESSES")
+	column := 3
+	if several {
+		column++
+	}
+	for _, a := range all {
+		lines := addressLines(a)
+		row(output.Middle(logging.Printable(a.Owner), owner), output.Middle(logging.Printable(a.Pool), pool), a.State, age(a, now), lines[0])
+		for _, line := range append(lines[1:], output.Wrap(logging.OneLine(note(a, now)), max(minNote, rest-owner))...) {
+			t.Below(column, line)
+		}
 	}
 	return t.Flush()
 }
@@ -134,7 +271,9 @@ func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
 		t.Line("")
 	}
 	for _, p := range pools {
-		t.Line("Pool " + p.Pool + ": " + addresses(p.Addresses))
+		for _, a := range p.Addresses {
+			t.Line("Pool " + p.Pool + ": " + addresses([]*models.PoolAddresses{a}))
+		}
 	}
 	return t.Flush()
 }
@@ -142,6 +281,9 @@ func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
 // note returns the unusual properties of an attachment.
 func note(a *models.Attachment, now time.Time) string {
 	var out []string
+	if a.Pod != "" {
+		out = append(out, "pod "+a.Pod)
+	}
 	if a.Lost {
 		out = append(out, "lost: the plugin does not hold the addresses any more")
 	}

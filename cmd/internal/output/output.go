@@ -69,6 +69,66 @@ func cell(text string) string {
 	return logging.Printable(text)
 }
 
+// Natural compares texts with numbers by their values: "node-2" is before "node-10".
+func Natural(a, b string) int {
+	whole := cmp.Compare(a, b)
+	for a != "" && b != "" {
+		var byText, byNumber int
+		byText, a, b = compareStart(a, b, func(r rune) bool { return !isDigit(r) }, strings.Compare)
+		byNumber, a, b = compareStart(a, b, isDigit, func(m, n string) int {
+			m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
+			return cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n))
+		})
+		if by := cmp.Or(byText, byNumber); by != 0 {
+			return by
+		}
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
+}
+
+// compareStart compares the starts of two texts that have characters of one kind, and returns the rests.
+func compareStart(a, b string, kind func(rune) bool, compare func(a, b string) int) (result int, restA, restB string) {
+	restA, restB = strings.TrimLeftFunc(a, kind), strings.TrimLeftFunc(b, kind)
+	return compare(strings.TrimSuffix(a, restA), strings.TrimSuffix(b, restB)), restA, restB
+}
+
+func isDigit(r rune) bool { return '0' <= r && r <= '9' }
+
+// Width is the number of columns of a terminal that a table for people fits.
+const Width = 80
+
+// Middle returns text with at most width characters: if it has more, without some in its middle.
+func Middle(text string, width int) string {
+	all := []rune(text)
+	if len(all) <= width {
+		return text
+	}
+	end := (width - 1) / 2
+	return string(all[:width-1-end]) + "…" + string(all[len(all)-end:])
+}
+
+// Wrap returns text as lines of at most width characters, broken at spaces where that is possible.
+func Wrap(text string, width int) (lines []string) {
+	line := []rune{}
+	for _, word := range strings.Fields(text) {
+		rest := []rune(word)
+		if len(line) > 0 && len(line)+1+len(rest) > width {
+			lines, line = append(lines, string(line)), line[:0]
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for len(rest) > width {
+			lines, rest = append(lines, string(rest[:width])), rest[width:]
+		}
+		line = append(line, rest...)
+	}
+	if len(line) > 0 {
+		lines = append(lines, string(line))
+	}
+	return lines
+}
+
 // Ago returns how long before now t was, such as "5m ago"; empty for the zero time.
 func Ago(t, now time.Time) string {
 	if t.IsZero() {
