@@ -1,13 +1,18 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
@@ -72,4 +77,41 @@ func existsAs(kind profile.RequirementKind, path string) bool {
 	}
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir() == (kind == profile.RequireDirectory)
+}
+
+// StoredLease is what the store of a plugin has for one address.
+type StoredLease struct {
+	hostlocal.Lease
+	// File has it, since Written.
+	File    string
+	Written time.Time
+}
+
+// Lease returns what the store of a network's plugin has for an address, to any client; an error that wraps
+// fs.ErrNotExist if it has nothing. It runs no plugin and takes no lock.
+func (r *Runner) Lease(n call.Network, ip netip.Addr) (StoredLease, error) {
+	found := r.Inspect(n)
+	dir := filepath.Join(found.StateDir, n.Name)
+	switch {
+	case !found.Profile.LikeHostLocal():
+		return StoredLease{}, fmt.Errorf("the leases of plugin %s cannot be read", n.IPAMType)
+	case !filepath.IsAbs(found.StateDir) || !filepath.IsLocal(n.Name):
+		return StoredLease{}, fmt.Errorf("ipam.%s of network %q is %q; expected an absolute path", found.StateKey, n.Name, found.StateDir)
+	}
+	root, err := hostlocal.OpenDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return StoredLease{}, fmt.Errorf("%s does not exist: it is not mounted here, or has had no lease yet", dir) // not certain
+	}
+	if err != nil {
+		return StoredLease{}, err
+	}
+	defer root.Close()
+	s := StoredLease{File: filepath.Join(dir, ip.String())}
+	if s.Lease, err = hostlocal.Read(root, ip); err != nil {
+		return StoredLease{}, err
+	}
+	if info, err := root.Lstat(ip.String()); err == nil {
+		s.Written = info.ModTime()
+	}
+	return s, nil
 }

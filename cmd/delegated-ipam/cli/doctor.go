@@ -69,9 +69,7 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 
 func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	own := resolveForDoctor(o.serve)
-	if !cmd.Flags().Changed("host") && own.socket != "" {
-		o.host = own.socket
-	}
+	o.useSocket(cmd, own)
 	findings := doctor.Diagnose(d.observe(cmd.Context(), own, o))
 	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
@@ -85,6 +83,13 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 		return &cmdline.ExitError{Code: exitWarning, Err: err}
 	}
 	return err
+}
+
+// useSocket makes the socket of the options of serve that of the requests, unless another one is named.
+func (f *clientFlags) useSocket(cmd *cobra.Command, own doctorConfig) {
+	if !cmd.Flags().Changed("host") && own.socket != "" {
+		f.host = own.socket
+	}
 }
 
 // observe queries the sidecar, and collects everything else between its two lists.

@@ -74,7 +74,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	}
 	root.SetFlagErrorFunc(cmdline.FlagError)
 	cmdline.AddGroup(root, cmdline.GroupRun, d.serveCommand(), d.pauseCommand())
-	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.idCommand())
+	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.holderCommand(), d.idCommand())
 	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.profileCommand())
 	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.journalCommand(), d.uninstallCommand())
 	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."

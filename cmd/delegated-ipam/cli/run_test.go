@@ -116,8 +116,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: exit code %d, stdout %q, stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 16 {
-		t.Errorf("%d commands; want 16", n)
+	if n := len(root.Commands()); n != 17 {
+		t.Errorf("%d commands; want 17", n)
 	}
 }
 
