@@ -27,6 +27,9 @@ var calls = map[string]func(context.Context, *client.Client) error{
 	"release": func(ctx context.Context, c *client.Client) error {
 		return c.Release(ctx, ip, client.ReleaseOptions{})
 	},
+	"release owner": func(ctx context.Context, c *client.Client) error {
+		return second(c.ReleaseOwner(ctx, "router", client.ReleaseOptions{Pool: "blue"}))
+	},
 	"list":         func(ctx context.Context, c *client.Client) error { return second(c.List(ctx)) },
 	"status":       func(ctx context.Context, c *client.Client) error { return second(c.Status(ctx)) },
 	"brief status": func(ctx context.Context, c *client.Client) error { return second(c.BriefStatus(ctx)) },

@@ -91,6 +91,8 @@ func TestMalformed(t *testing.T) {
 		"list without end":        {"list", `[{"owner":"a"}`},
 		"object for a list":       {"list", "{}"},
 		"bad address in a list":   {"list", `[{"owner":"a","addresses":[{"ip":"x"}]}]`},
+		"bad given-up address":    {"list", `[{"owner":"a","given-up":["x"]}]`},
+		"truncated list, release": {"release owner", "["},
 		"truncated status":        {"status", `{"delegated-ipam":{`},
 		"bad time in a status":    {"status", `{"delegated-ipam":{"started":"x"}}`},
 		"truncated allocation":    {"allocate", "{"},

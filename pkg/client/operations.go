@@ -112,6 +112,69 @@ func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) e
 	return c.send(ctx, r, nil)
 }
 
+// ReleaseOwner releases every address of an owner in a pool, as [Client.Release] does, and returns them. It continues
+// after an error. What the owner allocates meanwhile stays.
+//
+// Errors: those of [Client.Release] and [Client.List], joined, and [ErrNotFound] if the owner has no address in the pool
+// that can be released.
+func (c *Client) ReleaseOwner(ctx context.Context, owner string, o ReleaseOptions) (released []netip.Addr, err error) {
+	if o.Pool == "" || o.Pool == DefaultPool {
+		if o.Pool, err = c.defaultPool(ctx); err != nil {
+			return nil, err
+		}
+	}
+	all, err := c.List(ctx)
+	for _, a := range all {
+		if a.Owner != owner || a.Pool != o.Pool {
+			continue
+		}
+		for _, ip := range Releasable(a, o.SkipReleaseDelay) {
+			switch failed := c.Release(ctx, ip, o); {
+			case failed == nil:
+				released = append(released, ip)
+			case !errors.Is(failed, ErrNotFound): // it was released meanwhile
+				err = errors.Join(err, fmt.Errorf("%s: %w", ip, failed))
+			}
+		}
+	}
+	if len(released) == 0 && err == nil {
+		err = fmt.Errorf("%w: owner %q has no address in pool %q that can be released", ErrNotFound, owner, o.Pool)
+	}
+	return released, err
+}
+
+// defaultPool returns the name of the default pool in the list.
+func (c *Client) defaultPool(ctx context.Context) (string, error) {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range status.DelegatedIpam.Options {
+		if o.Name == "ipam-default-ip-pool" {
+			return o.Value, nil
+		}
+	}
+	return DefaultPool, nil
+}
+
+// Releasable returns the addresses of a listed attachment that [Client.Release] releases: the allocated ones, those that
+// were given up, and one address of an attachment that is being released or, with skipDelay, that is in cooldown.
+func Releasable(a *models.Attachment, skipDelay bool) []netip.Addr {
+	again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
+	var texts []string
+	for _, at := range a.Addresses {
+		if again && len(texts) == 0 || !again && slices.Contains(a.Claims, at.Family) {
+			texts = append(texts, at.IP)
+		}
+	}
+	var ips []netip.Addr
+	for _, text := range append(texts, a.GivenUp...) {
+		ip, _ := netip.ParseAddr(text) // List has checked it
+		ips = append(ips, ip)
+	}
+	return ips
+}
+
 // List returns every attachment of every pool, sorted by pool and owner. Each is as it was when the
 // sidecar encoded it: one that is created or released while the list is sent may be missing. No
 // pointer is nil, and every IP is an address.
@@ -147,6 +210,11 @@ func checkAttachment(a *models.Attachment) error {
 			return notSidecar("attachment %q has an address without an IP", a.Owner)
 		}
 		if _, err := netip.ParseAddr(at.IP); err != nil {
+			return fmt.Errorf("attachment %q: %w", a.Owner, err)
+		}
+	}
+	for _, ip := range a.GivenUp {
+		if _, err := netip.ParseAddr(ip); err != nil {
 			return fmt.Errorf("attachment %q: %w", a.Owner, err)
 		}
 	}

@@ -2,6 +2,9 @@ package client_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -84,5 +87,35 @@ func TestStatus(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v; want %+v", got, want)
+	}
+}
+
+// The list has the name of the default pool, which requests may leave out.
+func TestReleaseOwner(t *testing.T) {
+	const list = `[{"owner":"router","pool":"blue","state":"held","claims":["ipv4","ipv6"],"addresses":[{"family":"ipv4","ip":"10.0.0.1"},{"family":"ipv6","ip":"fd00::1"}]},
+		{"owner":"router","pool":"default","state":"held","claims":["ipv4"],"addresses":[{"family":"ipv4","ip":"10.0.0.2"}]}]`
+	for name, tt := range map[string]struct {
+		status, pool string
+		want         string
+	}{
+		"default pool":       {`{"delegated-ipam":{"options":[{"name":"ipam-default-ip-pool","value":"blue"}]}}`, "", "[10.0.0.1 fd00::1] /v1/healthz /v1/ipam /v1/ipam/10.0.0.1?pool=blue /v1/ipam/fd00::1?pool=blue"},
+		"usual default pool": {`{"delegated-ipam":{}}`, client.DefaultPool, "[10.0.0.2] /v1/healthz /v1/ipam /v1/ipam/10.0.0.2?pool=default"},
+		"named pool":         {"", "blue", "[10.0.0.1 fd00::1] /v1/ipam /v1/ipam/10.0.0.1?pool=blue /v1/ipam/fd00::1?pool=blue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked string
+			c := connect(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked += " " + r.URL.RequestURI()
+				_, _ = w.Write([]byte(map[string]string{"/v1/healthz": tt.status, "/v1/ipam": list}[r.URL.Path]))
+			})))
+			released, err := c.ReleaseOwner(t.Context(), "router", client.ReleaseOptions{Pool: tt.pool})
+			if got := fmt.Sprint(released) + asked; err != nil || got != tt.want {
+				t.Errorf("got %s, %v; want %s", got, err, tt.want)
+			}
+		})
+	}
+	c, _ := start(t, response{code: 200, body: "[]"})
+	if _, err := c.ReleaseOwner(t.Context(), "router", client.ReleaseOptions{Pool: "blue"}); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("got %v; want ErrNotFound", err)
 	}
 }

@@ -20,8 +20,8 @@ func TestCompletion(t *testing.T) {
 		line []string
 		want []string
 	}{
-		"release, address":           {[]string{"release", ""}, []string{"10.0.0.1\trouter", "fd00::1\trouter", "10.0.0.4\tpod"}},
-		"release, address of a pool": {[]string{"release", "--pool=blue", ""}, []string{"10.0.0.2\thealth", "fd00::2\thealth"}},
+		"release, address":           {[]string{"release", ""}, []string{"10.0.0.1\trouter", "fd00::1\trouter", "10.0.0.4\tpod", "pod", "router"}},
+		"release, address of a pool": {[]string{"release", "--pool=blue", ""}, []string{"10.0.0.2\thealth", "fd00::2\thealth", "health"}},
 		"release, second argument":   {[]string{"release", "10.0.0.1", ""}, nil},
 		"restore, address":           {[]string{"restore", "fd"}, []string{"10.0.0.1\trouter", "fd00::1\trouter", "10.0.0.4\tpod"}},
 		"restore, owner":             {[]string{"restore", "10.0.0.1", ""}, []string{"pod", "router"}},

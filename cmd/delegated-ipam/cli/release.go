@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
@@ -41,11 +43,11 @@ func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r
 func (d dependencies) releaseCommand() *cobra.Command {
 	o := &releaseOptions{}
 	cmd := &cobra.Command{
-		Use:   "release {IP | --all --yes}",
+		Use:   "release {IP | OWNER | --all --yes}",
 		Short: "Release addresses",
-		Long: `Release an address. When its owner holds no other address, they are returned to the
-plugin: immediately, or after serve --release-delay unless --skip-release-delay is given.
-Whether the address is in use is not checked.
+		Long: `Release an address, or all addresses of an owner in one pool. When its owner holds no
+other address, they are returned to the plugin: immediately, or after serve --release-delay
+unless --skip-release-delay is given. Whether the address is in use is not checked.
 
 With --all every address in every pool is released, those of the agent itself included,
 for a node from which the sidecar will be removed. --release-delay does not apply then,
@@ -61,6 +63,9 @@ For an attachment whose release the plugin refuses forever there is "journal del
 		Example: `  # One address
   delegated-ipam release 10.15.0.2
 
+  # Both families of an owner
+  delegated-ipam release router
+
   # Everything, before this node stops using delegated-ipam
   delegated-ipam release --all --yes`,
 		Args: o.args,
@@ -68,16 +73,19 @@ For an attachment whose release the plugin refuses forever there is "journal del
 			if o.all {
 				return d.releaseAll(cmd, c, *o)
 			}
+			if _, err := netip.ParseAddr(args[0]); err != nil {
+				return o.releaseOwner(cmd, c, args[0])
+			}
 			r := released{args[0], poolName(o.pool)}
 			if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
 				return fmt.Errorf("release %s: %w", r.IP, err)
 			}
 			return o.printOutcome(cmd.OutOrStdout(), r, r.line())
 		}),
-		ValidArgsFunction: d.completeListed(allocatedAddresses),
+		ValidArgsFunction: d.completeListed(func(all []*models.Attachment) []string { return append(allocatedAddresses(all), owners(all)...) }),
 	}
 	o.register(cmd, d.env,
-		poolOption(&o.pool, "pool of the address"),
+		poolOption(&o.pool, "pool of the addresses"),
 		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all, which is refused without it"},
 		options.Option{
@@ -115,9 +123,25 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	case o.yes:
 		return cmdline.Usagef("--yes is for --all; expected it with --all only")
 	case len(given) == 0:
-		return cmdline.Usagef("IP is missing; expected an address, or --all --yes for every one")
+		return cmdline.Usagef("IP or OWNER is missing; expected an address or an owner, or --all --yes for every address")
 	}
-	return args("IP")(cmd, given)
+	_, err := netip.ParseAddr(given[0])
+	if _, prefixErr := netip.ParsePrefix(given[0]); err == nil || prefixErr == nil {
+		return args("IP")(cmd, given)
+	}
+	return args("OWNER")(cmd, given)
+}
+
+// releaseOwner releases the addresses of an owner, and prints them also if others failed.
+func (o *releaseOptions) releaseOwner(cmd *cobra.Command, c connection, owner string) error {
+	ips, err := c.ReleaseOwner(cmd.Context(), owner, client.ReleaseOptions{Pool: o.pool, SkipReleaseDelay: o.skipDelay})
+	if err != nil {
+		err = fmt.Errorf("release %s: %w", owner, c.explain(cmd.Context(), err))
+	}
+	if len(ips) == 0 {
+		return err
+	}
+	return errors.Join(err, o.printReleased(cmd.OutOrStdout(), releasedOf(poolName(o.pool), ips)))
 }
 
 func (c connection) release(ctx context.Context, r released, skipDelay bool) error {

@@ -57,6 +57,45 @@ func TestReleaseAll(t *testing.T) {
 	s.wantRequests(t, want...)
 }
 
+func TestReleaseOwner(t *testing.T) {
+	const status = `{"delegated-ipam":{"options":[{"name":"ipam-default-ip-pool","value":"blue","source":"flag"}]}}`
+	for name, tt := range map[string]struct {
+		args   []string
+		code   int
+		stdout string
+		words  []string
+		asked  []string
+	}{
+		"both families": {
+			[]string{"router", "--pool=green"},
+			cmdline.ExitOK, "released 10.0.0.1 of pool green\nreleased fd00::1 of pool green\n", nil,
+			[]string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.1?pool=green", "DELETE /v1/ipam/fd00::1?pool=green"},
+		},
+		"default pool, one is refused": {
+			[]string{"health", "-o=json"},
+			cmdline.ExitFailed, "[\n  {\n    \"ip\": \"10.0.0.7\",\n    \"pool\": \"default\"\n  }\n]\n",
+			[]string{"release health: fd00::2: the DEL failed"},
+			[]string{"GET /v1/healthz", "GET /v1/ipam", "DELETE /v1/ipam/fd00::2?pool=blue", "DELETE /v1/ipam/10.0.0.7?pool=blue"},
+		},
+		"nothing":          {[]string{"pod", "--pool=green"}, cmdline.ExitFailed, "", []string{`release pod: not found: owner "pod" has no address in pool "green"`}, []string{"GET /v1/ipam"}},
+		"in cooldown":      {[]string{"pod", "--pool=green", "--skip-release-delay"}, cmdline.ExitOK, "released 10.0.0.4 of pool green\n", nil, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.4?pool=green skip-release-delay=true"}},
+		"released already": {[]string{"gone", "--pool=green"}, cmdline.ExitFailed, "", []string{"not found"}, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.9?pool=green"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			yes := []response{{code: 200}}
+			s := startSidecar(t, map[string][]response{
+				"GET /v1/ipam": lists(strings.ReplaceAll(heldBoth+","+cooldown, "default", "green") + "," + heldOne +
+					`,{"owner":"gone","pool":"green","state":"held","claims":["ipv4"],"addresses":[{"family":"ipv4","ip":"10.0.0.9"}]}`),
+				"GET /v1/healthz":          {jsonResponse(200, status)},
+				"DELETE /v1/ipam/10.0.0.1": yes, "DELETE /v1/ipam/fd00::1": yes, "DELETE /v1/ipam/10.0.0.7": yes, "DELETE /v1/ipam/10.0.0.4": yes,
+				"DELETE /v1/ipam/fd00::2": {jsonResponse(500, `"the DEL failed"`)}, "DELETE /v1/ipam/10.0.0.9": {jsonResponse(404, `"none"`)},
+			})
+			s.dependencies().exec(t, append([]string{"release"}, tt.args...)...).wants(t, tt.code, tt.stdout, tt.words...)
+			s.wantRequests(t, tt.asked...)
+		})
+	}
+}
+
 func TestReleaseAllResults(t *testing.T) {
 	read := jsonResponse(200, allRead)
 	for name, tt := range map[string]struct {

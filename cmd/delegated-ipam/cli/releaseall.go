@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -149,24 +150,20 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 	return done
 }
 
-// releasable returns every claimed address, every one that was given up, and one address of each attachment without a
-// claim that a request can release: a releasing one, and with skipDelay one in cooldown. An attachment without any
-// address ends automatically.
+// releasable returns the addresses of all attachments that a request can release. An attachment without any address ends
+// automatically.
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
-		again := a.State == models.AttachmentStateReleasing || skipDelay && a.State == models.AttachmentStateCooldown
-		for _, at := range a.Addresses {
-			if again || slices.Contains(a.Claims, at.Family) {
-				out = append(out, released{at.IP, a.Pool})
-			}
-			if again {
-				break
-			}
-		}
-		for _, ip := range a.GivenUp {
-			out = append(out, released{ip, a.Pool})
-		}
+		out = append(out, releasedOf(a.Pool, client.Releasable(a, skipDelay))...)
+	}
+	return out
+}
+
+func releasedOf(pool string, ips []netip.Addr) []released {
+	out := []released{}
+	for _, ip := range ips {
+		out = append(out, released{ip.String(), pool})
 	}
 	return out
 }
