@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"context"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,6 +93,25 @@ func TestRelease(t *testing.T) {
 	run(t, "generated owner leaves no tombstone", with(withProfile(singleUseIDs()), ipv4Only), func(f *fixture) {
 		f.releaseAll(f.allocate(""))
 		f.wantRecords(0)
+	})
+}
+
+// The result of a release, of which the log has the addresses, has all that were freed.
+func TestReleaseResult(t *testing.T) {
+	run(t, "released", nil, func(f *fixture) {
+		f.allocate("router")
+		f.release("10.0.0.1")
+		if a := f.must(ReleaseRequest{IP: addr("fd00::1")}); !slices.Equal(a.Addrs(), []netip.Addr{addr("10.0.0.1"), addr("fd00::1")}) || a.Owner != "router" {
+			f.t.Errorf("got %s with %v; want both addresses of router", a.Owner, a.Addrs())
+		}
+		f.wantNone()
+	})
+	run(t, "container", nil, func(f *fixture) {
+		f.add("one", "web-0")
+		a, err := f.DelContainer(context.Background(), "net", podContainer("one", "web-0"))
+		if err != nil || len(a.Addrs()) != 2 {
+			f.t.Errorf("got %v, %v; want both addresses", a.Addrs(), err)
+		}
 	})
 }
 

@@ -67,7 +67,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 func allocate(op *operation, req request) error { return op.Allocate(req.want) }
 
 // Release releases one address; the attachment is released with its last one. It returns the
-// attachment as it is afterwards, and fails as Allocate does.
+// attachment as it is afterwards, with the addresses that it had, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
 	pool, family := e.poolOrDefault(r.Pool), attachment.FamilyOf(r.IP)
 	k, _, ok := e.holder(pool, r.IP)
@@ -156,6 +156,7 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 	defer op.end()
 	op.use(req)
+	was := op.describe().Result
 	err := req.do(op, req)
 	op.use(req) // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
@@ -165,6 +166,9 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 	op.engine.actionDone(req.action, op.Pool, req.families, reported)
 	view := op.describe()
+	if len(view.Result.Addresses) == 0 && op.stays {
+		view.Result = was // what was freed, for the log
+	}
 	select {
 	case done <- result{view, err}:
 	case <-op.waitCtx.Done():
