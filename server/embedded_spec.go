@@ -501,6 +501,9 @@ func init() {
           },
           {
             "$ref": "#/parameters/ipam-skip-release-delay"
+          },
+          {
+            "$ref": "#/parameters/ipam-lease"
           }
         ],
         "responses": {
@@ -1699,6 +1702,14 @@ func init() {
       "name": "ip",
       "in": "path",
       "required": true
+    },
+    "ipam-lease": {
+      "maxLength": 63,
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+      "name": "lease",
+      "in": "query"
     },
     "ipam-owner": {
       "maxLength": 512,
@@ -2291,6 +2302,14 @@ func init() {
             "description": "If true, the plugin releases the address immediately: --release-delay does not apply, also to an\naddress in cooldown\n",
             "name": "skip-release-delay",
             "in": "header"
+          },
+          {
+            "maxLength": 63,
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+            "name": "lease",
+            "in": "query"
           }
         ],
         "responses": {
@@ -3489,6 +3508,14 @@ func init() {
       "name": "ip",
       "in": "path",
       "required": true
+    },
+    "ipam-lease": {
+      "maxLength": 63,
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+      "name": "lease",
+      "in": "query"
     },
     "ipam-owner": {
       "maxLength": 512,

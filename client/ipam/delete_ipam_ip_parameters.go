@@ -68,6 +68,13 @@ type DeleteIpamIPParams struct {
 	// IP address, without a prefix length and without a zone
 	IP string
 
+	// Lease.
+	//
+	// Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no
+	// attachment has. Only such a lease of the address is released.
+	//
+	Lease *string
+
 	// Pool.
 	//
 	// Name of a pool; the default pool if absent or "default"
@@ -148,6 +155,17 @@ func (o *DeleteIpamIPParams) SetIP(ip string) {
 	o.IP = ip
 }
 
+// WithLease adds the lease to the delete ipam IP params.
+func (o *DeleteIpamIPParams) WithLease(lease *string) *DeleteIpamIPParams {
+	o.SetLease(lease)
+	return o
+}
+
+// SetLease adds the lease to the delete ipam IP params.
+func (o *DeleteIpamIPParams) SetLease(lease *string) {
+	o.Lease = lease
+}
+
 // WithPool adds the pool to the delete ipam IP params.
 func (o *DeleteIpamIPParams) WithPool(pool *string) *DeleteIpamIPParams {
 	o.SetPool(pool)
@@ -180,6 +198,23 @@ func (o *DeleteIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.
 	// path param ip
 	if err := r.SetPathParam("ip", o.IP); err != nil {
 		return err
+	}
+
+	if o.Lease != nil {
+
+		// query param lease
+		var qrLease string
+
+		if o.Lease != nil {
+			qrLease = *o.Lease
+		}
+		qLease := qrLease
+		if qLease != "" {
+
+			if err := r.SetQueryParam("lease", qLease); err != nil {
+				return err
+			}
+		}
 	}
 
 	if o.Pool != nil {

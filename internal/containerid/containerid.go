@@ -22,7 +22,7 @@ const (
 
 // pattern matches the IDs of this package: the prefix, the slug unless it is empty, the hash, and
 // the suffix of Generation or Unique.
-var pattern = regexp.MustCompile(`^` + prefix + `(?:[a-z0-9][a-z0-9-]*-)?[0-9a-f]{16}(?:-g[1-9][0-9]*|-u[0-9a-f]{12})?$`)
+var pattern = regexp.MustCompile(`^` + prefix + `(?:[a-z0-9][a-z0-9-]*-)?([0-9a-f]{16})(?:-g[1-9][0-9]*|-u[0-9a-f]{12})?$`)
 
 // For returns the container ID of an owner on a node in a network: cilium-agent-<slug>-<hash>. It
 // has at most 62 bytes, is a DNS label and matches the pattern of the CNI spec (section 2,
@@ -62,6 +62,12 @@ func Unique(containerID, text string) string {
 // Match reports whether a container ID has a form that For, Generation and Unique return, for any
 // owner, node and network. No other client is expected to use such IDs, but it could.
 func Match(containerID string) bool { return pattern.MatchString(containerID) }
+
+// Same reports whether two container IDs are of the same owner, node and network.
+func Same(a, b string) bool {
+	ofA, ofB := pattern.FindStringSubmatch(a), pattern.FindStringSubmatch(b)
+	return ofA != nil && ofB != nil && ofA[1] == ofB[1]
+}
 
 // TryPrefix begins the IDs of `profile try`, so that leftovers of one that was killed are
 // recognized in the plugin's store. Match does not match them.

@@ -147,3 +147,27 @@ func FuzzContainerID(f *testing.F) {
 		}
 	})
 }
+
+func TestSame(t *testing.T) {
+	long := For(strings.Repeat("p", 60), "worker-1", "net")
+	router := For("router", "worker-1", "net")
+	for name, c := range map[string]struct {
+		a, b string
+		want bool
+	}{
+		"itself":               {router, router, true},
+		"generation":           {router, Generation(router, 12), true},
+		"unique":               {Generation(router, 1), Unique(router, "x"), true},
+		"shortened":            {long, Unique(long, "x"), true},
+		"another owner":        {router, For("health", "worker-1", "net"), false},
+		"another network":      {router, For("router", "worker-1", "other"), false},
+		"not of this package":  {"0123456789abcdef", "0123456789abcdef", false},
+		"no container ID":      {"", router, false},
+		"of a container":       {router, strings.Repeat("0123456789abcdef", 4), false},
+		"the hash as the slug": {router, "cilium-agent-" + router[len(router)-16:] + "-0000000000000000", false},
+	} {
+		if got := Same(c.a, c.b); got != c.want {
+			t.Errorf("%s: %s and %s: %t; want %t", name, c.a, c.b, got, c.want)
+		}
+	}
+}

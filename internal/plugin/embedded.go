@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -141,6 +142,13 @@ func (x *execution) embeddedError(err error) *call.Error {
 		reported = *e
 	}
 	return withPluginError(x.failure(call.Refused, nil), reported)
+}
+
+// FreeLease is hostlocal.Stores.Free in the store of an invocation's network, also while a program changes it.
+func (r *Runner) FreeLease(ctx context.Context, inv call.Invocation, ip netip.Addr, containerID string, unused func(remove func()) bool) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	defer cancel()
+	return r.stores.Free(ctx, inv.Config, ip, containerID, unused)
 }
 
 // ReleaseEnded releases what has ended in the store of an invocation's network, whose plugin is embedded, and returns it.

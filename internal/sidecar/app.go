@@ -167,7 +167,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 		Spool: func() drain.Status { return a.drainer.Status() },
 	})
 	a.api, err = httpapi.New(httpapi.Options{
-		Engine: a.engine, Reporter: a.status, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report,
+		Engine: a.engine, Reporter: a.status, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report, ReleaseLease: a.releaseLease,
 		Peer: unixsock.PeerFrom, Callers: c.callers(), Refusals: a.refusals, StateOnly: c.HealthDetails == options.HealthAuthorized,
 		Metrics: a.metrics.Handler(), Done: a.metrics.Requested, Log: a.log,
 		Addressing: httpapi.Addressing{

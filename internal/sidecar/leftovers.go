@@ -2,11 +2,16 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
@@ -62,4 +67,40 @@ func (a *app) releaseLeftoversOf(n call.Network) error {
 		a.log.WithField("containerID", r.ContainerID).WithField("network", n.Name).Info("Released a lease of the previous boot that has no record")
 	}
 	return err
+}
+
+// releaseLease releases a lease of host-local under one of the sidecar's own container IDs that no attachment has. While an
+// unreadable record may be that of its owner, none is.
+func (a *app) releaseLease(ctx context.Context, pool string, ip netip.Addr, containerID string) error {
+	refuse := func(kind attachment.Kind, format string, args ...any) error {
+		return &attachment.Error{Kind: kind, Err: fmt.Errorf("the lease of %s under container ID %q: %w", ip, containerID, fmt.Errorf(format, args...))}
+	}
+	n, err := a.conf.Network(pool)
+	switch {
+	case err != nil:
+		return refuse(attachment.UnknownPool, "%w", err)
+	case n.IPAMType != plugin.HostLocal:
+		return refuse(attachment.Failed, "the store of plugin %s is not known; expected %s", n.IPAMType, plugin.HostLocal)
+	case !containerid.Match(containerID):
+		return refuse(attachment.Forbidden, "not an ID of the sidecar")
+	}
+	if err := a.unreadable(); err != nil {
+		return refuse(attachment.Failed, "%w", err)
+	}
+	if err := a.locks.Acquire(n.Name, 0); err != nil {
+		return refuse(attachment.Failed, "%w", err)
+	}
+	inv, err := a.runner.NewInvocation(ctx, n, "", "")
+	if err != nil {
+		return refuse(attachment.Failed, "%w", err)
+	}
+	freed, err := a.runner.FreeLease(ctx, inv, ip, containerID, func(remove func()) bool { return a.engine.WhileUnused(containerID, remove) })
+	switch {
+	case err != nil:
+		return refuse(attachment.Failed, "%w", err)
+	case !freed:
+		return refuse(attachment.NotFound, "there is none, or its owner has an attachment")
+	}
+	a.log.WithFields(logrus.Fields{"ipAddrs": ip, "containerID": containerID, "poolName": pool, "network": n.Name}).Info("Released a lease that has no record")
+	return nil
 }

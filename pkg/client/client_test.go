@@ -103,6 +103,11 @@ func TestRequests(t *testing.T) {
 				return c.Release(ctx, ip, client.ReleaseOptions{Pool: "blue", SkipReleaseDelay: true})
 			}, "", "DELETE /v1/ipam/10.15.0.2?pool=blue skip-release-delay=true",
 		},
+		"release a leak": {
+			func(c *client.Client) error {
+				return c.Release(ctx, ip, client.ReleaseOptions{Lease: "cilium-agent-router-0123456789abcdef"})
+			}, "", "DELETE /v1/ipam/10.15.0.2?lease=cilium-agent-router-0123456789abcdef",
+		},
 		"release with zone": {
 			func(c *client.Client) error { return c.Release(ctx, v6.WithZone("eth0"), client.ReleaseOptions{}) },
 			"", "DELETE /v1/ipam/fd00:15::2%25eth0",

@@ -95,6 +95,9 @@ type ReleaseOptions struct {
 	// SkipReleaseDelay returns the address to the plugin immediately, whatever serve --release-delay
 	// is, also if it was released before and is in cooldown.
 	SkipReleaseDelay bool
+	// Lease is the container ID of a leak, a lease in the store of host-local that is the sidecar's and that no attachment
+	// has (`delegated-ipam doctor`): only such a lease of the address is released. Empty to release an allocated address.
+	Lease string
 }
 
 // Release releases an address. The plugin gets it back when no family of the owner's attachment is
@@ -105,7 +108,7 @@ type ReleaseOptions struct {
 // plugin's DEL failed; the sidecar repeats it, and a second Release tries immediately),
 // [ErrRetryLater], and errors of the connection.
 func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
-	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool)}
+	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool, "lease", o.Lease)}
 	if o.SkipReleaseDelay {
 		r.header, r.value = "skip-release-delay", "true"
 	}

@@ -123,6 +123,26 @@ func (all *Stores) Release(ctx context.Context, config []byte, ended func(l Leas
 	return released, err
 }
 
+// Free removes the lease of an address if a container ID has it and unused, which gets the removal, does it; it reports
+// whether that was so. It waits for the lock, and errors are as of Call.
+func (all *Stores) Free(ctx context.Context, config []byte, ip netip.Addr, containerID string, unused func(remove func()) bool) (freed bool, err error) {
+	_, dir, err := loadConfig(config, "")
+	if err != nil {
+		return false, err
+	}
+	_, err = all.change(ctx, dir, func(l *locked) (*current.Result, error) {
+		lease, err := Read(l.dir, ip)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && lease.ContainerID != containerID {
+			return nil, nil
+		}
+		if err == nil {
+			freed = unused(func() { err = l.remove(ip) })
+		}
+		return nil, err
+	})
+	return freed && err == nil, err
+}
+
 // defaultDataDir is host-local's.
 const defaultDataDir = "/var/lib/cni/networks"
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
@@ -141,6 +143,21 @@ func (e *entries) held(k attachment.Key, match func(*entry) bool) (other attachm
 // position returns the place of a key in entries.sorted, and whether it is there; entries.mu is held.
 func (e *entries) position(k attachment.Key) (int, bool) {
 	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k attachment.Key) int { return a.Key.Compare(k) })
+}
+
+// WhileUnused calls do unless an attachment or an operation has a container ID of the same owner as id, or its record names
+// one, and reports whether it did. No operation gets such an ID before do returns.
+func (e *entries) WhileUnused(id string, do func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	uses := func(a *entry) bool {
+		return containerid.Same(a.ID, id) || a.Rec != nil && slices.ContainsFunc(a.Rec.Invocations, func(i call.Invocation) bool { return containerid.Same(i.ContainerID, id) })
+	}
+	if slices.ContainsFunc(e.sorted, uses) {
+		return false
+	}
+	do()
+	return true
 }
 
 // listed reports whether the entry is an attachment; entries.mu is held.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -72,6 +73,8 @@ type Options struct {
 	// BeforeAdd is called before an ADD of a container interface, and its error refuses the ADD; nil for
 	// nothing to do.
 	BeforeAdd func(ctx context.Context, network string, c call.Container) error
+	// ReleaseLease releases a lease under one of the sidecar's container IDs that no attachment has. Errors are as of Engine.
+	ReleaseLease func(ctx context.Context, pool string, ip netip.Addr, containerID string) error
 	// Sandboxes gets the list of all sandboxes of a container runtime, and its error refuses the list.
 	Sandboxes func(runtime string, sandboxes []string) error
 	// Peer returns the peer that sent a request, from its context; false if it is not known.

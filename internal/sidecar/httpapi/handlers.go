@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/swag/conv"
@@ -92,14 +93,24 @@ func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 		return ipam.NewDeleteIpamIPInvalid().WithPayload(models.Error(err.Error()))
 	}
 	logRequest(ctx, "", request.Pool, "")
-	got, err := h.Engine.Release(ctx, request)
-	logAttachment(ctx, got)
+	if lease := conv.Value(p.Lease); lease != "" {
+		if err = errNotOwner; !request.User.Ordinary {
+			err = h.ReleaseLease(ctx, request.Pool, request.IP, lease)
+		}
+	} else {
+		var got engine.Attachment
+		got, err = h.Engine.Release(ctx, request)
+		logAttachment(ctx, got)
+	}
 	failpoint.Reach(failpoint.ResponseDue)
 	if err != nil {
 		return releaseErrors.respond(ctx, err)
 	}
 	return ipam.NewDeleteIpamIPOK()
 }
+
+// errNotOwner is why a caller may not release a lease.
+var errNotOwner = &attachment.Error{Kind: attachment.Forbidden, Err: errors.New("only root and the sidecar's own user may release a lease without an attachment")}
 
 // user returns the user who sent a request.
 func (h *handlers) user(ctx context.Context) engine.User {

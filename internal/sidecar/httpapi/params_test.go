@@ -1,15 +1,19 @@
 package httpapi_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -205,4 +209,25 @@ func TestDefaultPool(t *testing.T) {
 	check.Equal(t, "pool of the release", f.engine.released[0].Pool, "blue")
 	check.Contains(t, f.send(t, http.MethodGet, "/v1/healthz").body, `"10.1.2.3":"router"`) // without the name of the pool
 	check.Contains(t, f.send(t, http.MethodGet, "/v1/config").body, `"ip":"10.1.2.3"`)
+}
+
+// Only privileged callers release a lease that no attachment has; an address is released as before without its ID.
+func TestReleaseLease(t *testing.T) {
+	var released []string
+	f := newFixtureWith(t, httpapi.Options{Callers: unixsock.Callers{UIDs: []int{70002}}, ReleaseLease: func(_ context.Context, pool string, ip netip.Addr, id string) error {
+		released = append(released, pool+" "+ip.String()+" "+id)
+		if id == "none" {
+			return &attachment.Error{Kind: attachment.NotFound, Err: errors.New("there is none")}
+		}
+		return nil
+	}})
+	const path = "/v1/ipam/10.1.2.3?pool=blue&lease="
+	wantCode(t, f.send(t, http.MethodDelete, path+"cilium-agent-0"), http.StatusOK)
+	wantCode(t, f.send(t, http.MethodDelete, path+"none"), http.StatusNotFound)
+	wantCode(t, f.send(t, http.MethodDelete, path+strings.Repeat("x", 64)), http.StatusUnprocessableEntity)
+	f.peer.UID = 70002
+	wantCode(t, f.send(t, http.MethodDelete, path+"cilium-agent-0"), http.StatusForbidden)
+	if want := []string{"blue 10.1.2.3 cilium-agent-0", "blue 10.1.2.3 none"}; !slices.Equal(released, want) {
+		t.Errorf("got %q; want %q", released, want)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/strfmt"
 	"github.com/go-openapi/swag/conv"
+	"github.com/go-openapi/validate"
 )
 
 // NewDeleteIpamIPParams creates a new DeleteIpamIPParams object
@@ -31,6 +32,12 @@ type DeleteIpamIPParams struct {
 	// Required: true
 	// In: path
 	IP string
+	// Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no
+	// attachment has. Only such a lease of the address is released.
+	//
+	// Max Length: 63
+	// In: query
+	Lease *string
 	// Name of a pool; the default pool if absent or "default"
 	// In: query
 	Pool *string
@@ -53,6 +60,11 @@ func (o *DeleteIpamIPParams) BindRequest(r *http.Request, route *middleware.Matc
 
 	rIP, rhkIP, _ := route.Params.GetOK("ip")
 	if err := o.bindIP(rIP, rhkIP, route.Formats); err != nil {
+		res = append(res, err)
+	}
+
+	qLease, qhkLease, _ := qs.GetOK("lease")
+	if err := o.bindLease(qLease, qhkLease, route.Formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -80,6 +92,38 @@ func (o *DeleteIpamIPParams) bindIP(rawData []string, hasKey bool, formats strfm
 	// Required: true
 	// Parameter is provided by construction from the route
 	o.IP = raw
+
+	return nil
+}
+
+// bindLease binds and validates parameter Lease from query.
+func (o *DeleteIpamIPParams) bindLease(rawData []string, hasKey bool, formats strfmt.Registry) error {
+	var raw string
+	if len(rawData) > 0 {
+		raw = rawData[len(rawData)-1]
+	}
+
+	// Required: false
+	// AllowEmptyValue: false
+
+	if raw == "" { // empty values pass all other validations
+		return nil
+	}
+	o.Lease = &raw
+
+	if err := o.validateLease(formats); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+// validateLease carries out validations for parameter Lease
+func (o *DeleteIpamIPParams) validateLease(formats strfmt.Registry) error {
+
+	if err := validate.MaxLength("lease", "query", *o.Lease, 63); err != nil {
+		return err
+	}
 
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 type DeleteIpamIPURL struct {
 	IP string
 
-	Pool *string
+	Lease *string
+	Pool  *string
 
 	_basePath string
 	// avoid unkeyed usage
@@ -55,6 +56,14 @@ func (o *DeleteIpamIPURL) Build() (*url.URL, error) {
 	_result.Path = golangswaggerpaths.Join(_basePath, _path)
 
 	qs := make(url.Values)
+
+	var leaseQ string
+	if o.Lease != nil {
+		leaseQ = *o.Lease
+	}
+	if leaseQ != "" {
+		qs.Set("lease", leaseQ)
+	}
 
 	var poolQ string
 	if o.Pool != nil {
