@@ -132,7 +132,7 @@ func TestProfileTryKilled(t *testing.T) {
 	})
 	check.Must(t, os.Rename(plugin+".real", plugin))
 	n.Start(t)
-	found := n.Command(t, "doctor").Stdout
+	found := n.Command(t, "doctor", "-o=json").Stdout
 	if strings.Count(found, "of `profile try`") != 4 || strings.Contains(found, "leases of others") {
 		t.Errorf("doctor: %s; want the four leases of `profile try`, and none of others", found)
 	}

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -123,10 +125,27 @@ func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error
 	}
 	t := output.NewTable(w)
 	t.Row("STATE", "CHECK", "POOL", "MESSAGE")
-	for _, f := range findings {
-		t.Row(string(f.State), f.Check, f.Pool, f.Message)
-		if f.Remedy != "" {
-			t.Below(3, "remedy: "+f.Remedy)
+	for len(findings) > 0 {
+		first := findings[0]
+		var others []string
+		findings = slices.DeleteFunc(slices.Clone(findings[1:]), func(f doctor.Finding) bool {
+			equal := first.Remedy != "" && f.Address+f.Owner != "" && f.State == first.State && f.Check == first.Check && f.Pool == first.Pool && f.Remedy == first.Remedy
+			if equal {
+				others = append(others, cmp.Or(f.Address, f.Owner))
+			}
+			return equal
+		})
+		t.Row(string(first.State), first.Check, first.Pool, first.Message)
+		var below []string
+		if len(others) > 0 {
+			slices.SortFunc(others, output.Natural)
+			below = output.Wrap(fmt.Sprintf("and %d others (-o json has each): %s", len(others), strings.Join(others, ", ")), output.Width)
+		}
+		if first.Remedy != "" {
+			below = append(below, output.Wrap("remedy: "+first.Remedy, output.Width)...)
+		}
+		for _, line := range below {
+			t.Below(3, line)
 		}
 	}
 	return t.Flush()

@@ -109,6 +109,22 @@ func TestDoctorTable(t *testing.T) {
 	}
 }
 
+// Findings that differ only in their address have one message and one remedy.
+func TestDoctorGroups(t *testing.T) {
+	s, empty := startWithStore(t)
+	for i := range 14 {
+		put(t, filepath.Join(filepath.Dir(empty), fmt.Sprintf("10.15.0.%d", i+4)), "")
+	}
+	o := s.dependencies().exec(t, "doctor")
+	if n := strings.Count(o.stdout, "contains no container ID"); n != 1 || strings.Count(o.stdout, "`delegated-ipam doctor --repair` removes it") != 1 ||
+		!strings.Contains(o.stdout, "and 14 others (-o json has each): 10.15.0.3, 10.15.0.4,") || !strings.Contains(o.stdout, "10.15.0.17\n") {
+		t.Errorf("printed\n%swant one message and one remedy, with all addresses", o.stdout)
+	}
+	if n := len(bad(t, s.dependencies().exec(t, "doctor", "-o=json"))); n != 15 {
+		t.Errorf("%d findings as JSON; want 15", n)
+	}
+}
+
 // bad returns the findings that are not ok and do not depend on the machine.
 func bad(t *testing.T, o outcome) []string {
 	t.Helper()

@@ -29,7 +29,7 @@ func checkAttachment(a *models.Attachment, r *report) {
 	switch {
 	case a.Lost:
 		r.fail("allocate for the owner, which gets its addresses again, or others",
-			"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID)
+			"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).Owner = a.Owner
 	case a.Range == models.AttachmentRangeOutside:
 		remedy := "restart the owner, which gets another address"
 		if strings.HasPrefix(a.Owner, "ciliumnode-") {
@@ -40,9 +40,9 @@ func checkAttachment(a *models.Attachment, r *report) {
 			ips = append(ips, at.IP)
 		}
 		r.fail(remedy+" (docs/install/ranges.md, Addresses outside the ranges)",
-			"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, strings.Join(ips, " and "))
+			"owner %q has %s outside the ranges of the present configuration; another node may have it", a.Owner, strings.Join(ips, " and ")).Owner = a.Owner
 	case a.LastError != "" && (a.State == models.AttachmentStateReleasing || a.State == models.AttachmentStateAdding):
 		r.warn("fix the cause; the sidecar retries automatically. If the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`",
-			"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError)
+			"the attachment of owner %q (container ID %s) is %s: %s", a.Owner, a.ContainerID, a.State, a.LastError).Owner = a.Owner
 	}
 }

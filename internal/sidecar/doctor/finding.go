@@ -20,7 +20,9 @@ type Finding struct {
 	Pool string `json:"pool,omitempty"`
 	// Address is the affected address, without a prefix length; empty for none.
 	Address string `json:"address,omitempty"`
-	State   State  `json:"state"`
+	// Owner is the owner of the affected attachment; empty for none.
+	Owner string `json:"owner,omitempty"`
+	State State  `json:"state"`
 	// Message describes the finding, and Remedy its correction; Remedy is empty if OK.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
