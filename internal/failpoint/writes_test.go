@@ -83,7 +83,8 @@ func otherWriters() map[string]map[string][]string {
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},
 		// The directory in which profile try and reclaim run plugins.
-		"delegated-ipam/cli": {"withPlugins": {"MkdirTemp", "MkdirTemp", "RemoveAll"}},
+		// The file of leaks that doctor --report names.
+		"delegated-ipam/cli": {"withPlugins": {"MkdirTemp", "MkdirTemp", "RemoveAll"}, "writeReport": {"OpenFile"}},
 		// The files that --output, --from and --report name.
 		"fleet/lostnodes": {"Write": {"Replace"}},
 		// The file of visits.

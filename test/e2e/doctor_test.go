@@ -50,7 +50,12 @@ func TestDoctorLeases(t *testing.T) {
 	doctorWithoutOptions(t, n).wantProblems(t, want)
 	doctorWithoutOptions(t, n, "--repair").wantProblems(t, want)
 
-	s.Release(t, s.Allocate(t, harness.Request{Owner: "ghost"}).Addresses()...)
+	report := filepath.Join(n.Dir, "leaks.json")
+	n.Command(t, "doctor", "--report="+report)
+	if out := n.Command(t, "doctor", "--repair", "--report="+report); !strings.Contains(out.Stderr, "released 10.15.0.77 ") {
+		t.Errorf("the leak was not released: %s", out.Stderr)
+	}
+	check.Absent(t, storeFile(n, "10.15.0.77"))
 	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "router"}).Addresses(), held)
 	doctorWithoutOptions(t, n).wantProblems(t, nil)
 }

@@ -28,6 +28,8 @@ const exitWarning = 3
 type doctorOptions struct {
 	clientFlags
 	repair bool
+	// report is the file of the leaks; empty for none.
+	report string
 	serve  serveOptions
 }
 
@@ -46,6 +48,10 @@ doctor accepts every flag of serve (see "serve --help"), its environment variabl
 --config-dir. Run it where the sidecar runs, with its mounts and as its user.
 docs/operate/doctor.md lists the checks.
 
+A leak is a lease of the sidecar that none of its attachments has. --report writes the leaks
+to a new file (- for standard output, without the findings). After a review, --repair with
+the same file (- for standard input) releases those that are still leaks and in the file.
+
 STATE is ok, warning (a waste, or a future risk) or error. The exit status is 0 if every
 state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 		Example: `  # In the sidecar's container
@@ -57,6 +63,10 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
   # Remove the files that a killed host-local left without a container ID
   delegated-ipam doctor --repair
 
+  # Release leaks, reviewed by a second person
+  delegated-ipam doctor --report=leaks.json
+  delegated-ipam doctor --repair --report=leaks.json
+
   # The addresses that such files block
   delegated-ipam doctor -o json | jq -r '.[] | select(.check == "stale-lease-files" and .state != "ok") | .address'`,
 		Args: args(),
@@ -65,14 +75,24 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 	o.serve = d.serveOptions(cmd)
 	// Visible, they would hide the few flags of doctor itself.
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
-	o.register(cmd, d.env, options.Option{Name: "repair", Value: options.Bool(&o.repair), Help: "remove files without a container ID, under the lock of host-local"})
+	o.register(cmd, d.env, options.Option{Name: "repair", Value: options.Bool(&o.repair), Help: "remove files without a container ID, under the lock of host-local, and release the leaks of --report"},
+		options.Option{Name: "report", Value: options.Path(&o.report), Help: "file of leaks to write or, with --repair, to release (- = standard output or input)"})
 	return cmd
 }
 
 func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	own := resolveForDoctor(o.serve)
 	o.useSocket(cmd, own)
-	findings := doctor.Diagnose(d.observe(cmd.Context(), own, o))
+	observed := d.observe(cmd.Context(), own, o)
+	findings := doctor.Diagnose(observed)
+	if o.report != "" {
+		switch done, err := d.useReport(cmd, o, observed, leaks(findings)); {
+		case err != nil || done:
+			return err
+		case o.repair:
+			findings = doctor.Diagnose(d.observe(cmd.Context(), own, o))
+		}
+	}
 	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
 		return err
 	}
@@ -92,6 +112,26 @@ func (f *clientFlags) useSocket(cmd *cobra.Command, own doctorConfig) {
 	if !cmd.Flags().Changed("host") && own.socket != "" {
 		f.host = own.socket
 	}
+}
+
+// useReport writes the report or, to repair, releases the leaks that are in it. It reports whether that was all to do.
+func (d dependencies) useReport(cmd *cobra.Command, o doctorOptions, observed *doctor.Observations, found []doctor.Finding) (done bool, err error) {
+	if err := cmp.Or(observed.StatusErr, observed.ListErr); err != nil {
+		return false, fmt.Errorf("doctor: --report needs a running sidecar: %w", err)
+	}
+	node := observed.Status.NodeName
+	if !o.repair {
+		return o.report == standardStream, d.writeReport(cmd, o.report, node, found)
+	}
+	r, err := readReport(cmd, o.report, node)
+	if err != nil {
+		return false, err
+	}
+	c, err := d.connect(o.host)
+	if err != nil {
+		return false, err
+	}
+	return false, c.releaseLeaks(cmd.Context(), cmd.ErrOrStderr(), r.Leases, found)
 }
 
 // observe queries the sidecar, and collects everything else between its two lists.

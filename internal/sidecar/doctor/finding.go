@@ -1,6 +1,9 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // State is the severity of a finding.
 type State string
@@ -22,10 +25,20 @@ type Finding struct {
 	Address string `json:"address,omitempty"`
 	// Owner is the owner of the affected attachment; empty for none.
 	Owner string `json:"owner,omitempty"`
+	// Lease is that of a leak: a lease of the sidecar that no attachment has; nil for another finding.
+	Lease *Lease `json:"lease,omitempty"`
 	State State  `json:"state"`
 	// Message describes the finding, and Remedy its correction; Remedy is empty if OK.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
+}
+
+// Lease is a lease of host-local.
+type Lease struct {
+	ContainerID string `json:"container-id"`
+	Interface   string `json:"interface"`
+	// Written is when its file was.
+	Written time.Time `json:"written"`
 }
 
 // Worst returns the worst state of findings; OK if there are none.

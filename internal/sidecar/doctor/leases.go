@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -63,8 +64,12 @@ func checkLeases(o *Observations, p pool, r *report) {
 				"address %s is leased to %s (%s), of `profile try`", l.IP, holder(l), p.file(l.IP)).Address = l.IP.String()
 		}
 		if containerid.Match(l.ContainerID) && !explains(o.Before, network, l) && !explains(o.After, network, l) {
-			r.warn("allocate for the owner of the container ID and release its address again (`delegated-ipam id OWNER` prints the ID of an owner); for an unknown owner run host-local's DEL with this ID and interface",
-				"address %s is leased to %s (%s), but the sidecar does not list the address with that container ID and interface", l.IP, holder(l), p.file(l.IP)).Address = l.IP.String()
+			f := r.warn("unless an owner uses it, as after a lost journal: review the file of `delegated-ipam doctor --report FILE`, then `delegated-ipam doctor --repair --report FILE` releases what is in it",
+				"address %s is leased to %s (%s), but the sidecar does not list the address with that container ID and interface", l.IP, holder(l), p.file(l.IP))
+			f.Address, f.Lease = l.IP.String(), &Lease{ContainerID: l.ContainerID, Interface: l.Interface}
+			if info, err := os.Lstat(p.file(l.IP)); err == nil {
+				f.Lease.Written = info.ModTime()
+			}
 		}
 	}
 	held := heldLeases(o.Before, network)
