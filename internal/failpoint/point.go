@@ -91,6 +91,13 @@ const (
 	SpoolDone    Point = "spool.done"
 	SpoolRemoved Point = "spool.removed"
 
+	// The history is about to be opened or created; is open. An event is about to be written; is written, perhaps to a new
+	// file.
+	HistoryOpening Point = "history.opening"
+	HistoryOpened  Point = "history.opened"
+	HistoryWriting Point = "history.writing"
+	HistoryWritten Point = "history.written"
+
 	// A request has its outcome, and its response is about to be sent.
 	ResponseDue Point = "response.due"
 )
@@ -110,6 +117,7 @@ func All() []Point {
 		LeaseRemoving, LeaseRemoved, LeaseSyncing, LeaseSynced,
 		UninstallRemoving, UninstallRemoved,
 		SpoolDone, SpoolRemoved,
+		HistoryOpening, HistoryOpened, HistoryWriting, HistoryWritten,
 		ResponseDue,
 	}
 }

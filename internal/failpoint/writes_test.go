@@ -39,6 +39,7 @@ func writers() map[string]exceptions {
 			"Reserve": {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
 		"sidecar/statedir":  {},
+		"sidecar/history":   {},
 		"sidecar/uninstall": {},
 		"plugin/hostlocal": {sequences: map[sequence]string{
 			{"Reserve", "OpenFile", "OpenFile"}:    "the second one is of an empty file, which stays empty",

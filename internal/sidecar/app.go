@@ -23,6 +23,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
@@ -61,6 +62,7 @@ func Run(ctx context.Context, c Config, log logrus.FieldLogger) (err error) {
 		return err
 	}
 	defer a.journal.Close()
+	defer a.history.Close()
 	defer a.locks.Release()
 	defer func() { err = errors.Join(err, a.drainer.Close()) }()
 	return a.serve(ctx)
@@ -75,6 +77,7 @@ type app struct {
 	runner  *plugin.Runner
 	locks   *nodelock.Locks
 	journal *journal.Journal
+	history *history.Log
 	loaded  journal.Loaded
 	engine  *engine.Engine
 	ended   *ended.Sweeper
@@ -140,6 +143,7 @@ func (a *app) connect(state *statedir.Dir, boot string) error {
 func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 	c := a.config
 	a.metrics = metrics.New(metrics.Options{Version: c.Version, Pools: c.poolNames()})
+	a.history = history.New(state, a.log)
 	if err := a.createPlugins(state); err != nil {
 		return err
 	}
@@ -156,7 +160,10 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics,
 		NamespaceExists: ended.NamespaceExists(ownNetNS),
-	}, engineJournal{a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) }}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
+	}, engineJournal{
+		a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) },
+		func(pool, owner string) (attachment.Record, bool) { return a.engine.Record(pool, owner) }, a.history.Changed,
+	}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
 	a.status = status.New(status.Options{

@@ -12,6 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
@@ -101,6 +102,7 @@ func (a *app) releaseLease(ctx context.Context, pool string, ip netip.Addr, cont
 	case !freed:
 		return refuse(attachment.NotFound, "there is none, or its owner has an attachment")
 	}
+	a.history.Add(history.Event{Event: history.Freed, Addresses: []netip.Addr{ip}, Pool: pool, Network: n.Name, ContainerID: containerID})
 	a.log.WithFields(logrus.Fields{"ipAddrs": ip, "containerID": containerID, "poolName": pool, "network": n.Name}).Info("Released a lease that has no record")
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
@@ -116,7 +117,7 @@ const lostAndFound = "lost+found"
 // there are others, which may be precious: the directory may be the wrong one.
 func namesOf(d *statedir.Dir) ([]string, error) {
 	directories := []string{journal.QuarantineName, spool.Subdir}
-	regular := append(slices.Clone(journal.Files), statedir.PluginLocks, statedir.LockName)
+	regular := slices.Concat(journal.Files, history.Files, []string{statedir.PluginLocks, statedir.LockName})
 	entries, err := fs.ReadDir(d.FS(), ".")
 	var names, foreign []string
 	for _, e := range entries {
