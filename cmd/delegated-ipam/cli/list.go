@@ -213,11 +213,14 @@ const (
 )
 
 // addressLines returns the addresses, in one line if that is short.
-func addressLines(a *models.Attachment) []string {
-	if joined := strings.Join(ips(a), ","); len(joined) <= maxJoined {
+func addressLines(a *models.Attachment) []string { return shortLines(ips(a)) }
+
+// shortLines returns addresses in one line if that is short.
+func shortLines(ips []string) []string {
+	if joined := strings.Join(ips, ","); len(joined) <= maxJoined {
 		return []string{joined}
 	}
-	return ips(a)
+	return ips
 }
 
 // printNarrow prints a table that fits output.Width, sorted by pool and owner, with the pool if there are several.

@@ -60,8 +60,8 @@ func (d dependencies) command() *cobra.Command {
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 
-"serve" is the sidecar. "profile", "reclaim", "journal" and "uninstall" need none; the others
-query a running one through its socket, which -H names.
+"serve" is the sidecar. "profile", "reclaim", "journal", "history" and "uninstall" need none;
+the others query a running one through its socket, which -H names.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
 		Args: cobra.ArbitraryArgs,
@@ -75,7 +75,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	root.SetFlagErrorFunc(cmdline.FlagError)
 	cmdline.AddGroup(root, cmdline.GroupRun, d.serveCommand(), d.pauseCommand())
 	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.holderCommand(), d.idCommand())
-	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.probeCommand(), d.profileCommand())
+	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.historyCommand(), d.probeCommand(), d.profileCommand())
 	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.journalCommand(), d.uninstallCommand())
 	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."
 	d.addFlagCompletions(root)

@@ -119,8 +119,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: exit code %d, stdout %q, stderr %q", c.Name(), o.code, o.stdout, o.stderr)
 		}
 	}
-	if n := len(root.Commands()); n != 17 {
-		t.Errorf("%d commands; want 17", n)
+	if n := len(root.Commands()); n != 18 {
+		t.Errorf("%d commands; want 18", n)
 	}
 }
 

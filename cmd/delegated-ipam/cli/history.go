@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
+	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
+)
+
+func (d dependencies) historyCommand() *cobra.Command {
+	var serve serveOptions
+	var format clientFlags
+	cmd := &cobra.Command{
+		Use:   "history [IP | OWNER]",
+		Short: "Show which address was given to whom and freed when",
+		Long: `Show what happened to addresses, the oldest first: of all, of one address, or of the owners
+or pods that match a pattern, in which "*" stands for any text. The sidecar need not run.
+
+  allocated  the plugin has allocated them to the owner
+  released   a client has released them, and the cooldown begins (serve --release-delay)
+  freed      the plugin has them back
+  lost       the plugin does not hold them any more, and the owner may still use them
+
+The log in the state directory has the last 4 to 8 MiB of events, some ten thousand. A full
+disk or a power loss may take some. Leases that the plugin has made for other clients than
+the sidecar are not in it.`,
+		Example: `  delegated-ipam history 10.15.0.2
+
+  # Of the pods of a namespace
+  delegated-ipam history 'kube-system/*' -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			config, err := serve.resolve()
+			if err != nil {
+				return err
+			}
+			matches, err := eventFilter(given)
+			if err != nil {
+				return err
+			}
+			all, err := history.Read(config.StateDir)
+			if err != nil {
+				return fmt.Errorf("history: %w", err)
+			}
+			all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
+			if format.output == options.OutputJSON {
+				return output.JSON(cmd.OutOrStdout(), all)
+			}
+			return printEvents(cmd.OutOrStdout(), all)
+		},
+	}
+	options.Register(cmd.Flags(), options.Output(&format.output))
+	serve = d.serveOptions(cmd, "state-dir", "config-dir")
+	return cmd
+}
+
+// eventFilter returns the condition of the argument, an address or a pattern; every event without one.
+func eventFilter(given []string) (func(history.Event) bool, error) {
+	if len(given) == 0 {
+		return func(history.Event) bool { return true }, nil
+	}
+	if ip, err := netip.ParseAddr(given[0]); err == nil {
+		return func(e history.Event) bool { return slices.Contains(e.Addresses, ip) }, nil
+	}
+	owners, err := ownermatch.Parse(given)
+	if err != nil {
+		return nil, cmdline.Usagef("OWNER: %w", err)
+	}
+	return func(e history.Event) bool { return owners.Match(e.Owner) || e.Pod != "" && owners.Match(e.Pod) }, nil
+}
+
+// eventColumns is the number of columns before owner and addresses of an event.
+const eventColumns = len("2006-01-02T15:04:05Z   allocated   ")
+
+// printEvents prints a table that fits output.Width. Long addresses are below the owner.
+func printEvents(w io.Writer, all []history.Event) error {
+	rows := [][]string{{"TIME", "EVENT", "OWNER", "ADDRESSES"}}
+	width, last := len("OWNER"), len("ADDRESSES")
+	for _, e := range all {
+		row := []string{e.Time.UTC().Format(time.RFC3339), logging.Printable(string(e.Event)), logging.Printable(cmp.Or(e.Pod, e.Owner, "lease "+e.ContainerID))}
+		if e.Pod != "" {
+			row[2] = "pod " + row[2]
+		}
+		var ips []string
+		for _, ip := range e.Addresses {
+			ips = append(ips, ip.String())
+		}
+		if short := shortLines(ips); len(short) == 1 {
+			row = append(row, short[0])
+		} else {
+			row = append(append(row, "(below)"), ips...)
+		}
+		rows = append(rows, row)
+		width, last = max(width, utf8.RuneCountInString(row[2])), max(last, len(row[3]))
+	}
+	width = min(width, output.Width-eventColumns-gap-last)
+	for _, row := range rows {
+		line := fmt.Sprintf("%-20s   %-9s   %-*s   %s\n", row[0], row[1], width, output.Middle(row[2], width), row[3])
+		for _, ip := range row[4:] {
+			line += fmt.Sprintf("%*s%s\n", eventColumns, "", ip)
+		}
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
