@@ -69,6 +69,10 @@ func Same(a, b string) bool {
 	return ofA != nil && ofB != nil && ofA[1] == ofB[1]
 }
 
+// MayBeWarm reports whether an ID may be that of a lease that was acquired ahead of containers ("warm/" and a text): one
+// without a record may be in use by a container.
+func MayBeWarm(containerID string) bool { return strings.HasPrefix(containerID, prefix+"warm-") }
+
 // TryPrefix begins the IDs of `profile try`, so that leftovers of one that was killed are
 // recognized in the plugin's store. Match does not match them.
 const TryPrefix = "delegated-ipam-try-"

@@ -84,6 +84,8 @@ func (a *app) releaseLease(ctx context.Context, pool string, ip netip.Addr, cont
 		return refuse(attachment.Failed, "the store of plugin %s is not known; expected %s", n.IPAMType, plugin.HostLocal)
 	case !containerid.Match(containerID):
 		return refuse(attachment.Forbidden, "not an ID of the sidecar")
+	case containerid.MayBeWarm(containerID):
+		return refuse(attachment.Forbidden, "it may have been acquired ahead of a pod that runs, and whose record is lost; the first start after a reboot releases it")
 	}
 	if err := a.unreadable(); err != nil {
 		return refuse(attachment.Failed, "%w", err)

@@ -42,6 +42,7 @@ func TestReleaseLease(t *testing.T) {
 		"another ID":            {held, leak, "", client.ErrNotFound, "there is none"},
 		"no lease":              {"10.1.0.99", leak, "", client.ErrNotFound, "there is none"},
 		"of a pod":              {"10.1.0.78", "0123abcd", "", client.ErrForbidden, "not an ID of the sidecar"},
+		"ahead of a pod":        {"10.1.0.77", "cilium-agent-warm-054bf46bb788-31f97e642eaa509d", "", client.ErrForbidden, "acquired ahead"},
 		"not a lease":           {"10.1.0.79", leak, "", client.ErrFailed, "names no container ID"},
 		"unknown pool":          {"10.1.0.77", leak, "blue", client.ErrNotFound, "blue"},
 		"the leak as an answer": {"10.1.0.77", "", "", client.ErrNotFound, ""},
