@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
+	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
 // A release that the sidecar has received is carried out, although its caller is killed and never repeats it.
@@ -62,10 +63,11 @@ func waitOnly(t *testing.T, n *harness.Node, s *harness.Sidecar, leases int, own
 		if fmt.Sprint(got) != fmt.Sprint(owners) { // the plugin may be writing a lease
 			return fmt.Errorf("the list has %q", got)
 		}
-		if stored := n.Leases(t); len(stored) != leases {
-			return fmt.Errorf("the store has %v", stored)
+		stored, _, err := oracle.HostLocalAfterKill(n.StoreDir)
+		if len(stored) != leases {
+			err = errors.Join(err, fmt.Errorf("the store has %v", stored))
 		}
-		return nil
+		return err
 	})
 }
 
