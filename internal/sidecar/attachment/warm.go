@@ -58,8 +58,8 @@ func (op *Operation) takeWarm(w Want) (taken bool, err error) {
 	if op.Rec != nil || len(w.OfRuntime) > 0 {
 		return false, nil
 	}
-	spare := op.World.Spare()
-	if len(spare) == 0 {
+	spare, ready := op.World.Spare(), func(o Other) bool { return IsWarm(o.Owner) || o.Record.Lent != nil }
+	if !slices.ContainsFunc(spare, ready) {
 		return false, nil
 	}
 	inv, _, err := op.newInvocation(call.VerbAdd)
@@ -71,7 +71,7 @@ func (op *Operation) takeWarm(w Want) (taken bool, err error) {
 		spare = spare[i : i+1]
 	}
 	for _, o := range spare {
-		if !IsWarm(o.Owner) && (o.Record.Lent == nil || !ofPod(o)) || !op.allowed(o.Record, inv) {
+		if !ready(o) || !IsWarm(o.Owner) && !ofPod(o) || !op.allowed(o.Record, inv) {
 			continue
 		}
 		held, err := op.held(o.Record)
