@@ -101,7 +101,8 @@ func (r *Runner) Held(inv call.Invocation, prefix string) ([]call.Invocation, er
 }
 
 // RangeUse returns the use of the ranges of an invocation's configuration; nothing of a plugin that is not
-// configured as host-local, or whose store cannot be read. It runs no plugin and takes no lock of one. --exclude-addresses count as neither.
+// configured as host-local, or whose store cannot be read. It runs no plugin and takes no lock of one.
+// --exclude-addresses count as neither.
 func (r *Runner) RangeUse(inv call.Invocation) (v4, v6 call.RangeUse) {
 	s, err := r.storeOf(inv)
 	if err != nil {

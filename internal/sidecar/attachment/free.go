@@ -89,7 +89,7 @@ func (op *Operation) finishLater(err error) error {
 func (op *Operation) unclaim(skipDelay bool) error {
 	switch {
 	case op.Rec.Lent != nil && (skipDelay || op.Opts.ReleaseDelay <= 0):
-		return op.giveBack()
+		return op.returnLease()
 	case skipDelay || op.Opts.ReleaseDelay <= 0 || op.Rec.State != Held:
 		return op.free()
 	}

@@ -45,10 +45,10 @@ func (op *Operation) parameters() *call.Container {
 	if op.Container != nil || !OfContainer(op.Owner) {
 		return op.Container
 	}
-	if op.Rec == nil {
-		return &call.Container{}
+	recorded := call.ContainerOf(op.LastInvocation())
+	if op.Rec != nil && op.Rec.Lent != nil {
+		recorded = op.Rec.Lent.Container
 	}
-	recorded := op.Rec.Container()
 	return &recorded
 }
 

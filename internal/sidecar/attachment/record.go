@@ -164,20 +164,14 @@ func (r Record) last() call.Invocation {
 	return call.Invocation{}
 }
 
-// Container returns what the runtime of a container interface passed in its last ADD.
+// Container returns what the runtime of a container interface passed in its last ADD, without the keys of the network
+// configuration.
 func (r Record) Container() call.Container {
 	if r.Lent != nil {
 		return r.Lent.Container
 	}
-	return call.ContainerOf(r.last())
-}
-
-// NetNS returns the network namespace of a container interface; empty if it is not known.
-func (r Record) NetNS() string {
-	if r.Lent != nil {
-		return r.Lent.Container.NetNS
-	}
-	return r.last().NetNS
+	inv := r.last()
+	return call.Container{Attachment: call.Attachment{ContainerID: inv.ContainerID, IfName: inv.IfName}, NetNS: inv.NetNS, Args: inv.Args}
 }
 
 // LastResult returns the result of the last ADD, as the plugin returned it; nil if it is not known.

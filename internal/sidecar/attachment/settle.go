@@ -38,7 +38,7 @@ func (op *Operation) Settle(freed bool) error {
 		return op.writeIfDirty()
 	case r.State == Cooldown && r.Lent != nil:
 		op.Action = Cleanup
-		return op.giveBack()
+		return op.returnLease()
 	case r.State == Cooldown, r.State == Releasing, r.State == Adding && !op.inUse():
 		op.Action = Cleanup
 		return op.free()

@@ -106,7 +106,7 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	switch {
 	case !ip.IsValid():
 		return nil
-	case inv.Profile.Key() == profile.KeyedByPod && podOf(inv.Args) != "" && other.Record != nil && podOf(other.Record.Container().Args) == podOf(inv.Args):
+	case inv.Profile.Key() == profile.KeyedByPod && other.Record != nil && other.Record.SharesPod(inv):
 		return &rejectedResult{ofPod: true, error: fmt.Errorf("plugin %s returned %v, which another container of the pod has (%s): to this plugin they are one, so nothing was released, and that container must end first", inv.Plugin, came, other)}
 	case !inv.Profile.Unique:
 		return &rejectedResult{error: fmt.Errorf("plugin %s returns the same addresses %v for every attachment, and %s (container ID %s) has them; ours was released: configure a separate network, or request another address",

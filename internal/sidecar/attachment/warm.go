@@ -135,9 +135,9 @@ func (op *Operation) renewLent() error {
 	return op.write(r)
 }
 
-// giveBack makes the lease of a container that has ended one that is ready for the next, or releases it in the
+// returnLease makes the lease of a container that has ended one that is ready for the next, or releases it in the
 // background, because there are enough, it is not known to be held, or the configuration has changed.
-func (op *Operation) giveBack() error {
+func (op *Operation) returnLease() error {
 	if op.unsure() || !isHeld(op.Rec.State) || !op.wanted() {
 		if err := op.writeReleasing(op.withConfigured()); err != nil {
 			return fmt.Errorf("%s: %w; the plugin was not called", op, err)

@@ -324,7 +324,7 @@ func (d *Drainer) superseded(e spool.Entry) bool {
 	if !ok || len(r.Invocations) == 0 || !r.Created.After(e.Written) {
 		return false
 	}
-	path := r.NetNS()
+	path := r.Container().NetNS
 	if path != e.NetNS {
 		return true
 	}

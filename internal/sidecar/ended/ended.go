@@ -233,7 +233,7 @@ func netNS(r attachment.Record, own string) string {
 	if !attachment.OfContainer(r.Owner) || len(r.Invocations) == 0 {
 		return ""
 	}
-	if path := r.NetNS(); named(path, own) {
+	if path := r.Container().NetNS; named(path, own) {
 		return path
 	}
 	return ""

@@ -41,6 +41,9 @@ const (
 	ofOthers
 )
 
+// ofAPI reports whether an owner is one of the API: neither a container interface nor a lease that is acquired for one.
+func ofAPI(owner string) bool { return !attachment.OfContainer(owner) && !attachment.IsWarm(owner) }
+
 // bridgeOwnerPrefix is planner.OwnerPrefix of delegated-ipam-bridge, an ordinary user that requests the
 // addresses of the agent as these owners.
 const bridgeOwnerPrefix = "ciliumnode-"
@@ -189,7 +192,7 @@ func (o *owned) check(k attachment.Key, u User) error {
 	const remedy = "(--max-attachments); release others that are not used"
 	ordinary, each := o.limit*3/4, max(1, o.limit/2)
 	switch {
-	case !counted(k):
+	case !ofAPI(k.Owner):
 		return nil
 	case o.total >= o.limit:
 		return newError(attachment.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
@@ -201,14 +204,9 @@ func (o *owned) check(k attachment.Key, u User) error {
 	return nil
 }
 
-// counted reports whether an entry counts: those of containers and for containers do not.
-func counted(k attachment.Key) bool {
-	return !attachment.OfContainer(k.Owner) && !attachment.IsWarm(k.Owner)
-}
-
 // add adds to the numbers the entry of an attachment.
 func (o *owned) add(n int, a *entry) {
-	if !counted(a.Key) {
+	if !ofAPI(a.Owner) {
 		return
 	}
 	o.total += n

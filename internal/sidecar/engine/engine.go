@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"k8s.io/utils/lru"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
@@ -86,7 +87,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
 		pools: pools,
 		entries: entries{
-			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{},
+			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: lru.New(maxReturned),
 			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 		},
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/lru"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
@@ -51,7 +53,7 @@ type entries struct {
 	index   index
 	owned   owned
 	// returned are containers whose lease was acquired ahead, and that have it no more.
-	returned returned
+	returned *lru.Cache
 	// records has the record of each key, for readers without mu.
 	records sync.Map
 }
@@ -88,15 +90,18 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 		delete(a.shared.cooldown, a)
 		if a.shared.warm[a] {
 			delete(a.shared.warm, a)
-			a.shared.warmth.wake()
+			select {
+			case a.shared.belowWarm <- struct{}{}:
+			default: // there is one
+			}
 		}
 		e.records.Delete(a.Key)
 	}
 	switch {
-	case s.Rec != nil:
-		e.returned.remove(a.Key)
-	case a.Rec != nil && a.Rec.Lent != nil:
-		e.returned.add(a.Key)
+	case a.Rec == nil && s.Rec != nil:
+		e.returned.Remove(a.Key)
+	case s.Rec == nil && a.Rec != nil && a.Rec.Lent != nil:
+		e.returned.Add(a.Key, nil)
 	}
 	if s.Rec != nil && a.Rec != s.Rec {
 		e.index.add(a, s.Rec.Network, s.Rec.Reserved())

@@ -65,5 +65,5 @@ func (e *Engine) logBoot(before []attachment.Record) {
 // retires reports whether an attachment is released at start: its owner is not among Owners any more
 // (RetireOwners), which are not about container interfaces.
 func (e *Engine) retires(r attachment.Record) bool {
-	return e.opts.RetireOwners && !attachment.OfContainer(r.Owner) && !attachment.IsWarm(r.Owner) && !e.opts.Owners.Match(r.Owner)
+	return e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner)
 }

@@ -14,13 +14,16 @@ type pool struct {
 	processes  [ofOthers + 1]slots
 	background slots
 	workqueue  *workqueue
-	// cooldown are the attachments in cooldown, warm the leases that were acquired ahead. They are guarded by entries.mu.
+	// cooldown are the attachments in cooldown, warm the leases that were acquired ahead, and warmErr is why there are too
+	// few of these; nil if there are enough, or they are being acquired. They are guarded by entries.mu.
 	cooldown, warm map[*entry]bool
-	warmth         warmth
+	warmErr        error
+	// belowWarm has a signal after one was taken or released.
+	belowWarm chan struct{}
 }
 
 func newPool(maxProcesses int) *pool {
-	p := &pool{processes: newSlots(maxProcesses), workqueue: newWorkqueue(), cooldown: map[*entry]bool{}, warm: map[*entry]bool{}, warmth: warmth{below: make(chan struct{}, 1)}}
+	p := &pool{processes: newSlots(maxProcesses), workqueue: newWorkqueue(), cooldown: map[*entry]bool{}, warm: map[*entry]bool{}, belowWarm: make(chan struct{}, 1)}
 	p.background = p.processes[ofOthers]
 	if maxProcesses == 1 { // half of one is none, and a request must not wait for background work
 		p.background = slots{semaphore.NewWeighted(1)}

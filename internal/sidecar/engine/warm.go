@@ -2,8 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,33 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
-// warmth is how a pool is supplied with leases that are acquired ahead for containers (docs/operate/warm-leases.md).
-type warmth struct {
-	// below is signaled when one was taken or released.
-	below chan struct{}
-	mu    sync.Mutex
-	// err is why there are too few; nil if there are enough, or they are being acquired.
-	err error
-}
-
-func (w *warmth) wake() {
-	select {
-	case w.below <- struct{}{}:
-	default: // it is
-	}
-}
-
-func (w *warmth) set(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = err
-}
-
-func (w *warmth) get() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
+// Leases are acquired ahead for containers (docs/operate/warm-leases.md).
 
 // WarmPool is the supply of a pool with leases that are acquired ahead.
 type WarmPool struct {
@@ -51,11 +23,15 @@ type WarmPool struct {
 
 // Warm returns the supply of each configured pool; none without --warm-leases.
 func (e *Engine) Warm() []WarmPool {
+	if e.opts.WarmLeases == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var all []WarmPool
 	for _, name := range e.opts.Pools {
-		if p := e.pools[name]; e.opts.WarmLeases > 0 {
-			all = append(all, WarmPool{Pool: name, Wanted: e.opts.WarmLeases, Ready: e.countWarm(p), Err: p.warmth.get()})
-		}
+		p := e.pools[name]
+		all = append(all, WarmPool{Pool: name, Wanted: e.opts.WarmLeases, Ready: len(p.warm), Err: p.warmErr})
 	}
 	return all
 }
@@ -78,11 +54,14 @@ func (e *Engine) keepWarm(name string, p *pool) {
 			select {
 			case <-e.ctx.Done():
 				return
-			case <-p.warmth.below:
+			case <-p.belowWarm:
 			}
 		}
 		err := e.fillWarm(name, p)
-		if p.warmth.set(err); err == nil {
+		e.mu.Lock()
+		p.warmErr = err
+		e.mu.Unlock()
+		if err == nil {
 			failures = 0
 			continue
 		}
@@ -156,39 +135,9 @@ func (e *Engine) acquireWarm(pool string) error {
 // maxReturned is more than the sandboxes of a node that have ended and that its runtime has not removed yet.
 const maxReturned = 4096
 
-// returned are the last containers that have given back a lease that was acquired ahead. A runtime calls DEL when it stops
-// a sandbox and again when it removes it: the second one needs no call of the plugin.
-type returned struct {
-	known map[attachment.Key]bool
-	// order has them by age.
-	order []attachment.Key
-}
-
-func (r *returned) add(k attachment.Key) {
-	if r.known == nil {
-		r.known = map[attachment.Key]bool{}
-	}
-	if r.known[k] {
-		return
-	}
-	r.known[k] = true
-	if r.order = append(r.order, k); len(r.order) > maxReturned {
-		delete(r.known, r.order[0])
-		r.order = r.order[1:]
-	}
-}
-
-func (r *returned) remove(k attachment.Key) {
-	if r.known[k] {
-		delete(r.known, k)
-		r.order = slices.DeleteFunc(r.order, func(o attachment.Key) bool { return o == k })
-	}
-}
-
-// hasReturned reports whether a container without a record has given back its lease.
+// hasReturned reports whether a container had a lease that was acquired ahead, and nothing since. A runtime calls DEL when
+// it stops a sandbox and again when it removes it: the second one needs no call of the plugin.
 func (e *Engine) hasReturned(k attachment.Key) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a := e.byOwner[k]
-	return e.returned.known[k] && (a == nil || a.Rec == nil)
+	_, ok := e.returned.Get(k)
+	return ok
 }

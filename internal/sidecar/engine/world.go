@@ -231,6 +231,6 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	ips := other.Rec.Addrs()
 	err = other.EndCooldown()
 	other.recordResult(err)
-	other.logOutcome(ips, err, "Ended the cooldown for "+w.String(), "Failed to end the cooldown for "+w.String())
+	other.logOutcome(ips, err, "Released a spare attachment for "+w.String(), "Failed to release a spare attachment for "+w.String())
 	return err == nil
 }

@@ -95,8 +95,9 @@ func (j *Journal) Available() error {
 }
 
 // Write makes a record durable before it returns nil, in a transaction that concurrent calls share. The same transaction
-// removes those of the owners instead in its pool. After an error the disk has all changes or none. A record that Load would not return unchanged is refused, and every record while the
-// state directory is not Available; that error may also follow a change in a directory that was replaced meanwhile.
+// removes those of the owners instead in its pool. After an error the disk has all changes or none. A record that Load
+// would not return unchanged is refused, and every record while the state directory is not Available; that error may also
+// follow a change in a directory that was replaced meanwhile.
 func (j *Journal) Write(r attachment.Record, instead ...string) error {
 	e, err := j.entry(r)
 	if err != nil {

@@ -367,7 +367,7 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 			w.wrong = fmt.Sprintf("%s gets %v, and its pod had %v", o.key.Owner, got, t.kept)
 		}
 		repeated := attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
-		if repeated && o.disk.NetNS() != t.netns() {
+		if repeated && o.disk.Container().NetNS != t.netns() {
 			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
 		}
 		if o.deleted {
