@@ -158,12 +158,9 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 			VerifyInterval: c.VerifyInterval, ReleaseDelay: c.ReleaseDelay, Expiration: c.IPAMExpiration, WarmLeases: c.WarmLeases,
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
-		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics,
+		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics, Changed: a.history.Changed,
 		NamespaceExists: ended.NamespaceExists(ownNetNS),
-	}, engineJournal{
-		a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) },
-		func(pool, owner string) (attachment.Record, bool) { return a.engine.Record(pool, owner) }, a.history.Changed,
-	}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
+	}, engineJournal{a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) }}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)
 	a.status = status.New(status.Options{

@@ -126,52 +126,24 @@ func (e drainedEngine) ContainerRecord(network, owner string) (attachment.Record
 	return attachment.Record{}, false
 }
 
-// engineJournal is the journal of the engine. It measures the changes, calls failed with each failure, and passes on the
-// others.
+// engineJournal is the journal of the engine. It measures the changes, and calls failed with each
+// failure.
 type engineJournal struct {
 	engine.Journal
 	metrics *metrics.Metrics
 	failed  func(error)
-	// record returns the record of an owner before a change, and happened is called after it, with both.
-	record   func(pool, owner string) (attachment.Record, bool)
-	happened func(before, after attachment.Record)
 }
 
 // Write implements engine.Journal.
 func (j engineJournal) Write(r attachment.Record, instead ...string) error {
-	before, passing := j.records(r.Pool, r.Owner), j.records(r.Pool, instead...)
 	began := time.Now()
-	err := j.changed(metrics.JournalWrite, began, j.Journal.Write(r, instead...))
-	if err == nil {
-		for _, other := range passing { // the plugin keeps their addresses, which are those of r now
-			j.happened(other, attachment.Record{State: attachment.Cooldown})
-			before[0] = attachment.Record{}
-		}
-		j.happened(before[0], r)
-	}
-	return err
+	return j.changed(metrics.JournalWrite, began, j.Journal.Write(r, instead...))
 }
 
 // Remove implements engine.Journal.
 func (j engineJournal) Remove(pool string, owners ...string) error {
-	before := j.records(pool, owners...)
 	began := time.Now()
-	err := j.changed(metrics.JournalRemove, began, j.Journal.Remove(pool, owners...))
-	if err == nil {
-		for _, r := range before {
-			j.happened(r, attachment.Record{})
-		}
-	}
-	return err
-}
-
-// records returns the record of each owner, which is empty if there is none.
-func (j engineJournal) records(pool string, owners ...string) []attachment.Record {
-	all := make([]attachment.Record, len(owners))
-	for i, owner := range owners {
-		all[i], _ = j.record(pool, owner)
-	}
-	return all
+	return j.changed(metrics.JournalRemove, began, j.Journal.Remove(pool, owners...))
 }
 
 // Available implements engine.Journal. A change that it prevents counts as a failed one.

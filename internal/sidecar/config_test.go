@@ -70,23 +70,12 @@ func (d disk) Available() error                         { return d.err }
 
 func TestJournalFailures(t *testing.T) {
 	full, failures := errors.New("disk full"), 0
-	var happened []string
-	j := engineJournal{
-		disk{full},
-		metrics.New(metrics.Options{}), func(error) { failures++ },
-		func(pool, owner string) (attachment.Record, bool) {
-			return attachment.Record{Pool: pool, Owner: owner}, true
-		},
-		func(before, after attachment.Record) { happened = append(happened, before.Owner+">"+after.Owner) },
-	}
+	j := engineJournal{disk{full}, metrics.New(metrics.Options{}), func(error) { failures++ }}
 	for name, err := range map[string]error{"Write": j.Write(attachment.Record{}), "Remove": j.Remove("pool", "owner"), "Available": j.Available()} {
 		check.True(t, errors.Is(err, full), "%s returned %v; want %v", name, err, full)
 	}
 	j.Journal = disk{}
-	if err := errors.Join(j.Write(attachment.Record{Owner: "new"}), j.Write(attachment.Record{Owner: "pod"}, "warm"), j.Remove("pool", "owner"), j.Available()); err != nil || failures != 3 {
+	if err := errors.Join(j.Write(attachment.Record{}), j.Remove("pool", "owner"), j.Available()); err != nil || failures != 3 {
 		t.Errorf("got %v, and %d failures; want none, and 3 before", err, failures)
-	}
-	if got := strings.Join(happened, " "); got != "new>new warm> >pod owner>" {
-		t.Errorf("passed on %s; want the changes that succeeded", got)
 	}
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Log             logrus.FieldLogger
 	// Observer receives events; nil for none.
 	Observer Observer
+	// Changed is called after each change of the journal with the record before and after it, which is empty for none; nil
+	// for none.
+	Changed func(before, after attachment.Record)
 }
 
 // Engine manages the attachments of one node. Its methods may be called concurrently.
@@ -76,6 +79,9 @@ type Engine struct {
 func New(o Options, j Journal, p Plugin) *Engine {
 	if o.Observer == nil {
 		o.Observer = nopObserver{}
+	}
+	if o.Changed == nil {
+		o.Changed = func(_, _ attachment.Record) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	pools := map[string]*pool{}

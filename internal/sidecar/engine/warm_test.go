@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +69,36 @@ func TestWarmLease(t *testing.T) {
 			f.restart(append(setups, warmLeases(4))...)
 			f.wantWarm(4)
 		})
+	}
+}
+
+// Each change of the journal is passed on. That of an owner is the end of the one and the begin of the other.
+func TestChanged(t *testing.T) {
+	var mu sync.Mutex
+	var changes []string
+	changed := func(_ *fakeNode, o *Options) {
+		o.Changed = func(before, after attachment.Record) {
+			of := func(r attachment.Record) string {
+				kind, _, _ := strings.Cut(r.Owner, "/")
+				return strings.TrimSpace(kind + " " + string(r.State))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, of(before)+" > "+of(after))
+		}
+	}
+	run(t, "warm lease", with(remotePlugin, changed, warmLeases(1)), func(f *fixture) {
+		f.wantWarm(1)
+		f.add("one", "web-0")
+		f.wantWarm(1) // another one
+		f.del("one", "web-0")
+		f.wantWarm(2)
+		f.release(f.List()[0].Addrs()[0].String())
+	})
+	acquired := []string{" > warm adding", "warm adding > warm held"}
+	want := slices.Concat(acquired, []string{" > cni held"}, acquired, []string{"cni held > cooldown", " > warm held", "warm held > warm releasing", "warm releasing > "})
+	if got := strings.Join(changes, "; "); got != strings.Join(want, "; ") {
+		t.Errorf("got  %s\nwant %s", got, strings.Join(want, "; "))
 	}
 }
 

@@ -24,11 +24,27 @@ func (world) Now() time.Time { return time.Now() }
 func (world) Unique() string { return uuid.NewString() }
 
 func (w world) Write(r attachment.Record, instead ...string) error {
-	return w.engine.journal.Write(r, instead...)
+	if err := w.engine.journal.Write(r, instead...); err != nil {
+		return err
+	}
+	var before attachment.Record
+	if w.entry.Rec != nil && (len(instead) == 0 || r.Owner != w.Owner) { // otherwise it has been another owner's
+		before = *w.entry.Rec
+	}
+	if r.Owner != w.Owner { // the plugin keeps the addresses for that owner
+		w.engine.opts.Changed(before, attachment.Record{State: attachment.Cooldown})
+		before = attachment.Record{}
+	}
+	w.engine.opts.Changed(before, r)
+	return nil
 }
 
 func (w world) Remove(pool string, owners ...string) error {
-	return w.engine.journal.Remove(pool, owners...)
+	err := w.engine.journal.Remove(pool, owners...)
+	if err == nil && w.entry.Rec != nil {
+		w.engine.opts.Changed(*w.entry.Rec, attachment.Record{})
+	}
+	return err
 }
 
 func (w world) Network() (call.Network, error) { return w.engine.plugin.Network(w.Pool) }
