@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"k8s.io/utils/lru"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
@@ -93,7 +92,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
 		pools: pools,
 		entries: entries{
-			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: lru.New(maxReturned),
+			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: map[attachment.Key]bool{},
 			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 		},
 	}

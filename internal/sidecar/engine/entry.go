@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/lru"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
@@ -53,7 +51,7 @@ type entries struct {
 	index   index
 	owned   owned
 	// returned are containers whose lease was acquired ahead, and that have it no more.
-	returned *lru.Cache
+	returned map[attachment.Key]bool
 	// records has the record of each key, for readers without mu.
 	records sync.Map
 }
@@ -99,9 +97,12 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 	}
 	switch {
 	case a.Rec == nil && s.Rec != nil:
-		e.returned.Remove(a.Key)
+		delete(e.returned, a.Key)
 	case s.Rec == nil && a.Rec != nil && a.Rec.Lent != nil:
-		e.returned.Add(a.Key, nil)
+		if len(e.returned) == maxReturned { // a forgotten one costs a call of the plugin
+			clear(e.returned)
+		}
+		e.returned[a.Key] = true
 	}
 	if s.Rec != nil && a.Rec != s.Rec {
 		e.index.add(a, s.Rec.Network, s.Rec.Reserved())

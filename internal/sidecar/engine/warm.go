@@ -138,6 +138,7 @@ const maxReturned = 4096
 // hasReturned reports whether a container had a lease that was acquired ahead, and nothing since. A runtime calls DEL when
 // it stops a sandbox and again when it removes it: the second one needs no call of the plugin.
 func (e *Engine) hasReturned(k attachment.Key) bool {
-	_, ok := e.returned.Get(k)
-	return ok
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.returned[k]
 }
