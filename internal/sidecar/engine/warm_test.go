@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -75,16 +77,13 @@ func TestWarmLease(t *testing.T) {
 // Each change of the journal is passed on. That of an owner is the end of the one and the begin of the other.
 func TestChanged(t *testing.T) {
 	var mu sync.Mutex
-	var changes []string
+	changes := map[string]string{} // by kind of owner: the next lease is acquired beside the hand-over of the first
 	changed := func(_ *fakeNode, o *Options) {
 		o.Changed = func(before, after attachment.Record) {
-			of := func(r attachment.Record) string {
-				kind, _, _ := strings.Cut(r.Owner, "/")
-				return strings.TrimSpace(kind + " " + string(r.State))
-			}
+			kind, _, _ := strings.Cut(cmp.Or(before.Owner, after.Owner), "/")
 			mu.Lock()
 			defer mu.Unlock()
-			changes = append(changes, of(before)+" > "+of(after))
+			changes[kind] += fmt.Sprintf("%s > %s; ", before.State, after.State)
 		}
 	}
 	run(t, "warm lease", with(remotePlugin, changed, warmLeases(1)), func(f *fixture) {
@@ -95,10 +94,13 @@ func TestChanged(t *testing.T) {
 		f.wantWarm(2)
 		f.release(f.List()[0].Addrs()[0].String())
 	})
-	acquired := []string{" > warm adding", "warm adding > warm held"}
-	want := slices.Concat(acquired, []string{" > cni held"}, acquired, []string{"cni held > cooldown", " > warm held", "warm held > warm releasing", "warm releasing > "})
-	if got := strings.Join(changes, "; "); got != strings.Join(want, "; ") {
-		t.Errorf("got  %s\nwant %s", got, strings.Join(want, "; "))
+	acquired := " > adding; adding > held; "
+	want := map[string]string{
+		"cni":  " > held; held > cooldown; ",
+		"warm": acquired + acquired + " > held; held > releasing; releasing > ; ",
+	}
+	if !maps.Equal(changes, want) {
+		t.Errorf("got  %q\nwant %q", changes, want)
 	}
 }
 
