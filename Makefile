@@ -53,7 +53,7 @@ DETECTOR := $(if $(filter 1,$(shell go env CGO_ENABLED))$(filter true,$(CI)),-ra
 # In CI the tests of the packages have it at once; by hand "make checks" runs them again with it.
 UNIT_RACE := $(if $(filter true,$(CI)),$(DETECTOR),$(RACE))
 
-# The binaries of tests (test/harness). The sidecar under test writes its coverage to GOCOVERDIR.
+# The binaries of tests (test/harness). The daemon under test writes its coverage to GOCOVERDIR.
 PLUGIN_ENV := DELEGATED_IPAM_TEST_PLUGINS=$(CURDIR)/$(PLUGINS) DELEGATED_IPAM_TEST_OLD_PLUGINS=$(CURDIR)/$(OLD_PLUGINS)
 TEST_ENV   := DELEGATED_IPAM_TEST_BIN=$(CURDIR)/$(TEST_BIN) DELEGATED_IPAM_TEST_SCRIPTED=$(CURDIR)/$(SCRIPTED) \
   DELEGATED_IPAM_TEST_FAILPOINTS=$(CURDIR)/$(FAILPOINTS) DELEGATED_IPAM_TEST_CNI=$(CURDIR)/$(TEST_CNI) $(PLUGIN_ENV) GOCOVERDIR=$(CURDIR)/$(COVER)/binary
@@ -158,7 +158,7 @@ test-contract: plugins test-binaries skipped ## run the contract tests: swagger.
 	@cd test/external && $(TEST_ENV) $(GOTEST) contract go test $(RACE) $(NOCACHE) -timeout 30m ./contract
 
 .PHONY: test-deploy
-test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the sidecar with the results
+test-deploy: plugins test-binaries ## render both charts, the manifests and the systemd unit, and run the daemon with the results
 	@mkdir -p $(COVER)/binary
 	cd test/external && $(TEST_ENV) go test $(NOCACHE) ./deploy
 
@@ -203,7 +203,7 @@ faults-sample: plugins test-binaries skipped # run a sample of the faults, with 
 	$(TEST_ENV) $(FAULTS) $(RACE) -timeout 30m ./test/faults
 
 .PHONY: faults-every
-faults-every: plugins test-binaries ## kill the sidecar and the plugin once at every visit of every failpoint
+faults-every: plugins test-binaries ## kill the daemon and the plugin once at every visit of every failpoint
 	@mkdir -p $(COVER)/binary
 	@DELEGATED_IPAM_FAULTS=every $(TEST_ENV) $(FAULTS) -timeout 30m -run '^TestKill$$' ./test/faults
 
@@ -262,7 +262,7 @@ faults: plugins test-binaries skipped ## run the whole fault campaign, with rand
 	  DELEGATED_IPAM_FAULTS=full DELEGATED_IPAM_FAULTS_SEED="$$seed" $(TEST_ENV) $(FAULTS) -timeout 2h ./test/faults
 
 .PHONY: agent-test
-agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the sidecar; needs root; the first build takes most of an hour
+agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge and patched over the daemon; needs root; the first build takes most of an hour
 	test/agent/build.sh $(AGENT_TEST)
 	go build -o $(SCRIPTED) ./test/scripted
 	go test -C test/programs/cilium$(RELEASES:%=-%) -modfile $(CURDIR)/$(AGENT_TEST)/patched/patched.mod $(PATCHED:%=github.com/cilium/cilium/%)
@@ -271,7 +271,7 @@ agent-test: build plugins ## run a real cilium-agent, unmodified over the bridge
 	  test/agent/run.sh $(AGENT_TEST)/agent.test
 
 .PHONY: plugin-test
-plugin-test: plugins test-binaries ## run the sidecar over the real whereabouts, two versions with their controllers, and a real kube-apiserver; needs root; the first build takes minutes
+plugin-test: plugins test-binaries ## run the daemon over the real whereabouts, two versions with their controllers, and a real kube-apiserver; needs root; the first build takes minutes
 	@mkdir -p $(COVER)/binary
 	test/programs/build.sh $(AGENT_TEST)/bin etcd kube-apiserver
 	@mkdir -p $(CACHE)/plugin-test
@@ -301,7 +301,7 @@ audit-test: $(BIN)/delegated-ipam-bridge ## run the audit of 1,200 nodes with a 
 	  test/audit/run.sh $(CACHE)/audit-test/audit.test
 
 .PHONY: client-test
-client-test: cilium-dbg-test ## run Cilium's Go clients of v1.15 to v1.20 and its cilium-dbg against the sidecar; needs the network
+client-test: cilium-dbg-test ## run Cilium's Go clients of v1.15 to v1.20 and its cilium-dbg against the daemon; needs the network
 	@mkdir -p $(CACHE)/client-test $(COVER)/binary
 	CLIENT_TEST_DIR=$(CURDIR)/$(CACHE)/client-test $(TEST_ENV) go test $(NOCACHE) -timeout 1h ./test/clients
 
@@ -339,7 +339,7 @@ vulncheck: $(TOOLS)/govulncheck ## check all modules for known vulnerabilities i
 
 .PHONY: mutants
 mutants: plugins ## test 200 mutants of engine, journal, runner and planner; print the share that the tests detect
-	$(PLUGIN_ENV) go run ./test/mutants internal/sidecar/engine internal/sidecar/journal internal/plugin internal/bridge/planner
+	$(PLUGIN_ENV) go run ./test/mutants internal/daemon/engine internal/daemon/journal internal/plugin internal/bridge/planner
 
 BENCH_PAIRS ?= 300
 
@@ -381,7 +381,7 @@ tour: # play the sessions of docs/operate/tour.md again and draw their pictures;
 	tools/tour.sh $(CACHE)/tour
 
 .PHONY: screenshot
-screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge # run sidecars and a bridge under Prometheus and draw the dashboard; needs prometheus, Node.js, chromium, pngquant
+screenshot: plugins test-binaries $(BIN)/delegated-ipam-bridge # run daemons and a bridge under Prometheus and draw the dashboard; needs prometheus, Node.js, chromium, pngquant
 	$(TEST_ENV) tools/screenshot.sh $(CACHE)/screenshot $(CURDIR)/$(BIN)/delegated-ipam-bridge
 
 # --- checks of each change (workflow test)

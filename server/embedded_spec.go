@@ -65,7 +65,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -119,7 +119,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -173,7 +173,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -227,7 +227,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -290,7 +290,7 @@ func init() {
         "tags": [
           "daemon"
         ],
-        "summary": "Get configuration of the sidecar",
+        "summary": "Get configuration of the daemon",
         "responses": {
           "200": {
             "description": "Success",
@@ -307,7 +307,7 @@ func init() {
         "tags": [
           "daemon"
         ],
-        "summary": "Get health of the sidecar",
+        "summary": "Get health of the daemon",
         "parameters": [
           {
             "type": "boolean",
@@ -318,7 +318,7 @@ func init() {
           {
             "type": "boolean",
             "default": true,
-            "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
+            "description": "Accepted as in Cilium. It has no effect, because the daemon does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
             "in": "header"
           },
@@ -926,7 +926,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "DaemonConfiguration": {
-      "description": "Configuration of the sidecar",
+      "description": "Configuration of the daemon",
       "type": "object",
       "properties": {
         "status": {
@@ -936,7 +936,7 @@ func init() {
       }
     },
     "DaemonConfigurationStatus": {
-      "description": "The part of Cilium's configuration that the sidecar knows",
+      "description": "The part of Cilium's configuration that the daemon knows",
       "type": "object",
       "properties": {
         "addressing": {
@@ -949,7 +949,7 @@ func init() {
       }
     },
     "DelegatedIPAMStatus": {
-      "description": "Status of the sidecar itself",
+      "description": "Status of the daemon itself",
       "type": "object",
       "properties": {
         "attachments": {
@@ -971,7 +971,7 @@ func init() {
           "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {
-          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
+          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the daemon is not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {
@@ -1043,7 +1043,7 @@ func init() {
           "format": "date-time"
         },
         "version": {
-          "description": "Version of the sidecar",
+          "description": "Version of the daemon",
           "type": "string"
         }
       },
@@ -1061,7 +1061,7 @@ func init() {
           "type": "integer"
         },
         "hidden-directories": {
-          "description": "Directories of network namespaces that the sidecar cannot see, so that it cannot know whether\ntheir containers have ended\n",
+          "description": "Directories of network namespaces that the daemon cannot see, so that it cannot know whether\ntheir containers have ended\n",
           "type": "array",
           "items": {
             "type": "string"
@@ -1418,7 +1418,7 @@ func init() {
           "type": "string"
         },
         "embedded": {
-          "description": "Why the sidecar runs the plugin in its own process; absent if it runs an executable",
+          "description": "Why the daemon runs the plugin in its own process; absent if it runs an executable",
           "type": "string"
         },
         "error": {
@@ -1531,7 +1531,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "SpoolStatus": {
-      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the sidecar cannot be reached, and from\nwhich the sidecar carries it out\n",
+      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the daemon cannot be reached, and from\nwhich the daemon carries it out\n",
       "type": "object",
       "required": [
         "directory",
@@ -1540,7 +1540,7 @@ func init() {
       ],
       "properties": {
         "directory": {
-          "description": "Its directory, as the sidecar has it",
+          "description": "Its directory, as the daemon has it",
           "type": "string",
           "x-nullable": false
         },
@@ -1588,7 +1588,7 @@ func init() {
       }
     },
     "StatusResponse": {
-      "description": "Health and status of the sidecar",
+      "description": "Health and status of the daemon",
       "type": "object",
       "properties": {
         "cilium": {
@@ -1707,7 +1707,7 @@ func init() {
       "maxLength": 63,
       "type": "string",
       "x-delegated-ipam-extension": true,
-      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the daemon that no\nattachment has. Only such a lease of the address is released.\n",
       "name": "lease",
       "in": "query"
     },
@@ -1795,7 +1795,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -1855,7 +1855,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -1915,7 +1915,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -1975,7 +1975,7 @@ func init() {
             }
           },
           "404": {
-            "description": "The sidecar does not serve the network's pods",
+            "description": "The daemon does not serve the network's pods",
             "schema": {
               "$ref": "#/definitions/Error"
             }
@@ -2044,7 +2044,7 @@ func init() {
         "tags": [
           "daemon"
         ],
-        "summary": "Get configuration of the sidecar",
+        "summary": "Get configuration of the daemon",
         "responses": {
           "200": {
             "description": "Success",
@@ -2061,7 +2061,7 @@ func init() {
         "tags": [
           "daemon"
         ],
-        "summary": "Get health of the sidecar",
+        "summary": "Get health of the daemon",
         "parameters": [
           {
             "type": "boolean",
@@ -2072,7 +2072,7 @@ func init() {
           {
             "type": "boolean",
             "default": true,
-            "description": "Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.\n",
+            "description": "Accepted as in Cilium. It has no effect, because the daemon does not talk to Kubernetes.\n",
             "name": "require-k8s-connectivity",
             "in": "header"
           },
@@ -2307,7 +2307,7 @@ func init() {
             "maxLength": 63,
             "type": "string",
             "x-delegated-ipam-extension": true,
-            "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+            "description": "Container ID of a leak: a lease in the store of host-local under an ID of the daemon that no\nattachment has. Only such a lease of the address is released.\n",
             "name": "lease",
             "in": "query"
           }
@@ -2732,7 +2732,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "DaemonConfiguration": {
-      "description": "Configuration of the sidecar",
+      "description": "Configuration of the daemon",
       "type": "object",
       "properties": {
         "status": {
@@ -2742,7 +2742,7 @@ func init() {
       }
     },
     "DaemonConfigurationStatus": {
-      "description": "The part of Cilium's configuration that the sidecar knows",
+      "description": "The part of Cilium's configuration that the daemon knows",
       "type": "object",
       "properties": {
         "addressing": {
@@ -2755,7 +2755,7 @@ func init() {
       }
     },
     "DelegatedIPAMStatus": {
-      "description": "Status of the sidecar itself",
+      "description": "Status of the daemon itself",
       "type": "object",
       "properties": {
         "attachments": {
@@ -2777,7 +2777,7 @@ func init() {
           "$ref": "#/definitions/EndedContainers"
         },
         "last-error": {
-          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the sidecar is not ready; absent if none\n",
+          "description": "The last failure since the start of the process: of an operation on an attachment, unless\none has succeeded since, or why the daemon is not ready; absent if none\n",
           "$ref": "#/definitions/LastError"
         },
         "moved-plugins": {
@@ -2849,7 +2849,7 @@ func init() {
           "format": "date-time"
         },
         "version": {
-          "description": "Version of the sidecar",
+          "description": "Version of the daemon",
           "type": "string"
         }
       },
@@ -2867,7 +2867,7 @@ func init() {
           "type": "integer"
         },
         "hidden-directories": {
-          "description": "Directories of network namespaces that the sidecar cannot see, so that it cannot know whether\ntheir containers have ended\n",
+          "description": "Directories of network namespaces that the daemon cannot see, so that it cannot know whether\ntheir containers have ended\n",
           "type": "array",
           "items": {
             "type": "string"
@@ -3224,7 +3224,7 @@ func init() {
           "type": "string"
         },
         "embedded": {
-          "description": "Why the sidecar runs the plugin in its own process; absent if it runs an executable",
+          "description": "Why the daemon runs the plugin in its own process; absent if it runs an executable",
           "type": "string"
         },
         "error": {
@@ -3337,7 +3337,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "SpoolStatus": {
-      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the sidecar cannot be reached, and from\nwhich the sidecar carries it out\n",
+      "description": "The spool, in which delegated-ipam-cni leaves a DEL while the daemon cannot be reached, and from\nwhich the daemon carries it out\n",
       "type": "object",
       "required": [
         "directory",
@@ -3346,7 +3346,7 @@ func init() {
       ],
       "properties": {
         "directory": {
-          "description": "Its directory, as the sidecar has it",
+          "description": "Its directory, as the daemon has it",
           "type": "string",
           "x-nullable": false
         },
@@ -3394,7 +3394,7 @@ func init() {
       }
     },
     "StatusResponse": {
-      "description": "Health and status of the sidecar",
+      "description": "Health and status of the daemon",
       "type": "object",
       "properties": {
         "cilium": {
@@ -3513,7 +3513,7 @@ func init() {
       "maxLength": 63,
       "type": "string",
       "x-delegated-ipam-extension": true,
-      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no\nattachment has. Only such a lease of the address is released.\n",
+      "description": "Container ID of a leak: a lease in the store of host-local under an ID of the daemon that no\nattachment has. Only such a lease of the address is released.\n",
       "name": "lease",
       "in": "query"
     },

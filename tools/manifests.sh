@@ -25,7 +25,7 @@ render() { # FILE TEMPLATE [FLAGS]
   mv "$file.new" "$file"
 }
 
-render $out/sidecar/daemonset.yaml sidecar-daemonset.yaml
+render $out/daemon/daemonset.yaml daemonset.yaml
 render $out/network/daemonset.yaml network-daemonset.yaml
 render $out/network/rbac.yaml network-rbac.yaml
 render $out/network/admission-policy.yaml network-admission-policy.yaml

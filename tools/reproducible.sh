@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the programs and a snapshot release of this checkout twice, as it is in the working tree, and
 # fails unless both are the same byte for byte: in directories of different length, with different
-# umasks, the second one with an empty build cache for the sidecar. Called by "make reproducible".
+# umasks, the second one with an empty build cache for the daemon. Called by "make reproducible".
 set -eu
 version=v0.0.0-snapshot
 dir=$(mktemp -d)

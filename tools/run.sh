@@ -53,7 +53,7 @@ Serving on $socket. Stop with Ctrl-C. To try it, in another terminal:
 
 EOF
 
-# A second sidecar of one node and network is refused, so each checkout is another node.
+# A second daemon of one node and network is refused, so each checkout is another node.
 node=sample-$(printf %s "$here" | cksum | cut -d' ' -f1)
 
 exec "$binary" serve \

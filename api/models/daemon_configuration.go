@@ -12,7 +12,7 @@ import (
 	"github.com/go-openapi/swag/typeutils"
 )
 
-// DaemonConfiguration Configuration of the sidecar
+// DaemonConfiguration Configuration of the daemon
 //
 // swagger:model DaemonConfiguration
 type DaemonConfiguration struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-openapi/swag/typeutils"
 )
 
-// DaemonConfigurationStatus The part of Cilium's configuration that the sidecar knows
+// DaemonConfigurationStatus The part of Cilium's configuration that the daemon knows
 //
 // swagger:model DaemonConfigurationStatus
 type DaemonConfigurationStatus struct {

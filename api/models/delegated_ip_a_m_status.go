@@ -14,7 +14,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// DelegatedIPAMStatus Status of the sidecar itself
+// DelegatedIPAMStatus Status of the daemon itself
 //
 // swagger:model DelegatedIPAMStatus
 type DelegatedIPAMStatus struct {
@@ -29,7 +29,7 @@ type DelegatedIPAMStatus struct {
 	EndedContainers *EndedContainers `json:"ended-containers,omitempty"`
 
 	// The last failure since the start of the process: of an operation on an attachment, unless
-	// one has succeeded since, or why the sidecar is not ready; absent if none
+	// one has succeeded since, or why the daemon is not ready; absent if none
 	//
 	LastError *LastError `json:"last-error,omitempty"`
 
@@ -70,7 +70,7 @@ type DelegatedIPAMStatus struct {
 	// Format: date-time
 	Started strfmt.DateTime `json:"started,omitempty"`
 
-	// Version of the sidecar
+	// Version of the daemon
 	Version string `json:"version,omitempty"`
 }
 

@@ -21,7 +21,7 @@ type EndedContainers struct {
 	// After what time they are released, in seconds; absent if they are not
 	Delay int64 `json:"delay,omitempty"`
 
-	// Directories of network namespaces that the sidecar cannot see, so that it cannot know whether
+	// Directories of network namespaces that the daemon cannot see, so that it cannot know whether
 	// their containers have ended
 	//
 	HiddenDirectories []string `json:"hidden-directories,omitempty"`

@@ -28,7 +28,7 @@ type PoolStatus struct {
 	// CNI version of the calls
 	CniVersion string `json:"cni-version,omitempty"`
 
-	// Why the sidecar runs the plugin in its own process; absent if it runs an executable
+	// Why the daemon runs the plugin in its own process; absent if it runs an executable
 	Embedded string `json:"embedded,omitempty"`
 
 	// Why the present configuration is unusable; absent if it is usable

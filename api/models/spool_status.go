@@ -12,13 +12,13 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// SpoolStatus The spool, in which delegated-ipam-cni leaves a DEL while the sidecar cannot be reached, and from
-// which the sidecar carries it out
+// SpoolStatus The spool, in which delegated-ipam-cni leaves a DEL while the daemon cannot be reached, and from
+// which the daemon carries it out
 //
 // swagger:model SpoolStatus
 type SpoolStatus struct {
 
-	// Its directory, as the sidecar has it
+	// Its directory, as the daemon has it
 	// Required: true
 	Directory string `json:"directory"`
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-openapi/validate"
 )
 
-// StatusResponse Health and status of the sidecar
+// StatusResponse Health and status of the daemon
 //
 // swagger:model StatusResponse
 type StatusResponse struct {

@@ -263,7 +263,7 @@ func NewPostCniAddNotFound() *PostCniAddNotFound {
 
 // PostCniAddNotFound describes a response with status code 404, with default header values.
 //
-// The sidecar does not serve the network's pods
+// The daemon does not serve the network's pods
 type PostCniAddNotFound struct {
 	Payload models.Error
 }

@@ -249,7 +249,7 @@ func NewPostCniGcNotFound() *PostCniGcNotFound {
 
 // PostCniGcNotFound describes a response with status code 404, with default header values.
 //
-// The sidecar does not serve the network's pods
+// The daemon does not serve the network's pods
 type PostCniGcNotFound struct {
 	Payload models.Error
 }

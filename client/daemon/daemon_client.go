@@ -56,22 +56,22 @@ type ClientOption func(*runtime.ClientOperation)
 // ClientService is the interface for Client methods.
 type ClientService interface {
 
-	// GetConfig get configuration of the sidecar.
+	// GetConfig get configuration of the daemon.
 	GetConfig(params *GetConfigParams, opts ...ClientOption) (*GetConfigOK, error)
 
-	// GetConfigContext get configuration of the sidecar.
+	// GetConfigContext get configuration of the daemon.
 	GetConfigContext(ctx context.Context, params *GetConfigParams, opts ...ClientOption) (*GetConfigOK, error)
 
-	// GetHealthz get health of the sidecar.
+	// GetHealthz get health of the daemon.
 	GetHealthz(params *GetHealthzParams, opts ...ClientOption) (*GetHealthzOK, error)
 
-	// GetHealthzContext get health of the sidecar.
+	// GetHealthzContext get health of the daemon.
 	GetHealthzContext(ctx context.Context, params *GetHealthzParams, opts ...ClientOption) (*GetHealthzOK, error)
 
 	SetTransport(transport runtime.ContextualTransport)
 }
 
-// GetConfig gets configuration of the sidecar.
+// GetConfig gets configuration of the daemon.
 //
 // Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
 // this request until it is answered, before any other request.
@@ -92,7 +92,7 @@ func (a *Client) GetConfig(params *GetConfigParams, opts ...ClientOption) (*GetC
 	return a.GetConfigContext(ctx, params, opts...)
 }
 
-// GetConfigContext gets configuration of the sidecar.
+// GetConfigContext gets configuration of the daemon.
 //
 // Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
 // this request until it is answered, before any other request.
@@ -141,7 +141,7 @@ func (a *Client) GetConfigContext(ctx context.Context, params *GetConfigParams, 
 	panic(msg)
 }
 
-// GetHealthz gets health of the sidecar.
+// GetHealthz gets health of the daemon.
 //
 // Returns whether addresses can be allocated, why not, and the allocated
 // addresses.
@@ -162,7 +162,7 @@ func (a *Client) GetHealthz(params *GetHealthzParams, opts ...ClientOption) (*Ge
 	return a.GetHealthzContext(ctx, params, opts...)
 }
 
-// GetHealthzContext gets health of the sidecar.
+// GetHealthzContext gets health of the daemon.
 //
 // Returns whether addresses can be allocated, why not, and the allocated
 // addresses.

@@ -78,7 +78,7 @@ type GetHealthzParams struct {
 
 	// RequireK8sConnectivity.
 	//
-	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
+	// Accepted as in Cilium. It has no effect, because the daemon does not talk to Kubernetes.
 	//
 	//
 	// Default: true

@@ -70,7 +70,7 @@ type DeleteIpamIPParams struct {
 
 	// Lease.
 	//
-	// Container ID of a leak: a lease in the store of host-local under an ID of the sidecar that no
+	// Container ID of a leak: a lease in the store of host-local under an ID of the daemon that no
 	// attachment has. Only such a lease of the address is released.
 	//
 	Lease *string

@@ -1,5 +1,5 @@
 // Command delegated-ipam-bridge keeps the CiliumNode of a node filled with
-// addresses of the sidecar, for an unmodified cilium-agent in ipam mode crd.
+// addresses of the daemon, for an unmodified cilium-agent in ipam mode crd.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command delegated-ipam-cni is a CNI IPAM plugin that gets the addresses of pods from the sidecar
+// Command delegated-ipam-cni is a CNI IPAM plugin that gets the addresses of pods from the daemon
 // of the node, over any CNI IPAM plugin.
 package main
 

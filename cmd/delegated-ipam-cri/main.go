@@ -1,4 +1,4 @@
-// Command delegated-ipam-cri reports the pod sandboxes of the container runtime to the sidecar, so that it
+// Command delegated-ipam-cri reports the pod sandboxes of the container runtime to the daemon, so that it
 // can release the addresses of containers that ended without a DEL.
 package main
 

@@ -17,12 +17,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// maxRequests is how many requests to the sidecar run at the same time.
+// maxRequests is how many requests to the daemon run at the same time.
 const maxRequests = 4
 
 // apply executes the batches of a snapshot's plan in order, and publishes the slots that it acquires.
 // Every write must find the version of the snapshot, or of the write before. A refused request to the
-// sidecar skips the later actions on its addresses only; an unavailable sidecar skips the other requests
+// daemon skips the later actions on its addresses only; an unavailable daemon skips the other requests
 // to it, and is the error at the end. A write that fails ends the execution.
 func (c *controller) apply(ctx context.Context, s snapshot) error {
 	a, p := &application{controller: c, node: s.node, refused: map[netip.Addr]bool{}}, s.plan
@@ -64,7 +64,7 @@ type application struct {
 	mu sync.Mutex
 	// refused are the addresses of refused requests.
 	refused map[netip.Addr]bool
-	// acquired are the slots that the sidecar has allocated, acquireUntil is when no more are acquired.
+	// acquired are the slots that the daemon has allocated, acquireUntil is when no more are acquired.
 	acquired     []planner.Slot
 	acquireUntil time.Time
 	// err is the first error of a request that is not a refusal: no further request is sent.

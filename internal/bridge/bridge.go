@@ -1,5 +1,5 @@
 // Package bridge keeps spec.ipam.pool of a node's CiliumNode filled with
-// addresses of the sidecar, so that an unmodified cilium-agent in crd mode gets
+// addresses of the daemon, so that an unmodified cilium-agent in crd mode gets
 // every address from the delegated plugin (docs/operate/bridge.md).
 package bridge
 
@@ -82,7 +82,7 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	}
 	c := &controller{
 		log:       log,
-		allocator: sidecarClient{api: api, pool: o.Pool, node: o.NodeName},
+		allocator: daemonClient{api: api, pool: o.Pool, node: o.NodeName},
 		pods:      func() nodePods { return nodePods{} },
 		settings:  Settings(o),
 		state:     newState(o.ReleaseDelay),

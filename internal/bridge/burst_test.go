@@ -108,7 +108,7 @@ func TestOnePass(t *testing.T) {
 		f.update(func() { f.pods = 1 })
 		advance(time.Second)
 		f.wantPublished(t, 12)
-		between(t, "lists of the sidecar", f.count(&f.lists)-lists, 3, 3)
+		between(t, "lists of the daemon", f.count(&f.lists)-lists, 3, 3)
 		between(t, "writes", f.count(&f.patches)-patches, 1, 1)
 	})
 }

@@ -66,8 +66,8 @@ func TestRetry(t *testing.T) {
 		"right to read": {
 			func(f *fixture, err error) { f.apiErr, f.watchDown = err, err != nil }, patchForbidden(), func(f *fixture) *int { return &f.gets }, "NotPermitted",
 		},
-		"sidecar": {func(f *fixture, err error) { f.sidecarErr = err }, errAway(), func(f *fixture) *int { return &f.lists }, "SidecarUnavailable"},
-		"write":   {func(f *fixture, err error) { f.writeErr = err }, patchForbidden(), func(f *fixture) *int { return &f.patches }, "NotPermitted"},
+		"daemon": {func(f *fixture, err error) { f.daemonErr = err }, errAway(), func(f *fixture) *int { return &f.lists }, "DaemonUnavailable"},
+		"write":  {func(f *fixture, err error) { f.writeErr = err }, patchForbidden(), func(f *fixture) *int { return &f.patches }, "NotPermitted"},
 		"acquisition": {
 			func(f *fixture, err error) { f.requestErr = err }, fail(reasonOwnerNotAdmitted, errors.New("forbidden")),
 			func(f *fixture) *int { return &f.acquires }, "OwnerNotAdmitted",

@@ -17,7 +17,7 @@ func exhausted() error {
 	return &failure{refused: true, reason: reasonPoolExhausted, err: errors.New("no IP addresses available in range set")}
 }
 
-// fakeAllocator is the sidecar.
+// fakeAllocator is the daemon.
 type fakeAllocator struct {
 	held map[int]netip.Addr
 	// capacity is the number of addresses that the plugin has.
@@ -34,8 +34,8 @@ type fakeAllocator struct {
 	unclaimed []netip.Addr
 	// store is the store of the plugin's profile.
 	store string
-	// sidecarErr is the result of every request, requestErr of one for an address.
-	sidecarErr, requestErr error
+	// daemonErr is the result of every request, requestErr of one for an address.
+	daemonErr, requestErr error
 	// lists counts the requests that change nothing, the others the requests of their names.
 	lists, acquires, restores int
 }
@@ -44,7 +44,7 @@ func (f *fixture) checkNode(context.Context) (served, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++
-	return served{store: f.store}, f.sidecarErr
+	return served{store: f.store}, f.daemonErr
 }
 
 func (f *fixture) slots(context.Context, []string) ([]planner.Slot, error) {
@@ -55,7 +55,7 @@ func (f *fixture) slots(context.Context, []string) ([]planner.Slot, error) {
 	for n, ip := range f.held {
 		slots = append(slots, planner.Slot{Number: n, Addresses: []netip.Addr{ip}, Held: true, Unclaimed: f.unclaimed})
 	}
-	return slots, f.sidecarErr
+	return slots, f.daemonErr
 }
 
 func (f *fixture) acquire(_ context.Context, slot int) (planner.Slot, error) {
@@ -63,7 +63,7 @@ func (f *fixture) acquire(_ context.Context, slot int) (planner.Slot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.acquires++
-	if err := cmp.Or(f.sidecarErr, f.requestErr); err != nil {
+	if err := cmp.Or(f.daemonErr, f.requestErr); err != nil {
 		return planner.Slot{}, err
 	}
 	if f.ignoresAcquire {

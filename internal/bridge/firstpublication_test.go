@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
-// CiliumNode and journal of the sidecar are lost together, while pods run. The plugin returns to each
+// CiliumNode and journal of the daemon are lost together, while pods run. The plugin returns to each
 // slot the address that it had. The agent drops each endpoint whose address is not in the first
 // publication.
 func TestFirstPublication(t *testing.T) {
@@ -19,7 +19,7 @@ func TestFirstPublication(t *testing.T) {
 			f.pods++
 		}
 	}
-	// refuses has a sidecar that holds the first slots of 27 and refuses to allocate others.
+	// refuses has a daemon that holds the first slots of 27 and refuses to allocate others.
 	refuses := func(err error) func(f *fixture) {
 		return func(f *fixture) {
 			pods(f, 1, 27)
@@ -27,7 +27,7 @@ func TestFirstPublication(t *testing.T) {
 			f.requestErr = err
 		}
 	}
-	busy := &failure{refused: true, reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+	busy := &failure{refused: true, reason: reasonDaemonBusy, err: errors.New("the queue is full"), after: time.Second}
 	failing := &failure{refused: true, reason: reasonPluginFailed, err: errors.New("ADD failed")}
 	for name, tt := range map[string]struct {
 		set      func(f *fixture)
@@ -36,23 +36,23 @@ func TestFirstPublication(t *testing.T) {
 		// publication.
 		most  int
 		after time.Duration
-		// listed is when the pending pods are listed, idle when the sidecar stops to refuse requests; 0 for
+		// listed is when the pending pods are listed, idle when the daemon stops to refuse requests; 0 for
 		// never.
 		listed, idle time.Duration
 	}{
-		"27 pods":            {set: func(f *fixture) { pods(f, 1, 27) }},
-		"gaps":               {set: func(f *fixture) { pods(f, 3, 3); pods(f, 40, 42); pods(f, 100, 100) }},
-		"a later slot":       {set: func(f *fixture) { pods(f, 11, 11) }},
-		"listed later":       {set: func(f *fixture) { pods(f, 1, 27); f.podsPending = true }, listed: 20 * time.Second, after: 20 * time.Second},
-		"never listed":       {set: func(f *fixture) { pods(f, 1, 27); f.podsPending = true }, most: 11, after: 30 * time.Second},
-		"not watched":        {set: func(*fixture) {}, most: 3},
-		"other addresses":    {set: func(f *fixture) { pods(f, 300, 319) }, most: 31},
-		"one other address":  {set: func(f *fixture) { pods(f, 1, 3); pods(f, 3000, 3000); f.capacity = 1000 }, most: 256},
-		"exhausted":          {set: func(f *fixture) { pods(f, 1, 27); f.capacity = 10 }, most: 10},
-		"max-allocate":       {set: func(f *fixture) { pods(f, 1, 27) }, settings: func(s *planner.Settings) { s.MaxAllocate = 12 }, most: 12},
-		"sidecar is busy":    {set: refuses(busy), idle: 40 * time.Second, after: 40 * time.Second},
-		"sidecar stays busy": {set: refuses(busy), most: 4, after: busyPatience},
-		"plugin fails":       {set: refuses(failing), most: 4, after: 30 * time.Second},
+		"27 pods":           {set: func(f *fixture) { pods(f, 1, 27) }},
+		"gaps":              {set: func(f *fixture) { pods(f, 3, 3); pods(f, 40, 42); pods(f, 100, 100) }},
+		"a later slot":      {set: func(f *fixture) { pods(f, 11, 11) }},
+		"listed later":      {set: func(f *fixture) { pods(f, 1, 27); f.podsPending = true }, listed: 20 * time.Second, after: 20 * time.Second},
+		"never listed":      {set: func(f *fixture) { pods(f, 1, 27); f.podsPending = true }, most: 11, after: 30 * time.Second},
+		"not watched":       {set: func(*fixture) {}, most: 3},
+		"other addresses":   {set: func(f *fixture) { pods(f, 300, 319) }, most: 31},
+		"one other address": {set: func(f *fixture) { pods(f, 1, 3); pods(f, 3000, 3000); f.capacity = 1000 }, most: 256},
+		"exhausted":         {set: func(f *fixture) { pods(f, 1, 27); f.capacity = 10 }, most: 10},
+		"max-allocate":      {set: func(f *fixture) { pods(f, 1, 27) }, settings: func(s *planner.Settings) { s.MaxAllocate = 12 }, most: 12},
+		"daemon is busy":    {set: refuses(busy), idle: 40 * time.Second, after: 40 * time.Second},
+		"daemon stays busy": {set: refuses(busy), most: 4, after: busyPatience},
+		"plugin fails":      {set: refuses(failing), most: 4, after: 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, settings := newFixture(), defaultSettings()

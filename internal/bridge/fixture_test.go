@@ -30,7 +30,7 @@ func smallSettings() planner.Settings {
 	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
 }
 
-// fixture is a sidecar, an API server and an agent in memory. It implements nodeClient
+// fixture is a daemon, an API server and an agent in memory. It implements nodeClient
 // (fakenode_test.go), slotAllocator (fakeallocator_test.go) and nodeevents.Recorder. It is used
 // under testing/synctest only.
 type fixture struct {
@@ -173,7 +173,7 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// hold makes the sidecar hold, and the CiliumNode publish, this many slots.
+// hold makes the daemon hold, and the CiliumNode publish, this many slots.
 func (f *fixture) hold(slots int) {
 	for n := range slots {
 		f.held[n] = ip(n + 1)
@@ -190,16 +190,16 @@ func (f *fixture) apiAway(is bool) {
 	})
 }
 
-func (f *fixture) sidecarAway(is bool) {
+func (f *fixture) daemonAway(is bool) {
 	f.update(func() {
-		f.sidecarErr = nil
+		f.daemonErr = nil
 		if is {
-			f.sidecarErr = errAway()
+			f.daemonErr = errAway()
 		}
 	})
 }
 
-func errAway() error { return fail(reasonSidecarUnavailable, errors.New("away")) }
+func errAway() error { return fail(reasonDaemonUnavailable, errors.New("away")) }
 
 func firstIPs(n int) (ips []netip.Addr) {
 	for i := range n {

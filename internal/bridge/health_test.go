@@ -25,8 +25,8 @@ func TestHealth(t *testing.T) {
 		text string
 	}{
 		"serves":           {func(*fixture) {}, 200, 200, time.Hour, 0, "ok"},
-		"sidecar away":     {func(f *fixture) { f.sidecarErr = errAway() }, 503, 200, time.Hour, 0, "ago: SidecarUnavailable: "},
-		"for a moment":     {func(f *fixture) { f.sidecarErr = errAway() }, 200, 200, time.Minute, 0, "ok"},
+		"daemon away":      {func(f *fixture) { f.daemonErr = errAway() }, 503, 200, time.Hour, 0, "ago: DaemonUnavailable: "},
+		"for a moment":     {func(f *fixture) { f.daemonErr = errAway() }, 200, 200, time.Minute, 0, "ok"},
 		"API server away":  {func(f *fixture) { f.apiErr, f.watchDown = errors.New("away"), true }, 503, 200, time.Hour, 0, "ago: APIServerUnavailable: "},
 		"CiliumNode gone":  {func(f *fixture) { f.node = nil }, 503, 200, time.Second, 0, "no address is published in spec.ipam.pool: CiliumNodeMissing: "},
 		"plugin exhausted": {func(f *fixture) { f.capacity, f.pods = 4, 5 }, 200, 200, time.Hour, time.Hour, "ok"},

@@ -24,8 +24,8 @@ const smallExcessDelays = 5
 // fail.
 const patience = 30 * time.Second
 
-// busyPatience is how long it waits for a busy sidecar, whose plugin may have the addresses: a stop of
-// the sidecar takes up to 125 s.
+// busyPatience is how long it waits for a busy daemon, whose plugin may have the addresses: a stop of
+// the daemon takes up to 125 s.
 const busyPatience = 3 * time.Minute
 
 // state is the state of the bridge that no observation shows. It is lost with the process; the delays

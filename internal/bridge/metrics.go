@@ -79,14 +79,14 @@ func newMetrics() *metrics {
 		free:       gauge("free_addresses", "Addresses of the bridge that the agent can allocate."),
 		releasing:  gauge("pending_releases", "Unused addresses of the bridge whose release is in progress."),
 		handshakes: byLabel("handshakes_total", "outcome", "Addresses whose release has ended.", outcomeReleased, outcomeCanceled),
-		acquisitions: byLabel("acquisitions_total", "outcome", "Requests for an address to the sidecar.",
+		acquisitions: byLabel("acquisitions_total", "outcome", "Requests for an address to the daemon.",
 			outcomeAcquired, outcomeExhausted, outcomeFailed, outcomeRestored, outcomeRefused),
 		apiErrors: byLabel("api_errors_total", "operation", "Failed requests to the API server, without conflicts.", "get", "list", "patch", "watch"),
 		conflicts: with.NewCounter(prometheus.CounterOpts{Name: prefix + "conflicts_total", Help: "Writes that the API server refused because the CiliumNode had changed."}),
 		reconcileErrors: byLabel("reconcile_errors_total", "reason", "Failed reconciliations.",
 			reasonWrongMode, reasonNodeMissing, reasonNotPermitted, reasonAPIUnavailable,
-			reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress),
-		acquire:     with.NewHistogram(histogram("acquire_duration_seconds", "Duration of acquisitions at the sidecar.")),
+			reasonDaemonUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress),
+		acquire:     with.NewHistogram(histogram("acquire_duration_seconds", "Duration of acquisitions at the daemon.")),
 		publish:     with.NewHistogram(histogram("publish_delay_seconds", "Time from the observation that slots are missing to each write that publishes some.")),
 		apiDuration: with.NewHistogramVec(histogram("api_request_duration_seconds", "Duration of requests to the API server, of a watch until its first response."), []string{"operation"}),
 		watches:     with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "watch_connected", Help: "1 if the watch of a resource works, otherwise 0."}, []string{"resource"}),
@@ -96,7 +96,7 @@ func newMetrics() *metrics {
 	since := func(name, help string, i *instant) {
 		with.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, func() float64 { return i.age().Seconds() })
 	}
-	since("observation_age_seconds", "Time since sidecar and CiliumNode were last observed, or since the start.", &m.observed)
+	since("observation_age_seconds", "Time since daemon and CiliumNode were last observed, or since the start.", &m.observed)
 	since("exhausted_seconds", "Time for which acquisitions have been refused; 0 if the last one was not.", &m.exhausted)
 	since("agent_silence_seconds", "Time for which the agent has not answered a release mark, or not reported the address of a pod as used; 0 if it has.", &m.silent)
 	for _, o := range []string{"get", "list", "watch", "patch", "create"} {
@@ -198,7 +198,7 @@ const (
 	// observationLimit is how old the last successful observation of a ready bridge may be: several
 	// times resync.
 	observationLimit = 3 * time.Minute
-	// progressLimit is how long one step of a healthy bridge may take. A request to the sidecar ends
+	// progressLimit is how long one step of a healthy bridge may take. A request to the daemon ends
 	// after 90 s.
 	progressLimit = 5 * time.Minute
 )
@@ -223,7 +223,7 @@ func (m *metrics) notReady() error {
 	case !m.published.Load():
 		reason = "no address is published in spec.ipam.pool"
 	case age > observationLimit:
-		reason = fmt.Sprintf("sidecar and CiliumNode were last observed %s ago", age.Round(time.Second))
+		reason = fmt.Sprintf("daemon and CiliumNode were last observed %s ago", age.Round(time.Second))
 	default:
 		return nil
 	}

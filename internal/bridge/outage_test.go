@@ -48,7 +48,7 @@ func TestRequestsAfterOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.allocator = newFixture() // its sidecar
+			c.allocator = newFixture() // its daemon
 			running.Go(func() { c.run(ctx) })
 		}
 		published := func(i int) int {

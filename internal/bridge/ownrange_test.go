@@ -105,17 +105,17 @@ func TestAuto(t *testing.T) {
 		second int
 		events []string
 	}{
-		"the sidecar waits for its configuration": {func(f *fixture) { f.store = "" }, shared, func(f *fixture) { f.store = storeOnNode }, own, nil},
-		"another plugin":                  {func(*fixture) {}, own, func(f *fixture) { f.store = "remote" }, shared, nil},
-		"store on a server":               {func(f *fixture) { f.store = "remote" }, shared, func(*fixture) {}, shared, nil},
-		"no right to read the Node":       {func(f *fixture) { f.allocatableErr = forbidden }, shared, func(f *fixture) { f.allocatableErr = nil }, own, []string{"NotPermitted"}},
-		"more pods are allowed":           {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 150 }, 153, nil},
-		"fewer pods are allowed":          {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 20 }, 23, nil},
-		"pre-allocate of the CiliumNode":  {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 23, flags, own, nil},
-		"max-allocate of the CiliumNode":  {func(f *fixture) { f.node.Spec.IPAM.MaxAllocate = 40 }, 40, flags, own, nil},
-		"min-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MinAllocate = "remote", 20 }, 20, flags, shared, nil},
-		"pre-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.PreAllocate = "remote", 16 }, 19, flags, shared, nil},
-		"max-allocate, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAllocate = "remote", 7 }, 7, flags, shared, nil},
+		"the daemon waits for its configuration": {func(f *fixture) { f.store = "" }, shared, func(f *fixture) { f.store = storeOnNode }, own, nil},
+		"another plugin":                         {func(*fixture) {}, own, func(f *fixture) { f.store = "remote" }, shared, nil},
+		"store on a server":                      {func(f *fixture) { f.store = "remote" }, shared, func(*fixture) {}, shared, nil},
+		"no right to read the Node":              {func(f *fixture) { f.allocatableErr = forbidden }, shared, func(f *fixture) { f.allocatableErr = nil }, own, []string{"NotPermitted"}},
+		"more pods are allowed":                  {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 150 }, 153, nil},
+		"fewer pods are allowed":                 {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 20 }, 23, nil},
+		"pre-allocate of the CiliumNode":         {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 23, flags, own, nil},
+		"max-allocate of the CiliumNode":         {func(f *fixture) { f.node.Spec.IPAM.MaxAllocate = 40 }, 40, flags, own, nil},
+		"min-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.MinAllocate = "remote", 20 }, 20, flags, shared, nil},
+		"pre-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.PreAllocate = "remote", 16 }, 19, flags, shared, nil},
+		"max-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAllocate = "remote", 7 }, 7, flags, shared, nil},
 		// The watermark also allocates ahead.
 		"max-above-watermark, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAboveWatermark = "remote", 5 }, 16, flags, shared, nil},
 	} {

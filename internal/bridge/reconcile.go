@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// resync is the interval of reconciliations without an event: the sidecar sends none.
+	// resync is the interval of reconciliations without an event: the daemon sends none.
 	resync = 30 * time.Second
 	// coalesce is how long the bridge waits for further events after one: pods come in bursts.
 	coalesce = 100 * time.Millisecond
-	// recheck is the interval of the checks of the sidecar's node and plugin, and of the node's pods.
+	// recheck is the interval of the checks of the daemon's node and plugin, and of the node's pods.
 	recheck = 10 * time.Minute
 )
 
@@ -41,7 +41,7 @@ type nodeClient interface {
 	patch(ctx context.Context, p patch) (*ciliumnode.Node, error)
 }
 
-// slotAllocator is the sidecar (sidecarClient).
+// slotAllocator is the daemon (daemonClient).
 type slotAllocator interface {
 	checkNode(ctx context.Context) (served, error)
 	slots(ctx context.Context, families []string) ([]planner.Slot, error)
@@ -50,7 +50,7 @@ type slotAllocator interface {
 	release(ctx context.Context, ip netip.Addr) error
 }
 
-// controller reconciles the sidecar and the CiliumNode, one reconciliation at a time.
+// controller reconciles the daemon and the CiliumNode, one reconciliation at a time.
 type controller struct {
 	log       logrus.FieldLogger
 	node      nodeClient
@@ -78,10 +78,10 @@ type controller struct {
 	mustRead bool
 	// releasing reports whether a release was in progress at the last observation.
 	releasing bool
-	// checkedUntil is until when the sidecar counts as one of this node. After one of its failures it
+	// checkedUntil is until when the daemon counts as one of this node. After one of its failures it
 	// may be another.
 	checkedUntil time.Time
-	// families are those that the sidecar served at the last check.
+	// families are those that the daemon served at the last check.
 	families []string
 	// writable reports whether the CiliumNode may be written. After a refused write the right may have
 	// been revoked. A refused read is not enough: an API server that starts refuses all requests at first.
@@ -154,7 +154,7 @@ func (c *controller) recordFailure(err error) {
 		err = fail(reasonAPIUnavailable, fmt.Errorf("conflicts in a row: %w", err))
 	}
 	var e *failure
-	if errors.As(err, &e) && e.ofSidecar() {
+	if errors.As(err, &e) && e.ofDaemon() {
 		c.checkedUntil = time.Time{}
 	} else {
 		c.unavailable = err
@@ -228,7 +228,7 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 		s.observed, s.malformed = s.node.Observed()
 		c.state.observe(s.node.Metadata.UID, s.observed)
 		if !time.Now().Before(c.checkedUntil) {
-			if err := c.checkSidecar(ctx); err != nil {
+			if err := c.checkDaemon(ctx); err != nil {
 				return s, err
 			}
 		}
@@ -245,9 +245,9 @@ func (c *controller) observe(ctx context.Context) (s snapshot, err error) {
 	}
 }
 
-// checkSidecar checks from time to time, because a status request costs a plugin call, that the sidecar
+// checkDaemon checks from time to time, because a status request costs a plugin call, that the daemon
 // serves this node, in which families, and whether the range of its plugin is the node's own.
-func (c *controller) checkSidecar(ctx context.Context) error {
+func (c *controller) checkDaemon(ctx context.Context) error {
 	serves, err := c.allocator.checkNode(ctx)
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (c *controller) checkSidecar(ctx context.Context) error {
 	switch {
 	case c.allocatablePods == nil:
 	case serves.store == "":
-		c.checkedUntil = time.Time{} // the sidecar waits for its configuration
+		c.checkedUntil = time.Time{} // the daemon waits for its configuration
 	case serves.store != storeOnNode:
 		c.settings.MaxPods, c.allocatableErr = 0, nil
 	default:

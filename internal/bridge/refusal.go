@@ -17,11 +17,11 @@ const (
 	maxRefusalDelay = 45 * time.Second
 )
 
-// refusal is a request that the sidecar has refused, and repeats after a delay.
+// refusal is a request that the daemon has refused, and repeats after a delay.
 type refusal struct {
 	until time.Time
 	// reason and cause describe the last refusal, since is the time of the first, and failed the time of
-	// the first that a busy sidecar did not cause; zero for none.
+	// the first that a busy daemon did not cause; zero for none.
 	reason        string
 	cause         error
 	since, failed time.Time
@@ -40,7 +40,7 @@ func newRefusals() refusals {
 	return refusals{flowcontrol.NewBackOffWithJitter(minRefusalDelay, maxRefusalDelay, 1), map[netip.Addr]*refusal{}}
 }
 
-// add records a refusal. A sidecar that names a delay (Retry-After) is asked again after that.
+// add records a refusal. A daemon that names a delay (Retry-After) is asked again after that.
 func (r refusals) add(ip netip.Addr, cause *failure) {
 	now := time.Now()
 	last := r.of[ip]
@@ -49,7 +49,7 @@ func (r refusals) add(ip netip.Addr, cause *failure) {
 		r.of[ip] = last
 	}
 	last.reason, last.cause = cause.reason, cause.err
-	if last.failed.IsZero() && last.reason != reasonSidecarBusy {
+	if last.failed.IsZero() && last.reason != reasonDaemonBusy {
 		last.failed = now
 	}
 	if cause.after > 0 {

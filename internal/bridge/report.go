@@ -20,15 +20,15 @@ const (
 	reasonPoolExhausted      = "PoolExhausted"
 	reasonPluginFailed       = "PluginFailed"
 	reasonRequestRefused     = "RequestRefused"
-	reasonSidecarBusy        = "SidecarBusy"
+	reasonDaemonBusy         = "DaemonBusy"
 	reasonAgentNotResponding = "AgentNotResponding"
 	reasonMalformedEntry     = "MalformedPoolEntry"
 	reasonWrongMode          = "WrongIPAMMode"
 	reasonNodeMissing        = "CiliumNodeMissing"
 	reasonNotPermitted       = "NotPermitted"
 	reasonAPIUnavailable     = "APIServerUnavailable"
-	reasonSidecarUnavailable = "SidecarUnavailable"
-	reasonNodeMismatch       = "SidecarNodeMismatch"
+	reasonDaemonUnavailable  = "DaemonUnavailable"
+	reasonNodeMismatch       = "DaemonNodeMismatch"
 	reasonOwnerNotAdmitted   = "OwnerNotAdmitted"
 	reasonNoProgress         = "NoProgress"
 )
@@ -37,7 +37,7 @@ const (
 type failure struct {
 	reason string
 	err    error
-	// refused reports whether the sidecar has not executed a request, which affects one slot only. after
+	// refused reports whether the daemon has not executed a request, which affects one slot only. after
 	// is the delay that its response names (Retry-After); 0 for none.
 	refused bool
 	after   time.Duration
@@ -55,9 +55,9 @@ func (f *failure) terminal() bool {
 	return f.reason == reasonWrongMode || f.reason == reasonNodeMissing
 }
 
-// ofSidecar reports whether the sidecar is the cause. The API server was available then.
-func (f *failure) ofSidecar() bool {
-	return slices.Contains([]string{reasonSidecarUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, f.reason)
+// ofDaemon reports whether the daemon is the cause. The API server was available then.
+func (f *failure) ofDaemon() bool {
+	return slices.Contains([]string{reasonDaemonUnavailable, reasonNodeMismatch, reasonOwnerNotAdmitted, reasonNoProgress}, f.reason)
 }
 
 // apiError adds the reason to an error of the API server. A conflict is returned unchanged.
@@ -129,7 +129,7 @@ func describe(reason string, subjects []string) string {
 	case planner.ForeignEntry:
 		return fmt.Sprintf("spec.ipam.pool has %d entries that the bridge did not write and does not change: %s", count, names)
 	case planner.AddressNotHeld:
-		return fmt.Sprintf("%d used addresses are not held by the sidecar and could not be restored: %s. Those in spec.ipam.pool stay there while they are used; "+
+		return fmt.Sprintf("%d used addresses are not held by the daemon and could not be restored: %s. Those in spec.ipam.pool stay there while they are used; "+
 			"the others are not published, and the agent drops their endpoints when it restarts. "+
 			"The plugin may allocate them to another client: recreate their pods", count, names)
 	case planner.AddressOutsideRange:

@@ -28,7 +28,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// slotServer is a sidecar that allocates and never releases. The bridge allocates in parallel.
+// slotServer is a daemon that allocates and never releases. The bridge allocates in parallel.
 type slotServer struct {
 	mu    sync.Mutex
 	slots map[string]string

@@ -95,21 +95,21 @@ func TestDrain(t *testing.T) {
 			f.apiAway(false)
 			whole(t, f)
 		},
-		"restarts when sidecar and API server were away": func(t *testing.T, f *fixture, _ *metrics) {
+		"restarts when daemon and API server were away": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
-			f.sidecarAway(true)
+			f.daemonAway(true)
 			advance(time.Minute)
 			f.apiAway(true)
 			advance(drainDelay)
-			f.sidecarErr = nil
+			f.daemonErr = nil
 			f.apiAway(false)
 			whole(t, f)
 		},
-		"continues while the sidecar is away": func(t *testing.T, f *fixture, _ *metrics) {
+		"continues while the daemon is away": func(t *testing.T, f *fixture, _ *metrics) {
 			advance(drainDelay / 4)
-			f.sidecarAway(true)
+			f.daemonAway(true)
 			advance(drainDelay / 4)
-			f.sidecarAway(false)
+			f.daemonAway(false)
 			advance(15 * time.Second)
 			wantWithdrawn(t, f, true)
 		},
@@ -151,7 +151,7 @@ func TestDrain(t *testing.T) {
 // Outages that are shorter than the delays do not keep the excess.
 func TestOutages(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, is bool){
-		"sidecar": (*fixture).sidecarAway, "API server": (*fixture).apiAway,
+		"daemon": (*fixture).daemonAway, "API server": (*fixture).apiAway,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()

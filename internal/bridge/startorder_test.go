@@ -15,13 +15,13 @@ func TestStartOrder(t *testing.T) {
 		begin, end func(f *fixture)
 		reason     string
 	}{
-		"bridge before sidecar": {
-			func(f *fixture) { f.sidecarErr = errAway() }, func(f *fixture) { f.sidecarErr = nil }, "SidecarUnavailable",
+		"bridge before daemon": {
+			func(f *fixture) { f.daemonErr = errAway() }, func(f *fixture) { f.daemonErr = nil }, "DaemonUnavailable",
 		},
-		"sidecar before its configuration": {
+		"daemon before its configuration": {
 			func(f *fixture) { f.capacity = 0 }, func(f *fixture) { f.capacity = 100 }, "PoolExhausted",
 		},
-		"sidecar before its configuration, with used addresses": {
+		"daemon before its configuration, with used addresses": {
 			func(f *fixture) {
 				f.node.Spec.IPAM.Pool = map[string]planner.Entry{ip(1).String(): {Resource: "delegated-ipam/ciliumnode-0"}}
 				f.node.Status.IPAM.Used = map[string]planner.Entry{ip(1).String(): {Owner: "router"}}
@@ -72,13 +72,13 @@ func TestStartOrder(t *testing.T) {
 // Each part is late by less than a minute, all together by more.
 func TestLateInTurns(t *testing.T) {
 	f := newFixture()
-	f.sidecarErr, f.node = errAway(), nil
+	f.daemonErr, f.node = errAway(), nil
 	runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
 		advance(50 * time.Second)
 		f.update(func() { f.create("uid-2") })
 		advance(40 * time.Second)
 		f.mu.Lock()
-		f.sidecarErr = nil
+		f.daemonErr = nil
 		f.mu.Unlock()
 		advance(10 * time.Minute)
 		f.wantEvents(t)

@@ -53,7 +53,7 @@ func TestFreshNode(t *testing.T) {
 
 // A refused request affects one slot only.
 func TestIndependence(t *testing.T) {
-	refused := &failure{refused: true, reason: reasonSidecarBusy, err: errors.New("the queue is full"), after: time.Second}
+	refused := &failure{refused: true, reason: reasonDaemonBusy, err: errors.New("the queue is full"), after: time.Second}
 	t.Run("restore beside held slots", func(t *testing.T) {
 		f := newFixture()
 		f.hold(10)
@@ -65,7 +65,7 @@ func TestIndependence(t *testing.T) {
 			f.wantPublished(t, 10)
 			between(t, "refusals are counted", testutil.ToFloat64(m.acquisitions.WithLabelValues(outcomeRefused)), 1, 100)
 			advance(10 * time.Minute)
-			f.wantEvents(t, "AddressNotHeld", "SidecarBusy")
+			f.wantEvents(t, "AddressNotHeld", "DaemonBusy")
 			f.update(func() { f.requestErr = nil })
 			advance(time.Minute)
 			f.wantInPool(t, ip(99).String(), true)
@@ -90,7 +90,7 @@ func TestIndependence(t *testing.T) {
 			}
 		})
 	})
-	t.Run("stopping sidecar", func(t *testing.T) {
+	t.Run("stopping daemon", func(t *testing.T) {
 		f := newFixture()
 		f.requestErr = refused
 		runController(t, f, defaultSettings(), func(t *testing.T, m *metrics) {

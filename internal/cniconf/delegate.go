@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// ContainerPlugin is the type of the IPAM plugin by which container runtimes call the sidecar. Its
-// configuration has that of the plugin that the sidecar runs, as ipam.delegate (docs/install/pods.md, Configuration).
+// ContainerPlugin is the type of the IPAM plugin by which container runtimes call the daemon. Its
+// configuration has that of the plugin that the daemon runs, as ipam.delegate (docs/install/pods.md, Configuration).
 const ContainerPlugin = "delegated-ipam-cni"
 
 // withDelegate returns a plugin object with the delegate of its ipam in place of it, and the delegate's
@@ -39,7 +39,7 @@ type delegate struct {
 }
 
 // delegateType returns the type of a delegate. It returns an error if that, or a delegate in it, is
-// ContainerPlugin, which would call the sidecar again.
+// ContainerPlugin, which would call the daemon again.
 func delegateType(raw json.RawMessage) (string, error) {
 	var outer delegate
 	if err := json.Unmarshal(raw, &outer); err != nil {
@@ -50,7 +50,7 @@ func delegateType(raw json.RawMessage) (string, error) {
 	}
 	for d := outer; ; {
 		if d.Type == ContainerPlugin {
-			return "", fmt.Errorf("type is %s, which calls the sidecar; expected that of the plugin to run", ContainerPlugin)
+			return "", fmt.Errorf("type is %s, which calls the daemon; expected that of the plugin to run", ContainerPlugin)
 		}
 		inner := d.Delegate
 		d = delegate{}

@@ -25,8 +25,8 @@ func TestDelegateRefused(t *testing.T) {
 		"no delegate":             {`{"type":"delegated-ipam-cni"}`, "ipam.delegate is missing"},
 		"delegate without a type": {`{"type":"delegated-ipam-cni","delegate":{}}`, "type is missing"},
 		"not an object":           {`{"type":"delegated-ipam-cni","delegate":"host-local"}`, "ipam.delegate"},
-		"itself":                  {`{"type":"delegated-ipam-cni","delegate":{"type":"delegated-ipam-cni"}}`, "calls the sidecar"},
-		"itself, nested":          {`{"type":"delegated-ipam-cni","delegate":{"type":"p","delegate":{"type":"delegated-ipam-cni"}}}`, "calls the sidecar"},
+		"itself":                  {`{"type":"delegated-ipam-cni","delegate":{"type":"delegated-ipam-cni"}}`, "calls the daemon"},
+		"itself, nested":          {`{"type":"delegated-ipam-cni","delegate":{"type":"p","delegate":{"type":"delegated-ipam-cni"}}}`, "calls the daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseList([]byte(`{"name":"pods","cniVersion":"1.0.0","plugins":[{"type":"cilium-cni","ipam":` + c.ipam + `}]}`))

@@ -33,7 +33,7 @@ type document struct {
 }
 
 // ParseList returns the network of a .conflist with this content, without plugins from the network's
-// own directory. File is empty. The error is why the sidecar cannot use it.
+// own directory. File is empty. The error is why the daemon cannot use it.
 func ParseList(data []byte) (call.Network, error) {
 	d, err := parseList(data)
 	if err != nil {
@@ -105,7 +105,7 @@ func parseSingle(data []byte) (document, error) {
 
 // delegatingNetwork returns the network with the plugin that delegates IPAM: the first of the chain or, if
 // pluginType is not empty, the first of that type that sets ipam.type. Without a type a later plugin is
-// refused unless it calls the sidecar: the first one gives pods their addresses, as aws-cni, and egress-cni
+// refused unless it calls the daemon: the first one gives pods their addresses, as aws-cni, and egress-cni
 // after it has a link-local range.
 func (d document) delegatingNetwork(pluginType string) (call.Network, error) {
 	var first string
@@ -162,7 +162,7 @@ func (d document) noIPAM(pluginType string) error {
 		}
 		for _, key := range []string{"delegates", "delegate"} {
 			if _, ok := keys[key]; ok {
-				return fmt.Errorf("%w: %s runs the plugin in its key %s, and that has the ipam; write the network of that plugin to a file for the sidecar (docs/install/chained.md, Plugins that run others)", errNoIPAM, p.Type, key)
+				return fmt.Errorf("%w: %s runs the plugin in its key %s, and that has the ipam; write the network of that plugin to a file for the daemon (docs/install/chained.md, Plugins that run others)", errNoIPAM, p.Type, key)
 			}
 		}
 	}

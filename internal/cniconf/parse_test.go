@@ -86,19 +86,19 @@ func TestPluginDir(t *testing.T) {
 }
 
 // The network of a list has the ipam of its first plugin, of the named one, or of the one that calls the
-// sidecar.
+// daemon.
 func TestPluginOfList(t *testing.T) {
 	const list = `{"name":"net","plugins":[{"type":"first"},{"type":"p","ipam":{"type":"i"}},{"type":"q","ipam":{"type":"j"}}]}`
 	containers := strings.Replace(list, `"type":"i"`, `"type":"delegated-ipam-cni","delegate":{"type":"j"}`, 1)
 	for name, c := range map[string]struct{ content, network, want, err string }{
-		"not named":              {list, "net", "", `network "net", but the range of a later plugin is not that of the pods`},
-		"no name at all":         {list, "", "", `network "net", but the range of a later plugin is not that of the pods`},
-		"named":                  {list, "net/p", "i", ""},
-		"named, the last":        {list, "net/q", "j", ""},
-		"named, without ipam":    {list, "net/first", "", "no plugin of its chain sets ipam.type: none is of type first with it"},
-		"named, of no network":   {list, "/q", "j", ""},
-		"named in another":       {list, "other/q", "", `expected a .conflist, .conf or .json file of network "other"`},
-		"that calls the sidecar": {containers, "net", "j", ""},
+		"not named":             {list, "net", "", `network "net", but the range of a later plugin is not that of the pods`},
+		"no name at all":        {list, "", "", `network "net", but the range of a later plugin is not that of the pods`},
+		"named":                 {list, "net/p", "i", ""},
+		"named, the last":       {list, "net/q", "j", ""},
+		"named, without ipam":   {list, "net/first", "", "no plugin of its chain sets ipam.type: none is of type first with it"},
+		"named, of no network":  {list, "/q", "j", ""},
+		"named in another":      {list, "other/q", "", `expected a .conflist, .conf or .json file of network "other"`},
+		"that calls the daemon": {containers, "net", "j", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -272,7 +272,7 @@ func TestNetworkConflict(t *testing.T) {
 }
 
 // The network of a primary CNI, behind which cilium-agent chains cilium-cni: the files come later than the
-// sidecar, from two writers, and are replaced. The pool never has another network.
+// daemon, from two writers, and are replaced. The pool never has another network.
 func TestChainedFiles(t *testing.T) {
 	dir := t.TempDir()
 	w := watcher(t, Options{Dir: dir, Pools: map[string]string{"default": "pods"}})

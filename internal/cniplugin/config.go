@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// defaultSocket is the path at which the sidecar serves unless --socket-path is given.
+	// defaultSocket is the path at which the daemon serves unless --socket-path is given.
 	defaultSocket = "/var/run/delegated-ipam/ipam.sock"
-	// defaultTimeout limits one call. The sidecar responds within 80 s, and kubelet ends a
+	// defaultTimeout limits one call. The daemon responds within 80 s, and kubelet ends a
 	// StopPodSandbox after 120 s and a RunPodSandbox after 240 s (--runtime-request-timeout).
 	defaultTimeout = 90 * time.Second
 	maxTimeout     = 110 * time.Second
-	// sidecarWait limits how long a call is repeated while the sidecar is stopped or rejects it for
+	// daemonWait limits how long a call is repeated while the daemon is stopped or rejects it for
 	// now. A failed ADD is followed by a DEL of cilium-cni or containerd, whose calls have no limit;
 	// both waits end long before kubelet's 240 s, and it repeats the start of the pod after 10 to 15 s.
-	sidecarWait = 20 * time.Second
-	// delWait is sidecarWait for a DEL, which can be left for the sidecar: a pod ends without it.
+	daemonWait = 20 * time.Second
+	// delWait is daemonWait for a DEL, which can be left for the daemon: a pod ends without it.
 	delWait = 5 * time.Second
-	// statusTimeout limits STATUS, and how long it waits for a sidecar that restarts. It may be a part of
+	// statusTimeout limits STATUS, and how long it waits for a daemon that restarts. It may be a part of
 	// each status that kubelet requests from the runtime: every 5 s, and the node is not ready after 30 s
 	// without one.
 	statusTimeout = 5 * time.Second
-	// statusInterval is the time between two questions to a sidecar that is not ready.
+	// statusInterval is the time between two questions to a daemon that is not ready.
 	statusInterval = 250 * time.Millisecond
 )
 
@@ -106,7 +106,7 @@ func parse(stdin []byte, ofVerb func(*config) error) (*config, error) {
 
 func (c *config) check() error {
 	if c.IPAM.Type != Type {
-		// The sidecar finds the delegated plugin by this type.
+		// The daemon finds the delegated plugin by this type.
 		return fmt.Errorf("ipam.type is %q, and runs the binary of %s; expected %q", c.IPAM.Type, Type, Type)
 	}
 	if s := c.IPAM.Timeout; s != nil && (*s < 1 || *s > int(maxTimeout.Seconds())) {
@@ -115,7 +115,7 @@ func (c *config) check() error {
 	if s := c.spoolPath(); !filepath.IsAbs(s) {
 		return fmt.Errorf("ipam.spool is %q; expected the absolute path of a directory, such as %s", s, spool.DefaultPath)
 	}
-	if s := c.sidecar().socket; !filepath.IsAbs(s) {
+	if s := c.daemon().socket; !filepath.IsAbs(s) {
 		return fmt.Errorf("ipam.socket is %q; expected the absolute path of a unix socket, such as %s", c.IPAM.Socket, defaultSocket)
 	}
 	return nil
@@ -148,9 +148,9 @@ func (c *config) checkDelegate() error {
 	return nil
 }
 
-// sidecar returns the sidecar that the configuration names.
-func (c *config) sidecar() sidecar {
-	s := sidecar{socket: strings.TrimPrefix(c.IPAM.Socket, "unix://"), timeout: defaultTimeout, wait: sidecarWait}
+// daemon returns the daemon that the configuration names.
+func (c *config) daemon() daemon {
+	s := daemon{socket: strings.TrimPrefix(c.IPAM.Socket, "unix://"), timeout: defaultTimeout, wait: daemonWait}
 	if c.IPAM.Socket == "" {
 		s.socket = defaultSocket
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // del runs DEL. One that cannot be delivered is left in the spool, and succeeds: not every runtime
-// repeats a failed DEL, so the address would never be released. A DEL that the sidecar has answered with
+// repeats a failed DEL, so the address would never be released. A DEL that the daemon has answered with
 // an error fails.
 func del(args *skel.CmdArgs) error {
 	conf, err := parseReduced(args.StdinData)
@@ -26,7 +26,7 @@ func del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	begin, s := time.Now(), conf.sidecar()
+	begin, s := time.Now(), conf.daemon()
 	s.wait = delWait
 	_, err = s.call(delOperation, "", body)
 	if err == nil {
@@ -40,7 +40,7 @@ func del(args *skel.CmdArgs) error {
 		return nil
 	}
 	// Without the spool only a later attempt helps.
-	s.wait, s.timeout = sidecarWait-time.Since(begin), s.timeout-time.Since(begin)
+	s.wait, s.timeout = daemonWait-time.Since(begin), s.timeout-time.Since(begin)
 	if s.wait > 0 && s.timeout > 0 {
 		if _, err = s.call(delOperation, "", body); err == nil {
 			return nil
@@ -54,12 +54,12 @@ func del(args *skel.CmdArgs) error {
 
 const delOperation = "POST /v1/cni/del"
 
-// undelivered reports whether a call failed without an answer: the sidecar may not know of it.
+// undelivered reports whether a call failed without an answer: the daemon may not know of it.
 func undelivered(err error) bool {
 	return errors.Is(err, errLater) && !errors.As(err, new(*refusal))
 }
 
-// leave leaves a DEL for the sidecar.
+// leave leaves a DEL for the daemon.
 func leave(conf *config, args *skel.CmdArgs) error {
 	d, err := spool.Open(conf.spoolPath())
 	if err != nil {

@@ -27,7 +27,7 @@ func withSpool(t *testing.T, socket string) (*spool.Dir, string) {
 	return d, fmt.Sprintf(`{"cniVersion":"1.1.0","name":"pods","ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":1,"spool":%q}}`, socket, d.Path())
 }
 
-// A DEL is left exactly if the sidecar has not answered it.
+// A DEL is left exactly if the daemon has not answered it.
 func TestDelIsLeft(t *testing.T) {
 	answers := map[string]struct {
 		handler http.HandlerFunc
@@ -66,7 +66,7 @@ func TestLeftEntry(t *testing.T) {
 	check.Must(t, os.WriteFile(netns, nil, 0o600))
 	for _, command := range []string{"ADD", "CHECK", "GC"} {
 		if _, err := (plugin{command: command, config: strings.Replace(config, `"name"`, `"cni.dev/valid-attachments":[],"name"`, 1)}).run(t, ""); err == nil {
-			t.Errorf("%s succeeded without a sidecar", command)
+			t.Errorf("%s succeeded without a daemon", command)
 		}
 	}
 	_, failed := plugin{command: "DEL", config: config, environ: []string{"CNI_NETNS=" + netns}}.run(t, "")
@@ -83,7 +83,7 @@ func TestLeftEntry(t *testing.T) {
 	}
 }
 
-// A spool that cannot be used is named in the error, which is the one of a sidecar that is away.
+// A spool that cannot be used is named in the error, which is the one of a daemon that is away.
 func TestDelCannotBeLeft(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent")
 	d, config := withSpool(t, absent)

@@ -13,7 +13,7 @@ import (
 const countedAsSuccess = `(?i)not found|no such file or directory`
 
 // delError returns the error of a DEL with these texts replaced by others of the same meaning. err may
-// have texts of the sidecar, the delegated plugin and the kernel.
+// have texts of the daemon, the delegated plugin and the kernel.
 func delError(err *types.Error) *types.Error {
 	pattern := regexp.MustCompile(countedAsSuccess) // not at the start of each call
 	reword := func(text string) string {

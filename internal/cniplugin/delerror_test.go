@@ -23,7 +23,7 @@ func wantFailure(t *testing.T, what string, err *types.Error) {
 	}
 }
 
-// The error of each failed DEL: of the sidecar, of a plugin behind it, of the socket and of the call.
+// The error of each failed DEL: of the daemon, of a plugin behind it, of the socket and of the call.
 func TestDelErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code    int
@@ -35,7 +35,7 @@ func TestDelErrors(t *testing.T) {
 		"plugin":            {502, `"plugin dhcp DEL: Link not found"`, "", nil, []string{"Link missing"}},
 		"plugin in capital": {502, `"plugin x DEL: 404 Not Found: open /a/b: No such file or directory (os error 2)"`, "", nil, []string{"404 missing", "/a/b: file is missing (os error 2)"}},
 		"repeated":          {502, `"not found: not found; NOT FOUND"`, "", nil, []string{"missing: missing; missing"}},
-		"old sidecar":       {404, `{"code":404,"message":"path /v1/cni/del was not found"}`, "", nil, []string{"was missing"}},
+		"old daemon":        {404, `{"code":404,"message":"path /v1/cni/del was not found"}`, "", nil, []string{"was missing"}},
 		"network":           {404, `"network \"pods\": open /etc/cni/net.d: no such file or directory"`, "", nil, []string{"net.d: file is missing"}},
 		"refused":           {403, `"user not found"`, "", nil, []string{"user missing"}},
 		"invalid":           {400, `"not found"`, "", nil, nil},

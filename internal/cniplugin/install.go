@@ -13,7 +13,7 @@ import (
 
 // help describes the commands for the installation, which a runtime never runs: it sets CNI_COMMAND
 // and no arguments.
-const help = `delegated-ipam-cni is a CNI IPAM plugin that gets the addresses of pods from the sidecar of
+const help = `delegated-ipam-cni is a CNI IPAM plugin that gets the addresses of pods from the daemon of
 the node. The container runtime runs it, without arguments.
 
 Exit status: 0 done; 1 failed, with the reason on stderr; 2 wrong usage.

@@ -1,5 +1,5 @@
 // Package cniplugin is the CNI IPAM plugin delegated-ipam-cni: it sends each call of the container
-// runtime to the sidecar of the node, which runs the delegated plugin. The runtime starts a process
+// runtime to the daemon of the node, which runs the delegated plugin. The runtime starts a process
 // for each call, so the package imports little: its time to start is a part of each pod's.
 package cniplugin
 
@@ -21,7 +21,7 @@ import (
 // Type is the type of the plugin in a CNI configuration, and the name of its binary.
 const Type = "delegated-ipam-cni"
 
-// errFailed is the code of a call that the sidecar or the delegated plugin refused. The CNI
+// errFailed is the code of a call that the daemon or the delegated plugin refused. The CNI
 // specification leaves codes from 100 on to plugins.
 const errFailed uint = 100
 
@@ -112,7 +112,7 @@ func gc(args *skel.CmdArgs) error {
 	return err
 }
 
-// status reports code 50, with which the runtime starts no pods, unless the sidecar is ready.
+// status reports code 50, with which the runtime starts no pods, unless the daemon is ready.
 func status(args *skel.CmdArgs) error {
 	conf, err := parseConfig(args.StdinData)
 	if err != nil {
@@ -132,9 +132,9 @@ func (c *config) request(args *skel.CmdArgs) request {
 }
 
 // send sends one call and returns the body of its response.
-func (c *config) send(verb string, body any) ([]byte, error) { return sendTo(c.sidecar(), verb, body) }
+func (c *config) send(verb string, body any) ([]byte, error) { return sendTo(c.daemon(), verb, body) }
 
-func sendTo(s sidecar, verb string, body any) ([]byte, error) {
+func sendTo(s daemon, verb string, body any) ([]byte, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func cniError(err error) error {
 		return types.NewError(types.ErrTryAgainLater, err.Error(), "")
 	case errors.As(err, &refused) && refused.code == 404:
 		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(),
-			"the sidecar has to read the same configuration as the runtime, and to support "+Type)
+			"the daemon has to read the same configuration as the runtime, and to support "+Type)
 	case errors.As(err, &refused) && (refused.code == 400 || refused.code == 422):
 		return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	default:
@@ -162,12 +162,12 @@ func cniError(err error) error {
 	}
 }
 
-// errNotReady is the answer of a sidecar that cannot serve the network now.
-var errNotReady = errors.New("the sidecar is not ready")
+// errNotReady is the answer of a daemon that cannot serve the network now.
+var errNotReady = errors.New("the daemon is not ready")
 
-// health returns why the sidecar is not ready for the network. A sidecar that restarts is waited for.
+// health returns why the daemon is not ready for the network. A daemon that restarts is waited for.
 func (c *config) health() error {
-	s := c.sidecar()
+	s := c.daemon()
 	s.timeout = min(s.timeout, statusTimeout)
 	s.wait = s.timeout
 	for deadline := time.Now().Add(s.timeout); ; time.Sleep(statusInterval) {
@@ -180,15 +180,15 @@ func (c *config) health() error {
 	}
 }
 
-// healthNow is health without the wait for a sidecar that answers.
-func (c *config) healthNow(s sidecar) error {
+// healthNow is health without the wait for a daemon that answers.
+func (c *config) healthNow(s daemon) error {
 	body, err := s.call("GET /v1/healthz", "brief: true\r\nnetwork: "+c.Name+"\r\n", nil)
 	if err != nil {
 		return err
 	}
 	var health struct{ Cilium struct{ State, Msg string } }
 	if err := json.Unmarshal(body, &health); err != nil {
-		return fmt.Errorf("the sidecar answered a status that cannot be read: %w", err)
+		return fmt.Errorf("the daemon answered a status that cannot be read: %w", err)
 	}
 	if health.Cilium.State != "Ok" {
 		return fmt.Errorf("%w: its state is %q %s", errNotReady, health.Cilium.State, health.Cilium.Msg)
@@ -204,7 +204,7 @@ func printResult(body []byte, cniVersion string) (err error) {
 			err = fmt.Errorf("%v", p)
 		}
 		if err != nil {
-			err = types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the sidecar answered a result that is not usable as one of CNI version %s: %s", cniVersion, err), "")
+			err = types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the daemon answered a result that is not usable as one of CNI version %s: %s", cniVersion, err), "")
 		}
 	}()
 	result, err := create.CreateFromBytes(body)

@@ -214,15 +214,15 @@ func checkError(t *testing.T, what string, err *types.Error, code uint, texts ..
 	}
 }
 
-// A sidecar that asks to come back soon is asked again within the limit.
+// A daemon that asks to come back soon is asked again within the limit.
 func TestRepeatAfter(t *testing.T) {
-	s := sidecar{serve(t, responds(502, `"full"`, "Retry-After", "1"), responds(200, result)), defaultTimeout, sidecarWait}
+	s := daemon{serve(t, responds(502, `"full"`, "Retry-After", "1"), responds(200, result)), defaultTimeout, daemonWait}
 	if body, err := s.call("POST /v1/cni/add", "", nil); err != nil || string(body) != result {
 		t.Errorf("got %q, %v; want the second response", body, err)
 	}
 }
 
-func TestNoSidecar(t *testing.T) {
+func TestNoDaemon(t *testing.T) {
 	l, refused := listen(t)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
@@ -241,8 +241,8 @@ func TestNoSidecar(t *testing.T) {
 	for name, tt := range map[string]struct{ socket, text string }{
 		"no socket":   {absent, "start delegated-ipam on this node"},
 		"no listener": {refused, "connection refused; start delegated-ipam on this node"},
-		"closed":      {closes, "the sidecar at "},
-		"no answer":   {hangs, "no answer from the sidecar at " + hangs + " within 1s; it completes"},
+		"closed":      {closes, "the daemon at "},
+		"no answer":   {hangs, "no answer from the daemon at " + hangs + " within 1s; it completes"},
 	} {
 		for _, command := range []string{"ADD", "DEL", "STATUS"} {
 			t.Run(name+" "+command, func(t *testing.T) {
@@ -260,12 +260,12 @@ func TestNoSidecar(t *testing.T) {
 	checkError(t, "path that is too long", failed, errFailed, "invalid argument")
 }
 
-// A call that begins before the sidecar listens succeeds.
-func TestSidecarStartsLate(t *testing.T) {
+// A call that begins before the daemon listens succeeds.
+func TestDaemonStartsLate(t *testing.T) {
 	late := filepath.Join(t.TempDir(), "late")
 	done := make(chan error, 1)
 	go func() {
-		_, err := sidecar{late, defaultTimeout, sidecarWait}.call("POST /v1/cni/add", "", nil)
+		_, err := daemon{late, defaultTimeout, daemonWait}.call("POST /v1/cni/add", "", nil)
 		done <- err
 	}()
 	check.Must(t, os.Rename(serve(t, responds(200, result)), late))
@@ -296,7 +296,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// STATUS waits for a sidecar that restarts: that stops, is away and begins to serve.
+// STATUS waits for a daemon that restarts: that stops, is away and begins to serve.
 func TestStatusOfRestart(t *testing.T) {
 	stopping, ready := responds(200, `{"cilium":{"state":"Warning","msg":"the service is stopping"}}`), responds(200, `{"cilium":{"state":"Ok"}}`)
 	_, err := plugin{command: "STATUS"}.run(t, serve(t, stopping, writes(""), stopping, ready))
@@ -367,11 +367,11 @@ func TestConfig(t *testing.T) {
 	_, gcErr := plugin{command: "GC", config: valid}.run(t, "")
 	checkError(t, "GC without a list", gcErr, types.ErrInvalidNetworkConfig, "no list of attachments")
 	if Type != cniconf.ContainerPlugin {
-		t.Errorf("the type is %s; the sidecar expects %s", Type, cniconf.ContainerPlugin)
+		t.Errorf("the type is %s; the daemon expects %s", Type, cniconf.ContainerPlugin)
 	}
 	c, parseErr := parseConfig([]byte(valid))
-	if parseErr != nil || c.sidecar() != (sidecar{client.DefaultSocket, client.DefaultTimeout, sidecarWait}) {
-		t.Errorf("got the sidecar %+v, %v; want the defaults of pkg/client", c.sidecar(), parseErr)
+	if parseErr != nil || c.daemon() != (daemon{client.DefaultSocket, client.DefaultTimeout, daemonWait}) {
+		t.Errorf("got the daemon %+v, %v; want the defaults of pkg/client", c.daemon(), parseErr)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestReducedConfig(t *testing.T) {
 	for _, section := range []string{`{"type":"delegated-ipam-cni"}`, `{"type":"delegated-ipam-cni","delegate":{"type":"delegated-ipam-cni"}}`, `{"type":"delegated-ipam-cni","delegate":true}`} {
 		stdin := []byte(`{"cniVersion":"0.3.0","name":"pods","type":"bridge","ipam":` + section + `}`)
 		c, err := parseReduced(stdin)
-		if err != nil || c.Name != "pods" || c.sidecar().socket != client.DefaultSocket {
+		if err != nil || c.Name != "pods" || c.daemon().socket != client.DefaultSocket {
 			t.Errorf("%s: got %+v, %v", section, c, err)
 		}
 		if _, err := parseConfig(stdin); err == nil {

@@ -27,7 +27,7 @@ type exceptions struct {
 // writers returns the packages that write below the state directory.
 func writers() map[string]exceptions {
 	return map[string]exceptions{
-		"sidecar/journal": {sequences: map[sequence]string{
+		"daemon/journal": {sequences: map[sequence]string{
 			{"Load", "WriteFile", "Sync"}: "the record is still in the journal",
 		}, memory: map[string][]string{
 			"Backup": {"Sync"}, // the directory that the operator names, in a command
@@ -38,9 +38,9 @@ func writers() map[string]exceptions {
 			"newest":  {"Write"},   // a checksum
 			"Reserve": {"WriteAt"}, // zeros after the end, in a commit, whose failpoints are in the journal
 		}},
-		"sidecar/statedir":  {},
-		"sidecar/history":   {},
-		"sidecar/uninstall": {},
+		"daemon/statedir":  {},
+		"daemon/history":   {},
+		"daemon/uninstall": {},
 		"plugin/hostlocal": {sequences: map[sequence]string{
 			{"Reserve", "OpenFile", "OpenFile"}:    "the second one is of an empty file, which stays empty",
 			{"Reserve", "OpenFile", "WriteString"}: "without it an ADD begins with the first address of the range",
@@ -59,7 +59,7 @@ func writers() map[string]exceptions {
 func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
 		// The socket, its directory and its staging directory.
-		"sidecar/unixsock": {
+		"daemon/unixsock": {
 			"listen":        {"MkdirAll"},
 			"newStaging":    {"Mkdir"},
 			"bindIn":        {"Chmod", "Renameat2"},
@@ -70,12 +70,12 @@ func otherWriters() map[string]map[string][]string {
 			"peerGroups": {"Syscall6"},
 		},
 		// The store of host-local, in a repair.
-		"sidecar/doctor": {"removeStale": {"Sync"}},
-		"files":          {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
+		"daemon/doctor": {"removeStale": {"Sync"}},
+		"files":         {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The runtime's directory of plugins, when the plugin is installed or removed.
 		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
 		// Most run in the process of delegated-ipam-cni, which has no failpoints; the tests of the package and
-		// of delegated-ipam-cni begin with what a kill leaves. The sidecar removes entries between spool.done
+		// of delegated-ipam-cni begin with what a kill leaves. The daemon removes entries between spool.done
 		// and spool.removed.
 		"spool": {
 			"Open": {"Openat2"}, "Create": {"Mkdir"}, "openat": {"Openat"}, "put": {"Renameat", "Unlinkat"},

@@ -25,10 +25,10 @@ const ReleaseContainer = "release"
 // Prepare and Finish a DaemonSet NAME-uninstall is created, whose pods release the addresses of their nodes.
 type Uninstall struct {
 	Cluster *Cluster
-	// Namespace and Name are those of the DaemonSet of the sidecar. The others are named NAME-PART.
+	// Namespace and Name are those of the DaemonSet of the daemon. The others are named NAME-PART.
 	Namespace, Name string
-	// KeepSidecar leaves the sidecar, which is not part of the installation.
-	KeepSidecar bool
+	// KeepDaemon leaves the daemon, which is not part of the installation.
+	KeepDaemon bool
 	// Interval is the time between two looks at what is awaited.
 	Interval time.Duration
 	// Progress gets a line for each change.
@@ -54,7 +54,7 @@ func (u Uninstall) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Finish waits until each node has released its addresses, deletes the sidecar, and waits until its files are
+// Finish waits until each node has released its addresses, deletes the daemon, and waits until its files are
 // removed.
 func (u Uninstall) Finish(ctx context.Context) error {
 	released := func(p *corev1.Pod) bool {
@@ -64,13 +64,13 @@ func (u Uninstall) Finish(ctx context.Context) error {
 				return s.Name == ReleaseContainer && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 			})
 	}
-	if err := u.await(ctx, "release its addresses", released); err != nil || u.KeepSidecar {
+	if err := u.await(ctx, "release its addresses", released); err != nil || u.KeepDaemon {
 		return err
 	}
 	if err := u.remove(ctx, u.Name); err != nil {
 		return err
 	}
-	return u.await(ctx, "remove the sidecar's files", isReady)
+	return u.await(ctx, "remove the daemon's files", isReady)
 }
 
 // remove deletes a DaemonSet, if it exists, and waits until its pods are gone.

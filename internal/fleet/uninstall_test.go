@@ -143,7 +143,7 @@ func (w endAfterLine) Write(line []byte) (int, error) {
 	return w.Writer.Write(line)
 }
 
-// The sidecar stays until all nodes have released their addresses.
+// The daemon stays until all nodes have released their addresses.
 func TestUninstallFinish(t *testing.T) {
 	released := object{"initContainerStatuses": []any{object{"name": ReleaseContainer, "state": object{"terminated": object{"exitCode": 0}}}}}
 	failed := object{"initContainerStatuses": []any{object{"name": ReleaseContainer, "state": object{"terminated": object{"exitCode": 1}}}}}
@@ -170,15 +170,15 @@ func TestUninstallFinish(t *testing.T) {
 	change(func() { d.pods["b"] = released })
 	change(func() { d.afterDelete = func(string) { d.pods = map[string]object{"a": ready, "b": ready} } })
 	if err := u.Finish(t.Context()); err != nil || !slices.Equal(d.deleted, []string{"ipam"}) {
-		t.Errorf("deleted %v, %v; want the sidecar", d.deleted, err)
+		t.Errorf("deleted %v, %v; want the daemon", d.deleted, err)
 	}
 
 	change(func() {
 		d.sets["ipam-uninstall"], d.pods, d.deleted = 3, map[string]object{"a": released, "b": released, "c": released}, nil
 	})
-	u.KeepSidecar = true
+	u.KeepDaemon = true
 	if err := u.Finish(t.Context()); err != nil || len(d.deleted) > 0 {
-		t.Errorf("with the sidecar in Cilium's pod: deleted %v, %v", d.deleted, err)
+		t.Errorf("with the daemon in Cilium's pod: deleted %v, %v", d.deleted, err)
 	}
 	change(func() { delete(d.pods, "c") }) // not yet created
 	again, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -1,4 +1,4 @@
-// Package metricsserver serves the metrics of the sidecar and of the bridge on a TCP address
+// Package metricsserver serves the metrics of the daemon and of the bridge on a TCP address
 // (--metrics-address), with bounded memory: any host may connect.
 package metricsserver
 

@@ -155,7 +155,7 @@ const (
 	maxFile = 1 << 20
 )
 
-// output is the file that the sidecar reads.
+// output is the file that the daemon reads.
 type output string
 
 // read returns the content of the file, nil if it does not exist. For an unreadable file or a

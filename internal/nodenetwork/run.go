@@ -1,5 +1,5 @@
 // Package nodenetwork renders the CNI network configuration of one node from a template and its Node,
-// and keeps it in a file for the sidecar (docs/install/ranges.md).
+// and keeps it in a file for the daemon (docs/install/ranges.md).
 package nodenetwork
 
 import (

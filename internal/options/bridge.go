@@ -12,7 +12,7 @@ import (
 // Bridge is the options of delegated-ipam-bridge. The declarations describe the fields.
 type Bridge struct {
 	NodeName, Kubeconfig, Pool string
-	// Host names the socket of the sidecar; Socket returns its path.
+	// Host names the socket of the daemon; Socket returns its path.
 	Host                                        string
 	MinAllocate, MaxAllocate, MaxAboveWatermark int
 	// PreAllocate is 0 for auto.
@@ -36,8 +36,8 @@ func (b *Bridge) declare(env map[string]string) []Option {
 		kubeconfig(&b.Kubeconfig),
 		Host(&b.Host, env),
 		{
-			Name: "pool", Value: Text(&b.Pool, "name"), Default: client.DefaultPool, Help: "pool of the sidecar to acquire addresses from",
-			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the sidecar, such as default",
+			Name: "pool", Value: Text(&b.Pool, "name"), Default: client.DefaultPool, Help: "pool of the daemon to acquire addresses from",
+			Valid: func() bool { return b.Pool != "" }, Expected: "the name of a pool of the daemon, such as default",
 		},
 	}, b.declareSizes(), b.Log.declare(""), []Option{
 		{
@@ -98,8 +98,8 @@ func (n *Network) declare(env map[string]string) []Option {
 		},
 		{
 			Name: "output", Value: Path(&n.Output), Default: "/run/delegated-ipam/pods.conflist",
-			Help: "file to write for the sidecar (its --cni-conf-file); its directory must exist, and be emptied by a reboot",
-			// The sidecar reads a file with another extension as a single plugin.
+			Help: "file to write for the daemon (its --cni-conf-file); its directory must exist, and be emptied by a reboot",
+			// The daemon reads a file with another extension as a single plugin.
 			Valid: func() bool { return filepath.IsAbs(n.Output) && filepath.Ext(n.Output) == ".conflist" }, Expected: "an absolute path that ends in .conflist",
 		},
 		singleNode(&n.SingleNode),

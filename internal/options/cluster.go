@@ -33,7 +33,7 @@ func SharedRange(target *bool) Option {
 // Uninstall is the options of delegated-ipam-bridge uninstall. The declarations describe the fields.
 type Uninstall struct {
 	Kubeconfig, Namespace, Name string
-	KeepSidecar                 bool
+	KeepDaemon                  bool
 }
 
 // NewUninstall returns the options with their defaults, and the set that fills them from flags.
@@ -42,8 +42,8 @@ func NewUninstall() (*Uninstall, *Set) {
 	return u, newSet("", []Option{
 		clusterKubeconfig(&u.Kubeconfig),
 		{Name: "namespace", Value: Text(&u.Namespace, "name"), Default: "kube-system", Help: "namespace of the DaemonSets"},
-		{Name: "name", Value: Text(&u.Name, "name"), Default: "delegated-ipam", Help: "name of the sidecar's DaemonSet; the others are NAME-bridge, NAME-network and NAME-uninstall"},
-		{Name: "keep-sidecar", Value: Bool(&u.KeepSidecar), Help: "end when the addresses are released: the sidecar is in Cilium's pod"},
+		{Name: "name", Value: Text(&u.Name, "name"), Default: "delegated-ipam", Help: "name of the daemon's DaemonSet; the others are NAME-bridge, NAME-network and NAME-uninstall"},
+		{Name: "keep-daemon", Value: Bool(&u.KeepDaemon), Help: "end when the addresses are released: the daemon is in Cilium's pod"},
 	})
 }
 
@@ -92,7 +92,7 @@ func (l *LostNodes) declare() []Option {
 		{Name: "extra-slots", Value: Count(&l.ExtraSlots, 0, maxExtraSlots), Default: "16", Help: "number of slots to add to those of the last pool, which may have grown since it was seen"},
 		{Name: "whereabouts-namespace", Value: Text(&l.WhereaboutsNamespace, "name"), Help: "namespace of whereabouts' IPPools, with which lost nodes are compared (empty = do not compare)"},
 		{
-			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the sidecars, to whose container IDs the names belong",
+			Name: "cni-networks", Value: Texts(&l.CNINetworks, "names"), Help: "list of the CNI networks of the daemons, to whose container IDs the names belong",
 			Valid: func() bool { return len(l.CNINetworks) > 0 }, Expected: "at least one name",
 		},
 		{Name: "file", Value: Path(&l.File), Help: "file to write for delegated-ipam reclaim (its --from; empty = stdout)"},

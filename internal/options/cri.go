@@ -38,11 +38,11 @@ func (c *CRI) declare(env map[string]string) []Option {
 			}, asIs),
 		},
 		{
-			Name: "socket-path", Value: Path(&c.SocketPath), Default: client.DefaultSocket, Help: "unix socket of the sidecar",
+			Name: "socket-path", Value: Path(&c.SocketPath), Default: client.DefaultSocket, Help: "unix socket of the daemon",
 			Valid: func() bool { return filepath.IsAbs(c.SocketPath) }, Expected: "an absolute path",
 		},
 		{
-			// A shorter one would only cost, and the sidecar uses a report for 5 minutes.
+			// A shorter one would only cost, and the daemon uses a report for 5 minutes.
 			Name: "interval", Value: Duration(&c.Interval), Default: "1m", Help: "time between two reports",
 			Valid: func() bool { return c.Interval >= 10*time.Second && c.Interval <= 2*time.Minute }, Expected: "10s to 2m",
 		},

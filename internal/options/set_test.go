@@ -15,11 +15,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// resolve returns the options of the sidecar from flags, environment and a directory with these
+// resolve returns the options of the daemon from flags, environment and a directory with these
 // files; nil for no directory.
-func resolve(t *testing.T, env, files map[string]string, args ...string) (*Sidecar, *Set, error) {
+func resolve(t *testing.T, env, files map[string]string, args ...string) (*Daemon, *Set, error) {
 	t.Helper()
-	s, set := NewSidecar(env)
+	s, set := NewDaemon(env)
 	if files != nil {
 		args = append(args, "--config-dir="+writeDir(t, files))
 	}
@@ -167,8 +167,8 @@ func wantWords(t *testing.T, err error, words ...string) {
 
 func TestUnknownVariables(t *testing.T) {
 	env := map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": "", "DELEGATED_IPAM_HOST": "x"}
-	_, sidecar := NewSidecar(nil)
-	check.Equal(t, "unknown variables", sidecar.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
+	_, daemon := NewDaemon(nil)
+	check.Equal(t, "unknown variables", daemon.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
 	_, bridge := NewBridge(nil)
 	if got := bridge.UnknownVariables(env); len(got) > 0 {
 		t.Errorf("bridge, which has no variables: got %q", got)

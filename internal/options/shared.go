@@ -75,7 +75,7 @@ const podReference = `^([a-z0-9-]{1,63}/)?[a-z0-9.-]{1,253}$`
 func podName(target *string, env map[string]string) Option {
 	return Option{
 		Name: "pod-name", Value: Text(target, "name"), Default: env["K8S_POD_NAME"], DefaultText: "$K8S_POD_NAME",
-		Help:  "name of this pod, or NAMESPACE/NAME, by which messages identify this sidecar (empty = by host and PID)",
+		Help:  "name of this pod, or NAMESPACE/NAME, by which messages identify this daemon (empty = by host and PID)",
 		Valid: func() bool { return *target == "" || regexp.MustCompile(podReference).MatchString(*target) }, Expected: "the name of a pod such as delegated-ipam-x7k2p; in a pod, set K8S_POD_NAME from metadata.name",
 	}
 }
@@ -134,7 +134,7 @@ const unixScheme = "unix://"
 // client (internal/defaults of Cilium, SockPathEnv).
 const SocketEnv = "CILIUM_SOCK"
 
-// Host declares the option that names the socket of the sidecar to a client, as cilium-dbg has
+// Host declares the option that names the socket of the daemon to a client, as cilium-dbg has
 // it: unix:///path or a bare path. Its default is not checked: a client reports a path from the
 // environment that does not exist.
 func Host(target *string, env map[string]string) Option {
@@ -142,7 +142,7 @@ func Host(target *string, env map[string]string) Option {
 	*target = unixScheme + strings.TrimPrefix(cmp.Or(env[SocketEnv], client.DefaultSocket), unixScheme)
 	return Option{
 		Name: "host", Short: "H", DefaultText: "$" + SocketEnv + ", else " + socket,
-		Help: "socket of the sidecar; a bare path is accepted",
+		Help: "socket of the daemon; a bare path is accepted",
 		Value: scalar(target, "unix:///path", "the path of a unix socket, such as "+socket, func(text string) (string, error) {
 			path := Socket(text)
 			if path == "" || strings.Contains(path, "://") {

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// Each value that a flag prints must be one that it reads: doctor sets the options of the sidecar
+// Each value that a flag prints must be one that it reads: doctor sets the options of the daemon
 // from its status.
 func TestValuesRoundTrip(t *testing.T) {
 	args := []string{
@@ -19,7 +19,7 @@ func TestValuesRoundTrip(t *testing.T) {
 	}
 	_, set, err := resolve(t, nil, nil, args...)
 	check.Must(t, err)
-	_, again := NewSidecar(nil)
+	_, again := NewDaemon(nil)
 	for _, s := range set.Settings() {
 		if known, err := again.Set(s.Name, s.Value); !known || err != nil {
 			t.Errorf("--%s=%s: known %t, %v", s.Name, s.Value, known, err)

@@ -43,7 +43,7 @@ func (r *Runner) CheckAddresses(n call.Network, inv call.Invocation) error {
 	case inv.Profile.LikeHostLocal() && config.IPAM.ResolvConf != "":
 		// The plugin opens it where this process runs, such as in its container.
 		if _, readErr := files.Read(config.IPAM.ResolvConf, maxResolvConf); readErr != nil {
-			err = fmt.Errorf("plugin %s refuses every ADD without the file %s (ipam.resolvConf): %w; expected it to exist where the plugin runs, mounted into the sidecar's container, or the key left out",
+			err = fmt.Errorf("plugin %s refuses every ADD without the file %s (ipam.resolvConf): %w; expected it to exist where the plugin runs, mounted into the daemon's container, or the key left out",
 				inv.Plugin, config.IPAM.ResolvConf, readErr)
 		}
 	}

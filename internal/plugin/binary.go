@@ -30,7 +30,7 @@ func (r *Runner) findPlugin(pluginType string) (string, error) {
 // Executable returns the path of the executable that calls with a recorded invocation use: the
 // recorded one, or, where that no longer exists or is in none of the plugin directories, the one of
 // the plugin's type there. A record must not be able to name any program for execution: a user
-// who can change one may be less privileged than the sidecar. The error names the remedy if there is neither.
+// who can change one may be less privileged than the daemon. The error names the remedy if there is neither.
 func (r *Runner) Executable(plugin, recorded string) (string, error) {
 	if recorded == "" { // allocated in this process
 		return r.findPlugin(plugin)

@@ -58,7 +58,7 @@ func refusedConfig(inv call.Invocation, n call.Network, reason string) error {
 }
 
 // ProgramDiffers returns why the program of a plugin that is embedded, which pods may use, does not do with the
-// configuration of a network what the sidecar does; nil if it does, or if there is none. It runs VERSION and the CHECK of
+// configuration of a network what the daemon does; nil if it does, or if there is none. It runs VERSION and the CHECK of
 // CheckConfig.
 func (r *Runner) ProgramDiffers(ctx context.Context, n call.Network, inv call.Invocation) error {
 	if r.Embedded(inv.Plugin) == "" {
@@ -78,9 +78,9 @@ func (r *Runner) ProgramDiffers(ctx context.Context, n call.Network, inv call.In
 	switch {
 	case !known:
 	case ours == nil && theirs != nil:
-		return fmt.Errorf("%s, which pods may use, refuses what the sidecar accepts: %w", path, theirs)
+		return fmt.Errorf("%s, which pods may use, refuses what the daemon accepts: %w", path, theirs)
 	case ours != nil && theirs == nil:
-		return fmt.Errorf("%s, which pods may use, accepts what the sidecar refuses: %w", path, ours)
+		return fmt.Errorf("%s, which pods may use, accepts what the daemon refuses: %w", path, ours)
 	}
 	return nil
 }

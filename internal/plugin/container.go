@@ -55,7 +55,7 @@ func splitRuntimeConfig(runtimeConfig json.RawMessage) (recorded json.RawMessage
 }
 
 // usableNetNS reports whether a plugin can get the CNI_NETNS of a runtime. The plugin would allocate and
-// then fail with that of the sidecar, and a path in /proc is another process here, or a later one.
+// then fail with that of the daemon, and a path in /proc is another process here, or a later one.
 func usableNetNS(path string) bool {
 	return path != "" && !strings.HasPrefix(path, "/proc/") && checkNetNS(path) == nil
 }

@@ -131,7 +131,7 @@ func TestProgramDiffers(t *testing.T) {
 	}{
 		"same":              {"", dualStack, false, ""},
 		"both refuse":       {"", outside, true, ""},
-		"older one accepts": {harness.PluginsV19, outside, true, "accepts what the sidecar refuses"},
+		"older one accepts": {harness.PluginsV19, outside, true, "accepts what the daemon refuses"},
 		"older one, too":    {harness.PluginsV14, dualStack, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func bindOwnNetNS(t *testing.T) string {
 	return mounted
 }
 
-//evidence:operate/security it works in the network namespace of the sidecar or of process 1
+//evidence:operate/security it works in the network namespace of the daemon or of process 1
 func TestCheckNetNS(t *testing.T) {
 	// That of process 1 is refused where we may read it, because it is known then, and where we may
 	// not, because it could be ours.
@@ -55,7 +55,7 @@ func TestCheckNetNS(t *testing.T) {
 
 // Trap: our own namespace leaks an address, also by a name that no /proc has.
 //
-//evidence:operate/security it works in the network namespace of the sidecar or of process 1
+//evidence:operate/security it works in the network namespace of the daemon or of process 1
 func TestOwnNetNSBindMount(t *testing.T) {
 	wantText(t, checkNetNS(bindOwnNetNS(t)), "of this process")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// previousRun, set to a plugin directory, makes the test binary a previous run of the sidecar: it runs
+// previousRun, set to a plugin directory, makes the test binary a previous run of the daemon: it runs
 // one ADD, and is killed during that.
 const previousRun = "DELEGATED_IPAM_TEST_PREVIOUS_RUN"
 

@@ -144,10 +144,10 @@ func TestBrokenRecord(t *testing.T) {
 	}
 }
 
-// Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what the sidecar was
+// Trap: invoke.Delegate* reads CNI_* of the process, so that a plugin would see what the daemon was
 // started with.
 //
-//evidence:operate/security it reads the sidecar's environment
+//evidence:operate/security it reads the daemon's environment
 func TestPluginEnvironment(t *testing.T) {
 	t.Setenv("CNI_NETNS", "/from/us")
 	t.Setenv("CNI_STRAY", "1")
@@ -187,7 +187,7 @@ func TestCommonEnv(t *testing.T) {
 		want  []string
 	}{
 		"named twice":                {[]string{"A", "PATH", "A"}, set, []string{"PATH=/bin", "A=1", "GOMAXPROCS=1"}},
-		"GOMAXPROCS of the sidecar":  {nil, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=1"}},
+		"GOMAXPROCS of the daemon":   {nil, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=1"}},
 		"GOMAXPROCS named":           {[]string{"GOMAXPROCS"}, map[string]string{"GOMAXPROCS": "7"}, []string{"GOMAXPROCS=7"}},
 		"GOMAXPROCS named and unset": {[]string{"GOMAXPROCS"}, nil, nil},
 	} {

@@ -20,11 +20,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// fixture is a reporter between a fake runtime and a fake sidecar.
+// fixture is a reporter between a fake runtime and a fake daemon.
 type fixture struct {
 	*reporter
 	runtime *fakeRuntime
-	sidecar *fakeSidecar
+	daemon  *fakeDaemon
 	log     *test.Hook
 }
 
@@ -36,7 +36,7 @@ func newFixture(t *testing.T) *fixture {
 	dir := t.TempDir()
 	f := &fixture{
 		runtime: &fakeRuntime{socket: filepath.Join(dir, "r"), sandboxes: []*cri.PodSandbox{sandbox("a", "x"), sandbox("b", ownUID), sandbox("c", "y")}},
-		sidecar: &fakeSidecar{status: http.StatusOK},
+		daemon:  &fakeDaemon{status: http.StatusOK},
 	}
 	f.runtime.start(t)
 	log, hook := test.NewNullLogger()
@@ -45,7 +45,7 @@ func newFixture(t *testing.T) *fixture {
 	f.reporter = newReporter(options.CRI{CRISocket: "unix://" + f.runtime.socket, SocketPath: socket, PodUID: ownUID}, log)
 	l, err := net.Listen("unix", socket)
 	check.Must(t, err)
-	server := &http.Server{Handler: f.sidecar}
+	server := &http.Server{Handler: f.daemon}
 	go server.Serve(l)
 	t.Cleanup(func() {
 		f.failures.Stop()
@@ -118,8 +118,8 @@ func (f *fakeRuntime) ListPodSandbox(ctx context.Context, _ *cri.ListPodSandboxR
 	return &cri.ListPodSandboxResponse{Items: f.sandboxes}, f.err
 }
 
-// fakeSidecar answers each report with a status.
-type fakeSidecar struct {
+// fakeDaemon answers each report with a status.
+type fakeDaemon struct {
 	status int
 	body   string
 	hangs  bool
@@ -128,7 +128,7 @@ type fakeSidecar struct {
 	reports []models.CNISandboxes
 }
 
-func (f *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *fakeDaemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var report models.CNISandboxes
 	if err := json.NewDecoder(r.Body).Decode(&report); err != nil || r.Method+r.URL.Path != "POST/v1/cni/sandboxes" {
 		w.WriteHeader(http.StatusTeapot)
@@ -147,7 +147,7 @@ func (f *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // taken returns the reports since the last call.
-func (f *fakeSidecar) taken() []models.CNISandboxes {
+func (f *fakeDaemon) taken() []models.CNISandboxes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := slices.Clone(f.reports)

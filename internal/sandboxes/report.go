@@ -1,4 +1,4 @@
-// Package sandboxes reports the pod sandboxes of a container runtime to the sidecar. The runtime's socket
+// Package sandboxes reports the pod sandboxes of a container runtime to the daemon. The runtime's socket
 // gives root on the node, so the package calls Version and ListPodSandbox only, and configures nothing by
 // their responses.
 package sandboxes
@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// callTimeout limits each call of the runtime and of the sidecar.
+	// callTimeout limits each call of the runtime and of the daemon.
 	callTimeout = 10 * time.Second
 	// repeatedInterval is the time between two lines about failures with different reasons.
 	repeatedInterval = 10 * time.Minute
@@ -41,12 +41,12 @@ func Run(ctx context.Context, o options.CRI, log logrus.FieldLogger) error {
 	return newReporter(o, log).run(ctx, ticker.C)
 }
 
-// reporter sends the list of one runtime to one sidecar.
+// reporter sends the list of one runtime to one daemon.
 type reporter struct {
 	options.CRI
-	limit   time.Duration
-	sidecar cni.ClientService
-	log     logrus.FieldLogger
+	limit  time.Duration
+	daemon cni.ClientService
+	log    logrus.FieldLogger
 	// succeeds reports whether the last report succeeded; otherwise failure is why it failed.
 	succeeds bool
 	failure  string
@@ -57,11 +57,11 @@ func newReporter(o options.CRI, log logrus.FieldLogger) *reporter {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", o.SocketPath)
 	}
-	// A sidecar that was restarted has closed the connections that were kept open.
+	// A daemon that was restarted has closed the connections that were kept open.
 	over := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	return &reporter{
 		CRI: o, limit: callTimeout, log: log, failures: logging.NewRepeated(log, repeatedInterval),
-		sidecar: cni.New(httptransport.NewWithClient(generated.DefaultHost, generated.DefaultBasePath, generated.DefaultSchemes, over), strfmt.Default),
+		daemon: cni.New(httptransport.NewWithClient(generated.DefaultHost, generated.DefaultBasePath, generated.DefaultSchemes, over), strfmt.Default),
 	}
 }
 
@@ -104,20 +104,20 @@ func (r *reporter) report(ctx context.Context) (*models.CNISandboxes, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	_, err = r.sidecar.PostCniSandboxesContext(ctx, cni.NewPostCniSandboxesParams().WithRequest(report))
+	_, err = r.daemon.PostCniSandboxesContext(ctx, cni.NewPostCniSandboxesParams().WithRequest(report))
 	return report, r.refused(err)
 }
 
-// refused adds to an error of the sidecar what to do.
+// refused adds to an error of the daemon what to do.
 func (r *reporter) refused(err error) error {
 	if invalid, ok := errors.AsType[*cni.PostCniSandboxesInvalid](err); ok {
-		return fmt.Errorf("the sidecar at %s refuses the list: %s", r.SocketPath, invalid.Payload)
+		return fmt.Errorf("the daemon at %s refuses the list: %s", r.SocketPath, invalid.Payload)
 	}
 	if forbidden, ok := errors.AsType[*cni.PostCniSandboxesForbidden](err); ok {
-		return fmt.Errorf("the sidecar at %s refuses the caller: %s; run this program as root", r.SocketPath, forbidden.Payload)
+		return fmt.Errorf("the daemon at %s refuses the caller: %s; run this program as root", r.SocketPath, forbidden.Payload)
 	}
 	if other, ok := errors.AsType[*runtime.APIError](err); ok {
-		return fmt.Errorf("the sidecar at %s returned the status %d; expected 200: run a sidecar of the version of this program", r.SocketPath, other.Code)
+		return fmt.Errorf("the daemon at %s returned the status %d; expected 200: run a daemon of the version of this program", r.SocketPath, other.Code)
 	}
 	return unreachable.Explain(r.SocketPath, r.limit, err)
 }

@@ -42,7 +42,7 @@ func TestReported(t *testing.T) {
 			f := newFixture(t)
 			tt.prepare(f)
 			check.Must(t, f.round(t.Context()))
-			check.Equal(t, "reports", f.sidecar.taken(), []models.CNISandboxes{{Runtime: tt.runtime, Sandboxes: tt.ids}})
+			check.Equal(t, "reports", f.daemon.taken(), []models.CNISandboxes{{Runtime: tt.runtime, Sandboxes: tt.ids}})
 			check.Equal(t, "log", f.lines(), []string{"info Reports of the pod sandboxes succeed: "})
 			for _, r := range f.runtime.requests {
 				if list, is := r.(*cri.ListPodSandboxRequest); is && list.Filter != nil {
@@ -55,7 +55,7 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// A list that may lack sandboxes is never reported, because the sidecar would release their addresses.
+// A list that may lack sandboxes is never reported, because the daemon would release their addresses.
 func TestNotReported(t *testing.T) {
 	tooLarge := sandbox("large", ownUID)
 	tooLarge.Annotations = map[string]string{"a": strings.Repeat("x", maxResponse)}
@@ -63,26 +63,26 @@ func TestNotReported(t *testing.T) {
 		prepare func(f *fixture)
 		want    []string
 	}{
-		"empty list":                      {func(f *fixture) { f.runtime.sandboxes = nil }, []string{"has no pod sandbox", "--cri-socket"}},
-		"empty list without --pod-uid":    {func(f *fixture) { f.PodUID, f.runtime.sandboxes = "", nil }, []string{"has no pod sandbox"}},
-		"list without the own pod":        {func(f *fixture) { f.runtime.sandboxes = f.runtime.sandboxes[2:] }, []string{"has 1 pod sandboxes", ownUID, "--pod-uid"}},
-		"error with a list":               {func(f *fixture) { f.runtime.err = errors.New("store closed") }, []string{"store closed", "see its log"}},
-		"another version of CRI":          {func(f *fixture) { f.runtime.err = status.Error(codes.Unimplemented, "unknown service") }, []string{"unknown service", "version v1 of CRI"}},
-		"too large":                       {func(f *fixture) { f.runtime.sandboxes = []*cri.PodSandbox{tooLarge} }, []string{"larger than max"}},
-		"no answer":                       {func(f *fixture) { f.limit, f.runtime.hangs = short, make(chan struct{}, 1) }, []string{"no answer from the container runtime", short.String()}},
-		"no runtime":                      {func(f *fixture) { f.runtime.stop() }, []string{"no such file", "start it, or set --cri-socket"}},
-		"path that gRPC cannot read":      {func(f *fixture) { f.CRISocket = "unix:///%zz" }, []string{"--cri-socket", "/%zz", "expected"}},
-		"the sidecar refuses the list":    {func(f *fixture) { f.sidecar.status, f.sidecar.body = http.StatusBadRequest, `"too many"` }, []string{"refuses the list: too many"}},
-		"the sidecar refuses the caller":  {func(f *fixture) { f.sidecar.status, f.sidecar.body = http.StatusForbidden, `"not root"` }, []string{"not root", "as root"}},
-		"the sidecar lacks the operation": {func(f *fixture) { f.sidecar.status, f.sidecar.body = http.StatusNotFound, `"no path"` }, []string{"status 404", "version"}},
-		"the sidecar does not answer":     {func(f *fixture) { f.limit, f.sidecar.hangs = short, true }, []string{"no answer from the", short.String()}},
-		"no sidecar":                      {func(f *fixture) { _ = os.Remove(f.SocketPath) }, []string{"no sidecar can be reached", "start delegated-ipam"}},
+		"empty list":                     {func(f *fixture) { f.runtime.sandboxes = nil }, []string{"has no pod sandbox", "--cri-socket"}},
+		"empty list without --pod-uid":   {func(f *fixture) { f.PodUID, f.runtime.sandboxes = "", nil }, []string{"has no pod sandbox"}},
+		"list without the own pod":       {func(f *fixture) { f.runtime.sandboxes = f.runtime.sandboxes[2:] }, []string{"has 1 pod sandboxes", ownUID, "--pod-uid"}},
+		"error with a list":              {func(f *fixture) { f.runtime.err = errors.New("store closed") }, []string{"store closed", "see its log"}},
+		"another version of CRI":         {func(f *fixture) { f.runtime.err = status.Error(codes.Unimplemented, "unknown service") }, []string{"unknown service", "version v1 of CRI"}},
+		"too large":                      {func(f *fixture) { f.runtime.sandboxes = []*cri.PodSandbox{tooLarge} }, []string{"larger than max"}},
+		"no answer":                      {func(f *fixture) { f.limit, f.runtime.hangs = short, make(chan struct{}, 1) }, []string{"no answer from the container runtime", short.String()}},
+		"no runtime":                     {func(f *fixture) { f.runtime.stop() }, []string{"no such file", "start it, or set --cri-socket"}},
+		"path that gRPC cannot read":     {func(f *fixture) { f.CRISocket = "unix:///%zz" }, []string{"--cri-socket", "/%zz", "expected"}},
+		"the daemon refuses the list":    {func(f *fixture) { f.daemon.status, f.daemon.body = http.StatusBadRequest, `"too many"` }, []string{"refuses the list: too many"}},
+		"the daemon refuses the caller":  {func(f *fixture) { f.daemon.status, f.daemon.body = http.StatusForbidden, `"not root"` }, []string{"not root", "as root"}},
+		"the daemon lacks the operation": {func(f *fixture) { f.daemon.status, f.daemon.body = http.StatusNotFound, `"no path"` }, []string{"status 404", "version"}},
+		"the daemon does not answer":     {func(f *fixture) { f.limit, f.daemon.hangs = short, true }, []string{"no answer from the", short.String()}},
+		"no daemon":                      {func(f *fixture) { _ = os.Remove(f.SocketPath) }, []string{"no daemon can be reached", "start delegated-ipam"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			tt.prepare(f)
 			check.Must(t, f.round(t.Context()))
-			if got := f.sidecar.taken(); len(got) > 0 && f.sidecar.status == http.StatusOK {
+			if got := f.daemon.taken(); len(got) > 0 && f.daemon.status == http.StatusOK {
 				t.Errorf("reported %v", got)
 			}
 			lines := f.lines()
@@ -122,7 +122,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	for want, change := range []func(){func() {}, f.runtime.stop, func() { f.runtime.start(t) }} {
 		change()
 		check.Must(t, f.round(t.Context()))
-		if got := len(f.sidecar.taken()); got != []int{1, 0, 1}[want] {
+		if got := len(f.daemon.taken()); got != []int{1, 0, 1}[want] {
 			t.Errorf("step %d: %d reports", want, got)
 		}
 	}
@@ -136,11 +136,11 @@ func TestStaleMount(t *testing.T) {
 	defer unix.Close(fd)
 	f.CRISocket = fmt.Sprintf("unix:///proc/self/fd/%d", fd)
 	check.Must(t, f.round(t.Context()))
-	check.Equal(t, "reports", len(f.sidecar.taken()), 1)
+	check.Equal(t, "reports", len(f.daemon.taken()), 1)
 	f.runtime.stop()
 	f.runtime.start(t)
 	check.Error(t, f.run(t.Context(), nil), "connection refused", "was removed on the host", "start this container again")
-	check.Equal(t, "reports", len(f.sidecar.taken()), 0)
+	check.Equal(t, "reports", len(f.daemon.taken()), 0)
 }
 
 func TestTicks(t *testing.T) {
@@ -151,7 +151,7 @@ func TestTicks(t *testing.T) {
 	for range 3 {
 		ticks <- time.Time{}
 	}
-	if got := len(f.sidecar.taken()); got < 3 {
+	if got := len(f.daemon.taken()); got < 3 {
 		t.Errorf("%d reports before the third tick; want 3", got)
 	}
 	cancel()
@@ -169,7 +169,7 @@ func TestEndInCall(t *testing.T) {
 	}()
 	check.NoError(t, f.run(ctx, nil))
 	check.Equal(t, "log", f.lines(), nil)
-	check.Equal(t, "reports", len(f.sidecar.taken()), 0)
+	check.Equal(t, "reports", len(f.daemon.taken()), 0)
 }
 
 func TestRun(t *testing.T) {

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// Subdir is the name of the directory in the state directory of the sidecar.
+	// Subdir is the name of the directory in the state directory of the daemon.
 	Subdir = "spool"
-	// DefaultPath is the directory on a host whose sidecar has the default state directory.
+	// DefaultPath is the directory on a host whose daemon has the default state directory.
 	DefaultPath = "/var/lib/delegated-ipam/" + Subdir
 	// Quarantine is the directory in it of the files that are not entries.
 	Quarantine = "quarantine"
 
 	// maxFiles and maxBytes limit the directory: a node has some hundred pods, and each may end many
-	// times while the sidecar is away.
+	// times while the daemon is away.
 	maxFiles = 4096
 	maxBytes = 16 << 20
 

@@ -1,5 +1,5 @@
 // Package spool keeps the DELs of a container runtime that could not be delivered: delegated-ipam-cni
-// writes each into a file while the sidecar cannot be reached, and the sidecar carries it out later. The
+// writes each into a file while the daemon cannot be reached, and the daemon carries it out later. The
 // files survive a power loss. The package imports little, because the plugin starts for each call.
 package spool
 

@@ -16,9 +16,9 @@ import (
 func TestExplain(t *testing.T) {
 	const socket = "/var/run/delegated-ipam/ipam.sock"
 	dial := func(errno syscall.Errno) error {
-		return fmt.Errorf("the sidecar: %w", &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", errno)})
+		return fmt.Errorf("the daemon: %w", &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", errno)})
 	}
-	const none, other = "no sidecar can be reached at " + socket + ": ", "the sidecar at " + socket + ": "
+	const none, other = "no daemon can be reached at " + socket + ": ", "the daemon at " + socket + ": "
 	for name, tt := range map[string]struct {
 		err  error
 		want string
@@ -30,8 +30,8 @@ func TestExplain(t *testing.T) {
 		"reset":       {dial(syscall.ECONNRESET), other + "connection reset by peer; see its log"},
 		"closed":      {fmt.Errorf("read: %w", io.EOF), other + "EOF; see its log"},
 		"cut":         {io.ErrUnexpectedEOF, other + "unexpected EOF; see its log"},
-		"timeout":     {context.DeadlineExceeded, "no answer from the sidecar at " + socket + " within 1s; it completes a request in progress: see its log"},
-		"deadline":    {fmt.Errorf("read: %w", os.ErrDeadlineExceeded), "no answer from the sidecar at " + socket + " within 1s; it completes a request in progress: see its log"},
+		"timeout":     {context.DeadlineExceeded, "no answer from the daemon at " + socket + " within 1s; it completes a request in progress: see its log"},
+		"deadline":    {fmt.Errorf("read: %w", os.ErrDeadlineExceeded), "no answer from the daemon at " + socket + " within 1s; it completes a request in progress: see its log"},
 		"refusal":     {errors.New("no addresses left"), "no addresses left"},
 		"other file":  {os.NewSyscallError("open", syscall.ENOENT), "open: no such file or directory"},
 	} {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// DefaultSocket is the path at which the sidecar serves unless --socket-path is given.
+	// DefaultSocket is the path at which the daemon serves unless --socket-path is given.
 	DefaultSocket = "/var/run/delegated-ipam/ipam.sock"
 	// DefaultTimeout is the time limit of one request unless [WithTimeout] is given, the same as in
-	// Cilium's own client. The sidecar responds to each request within 80 s.
+	// Cilium's own client. The daemon responds to each request within 80 s.
 	DefaultTimeout = 90 * time.Second
 	// DefaultPool is the pool of a request that names none.
 	DefaultPool = "default"
@@ -25,7 +25,7 @@ const (
 // base is the base path of the API (swagger.yaml); the host is not used on a unix socket.
 const base = "http://localhost/v1"
 
-// Client sends requests to the sidecar at one socket. It is safe for concurrent use.
+// Client sends requests to the daemon at one socket. It is safe for concurrent use.
 type Client struct {
 	socket  string
 	timeout time.Duration
@@ -37,7 +37,7 @@ type Client struct {
 type Option func(*Client)
 
 // WithTimeout limits each request, from the connection to the last byte of the response. A request
-// that exceeds d fails with context.DeadlineExceeded, and the sidecar completes what it has begun.
+// that exceeds d fails with context.DeadlineExceeded, and the daemon completes what it has begun.
 // 0 sets no limit besides the request's context.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
@@ -46,9 +46,9 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 	return func(c *Client) { c.dial = dial }
 }
 
-// New returns a client of the sidecar at a socket: a path, with or without the scheme "unix://"
+// New returns a client of the daemon at a socket: a path, with or without the scheme "unix://"
 // (as in $CILIUM_SOCK). It opens no connection. It fails if socket is empty, has another scheme, or
-// is the name of an abstract socket ("@name"), which the sidecar does not serve.
+// is the name of an abstract socket ("@name"), which the daemon does not serve.
 func New(socket string, options ...Option) (*Client, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	if path == "" || strings.Contains(path, "://") {
@@ -63,7 +63,7 @@ func New(socket string, options ...Option) (*Client, error) {
 	}
 	c.http = &http.Client{Transport: &http.Transport{
 		DisableCompression: true,
-		// A sidecar that was restarted has closed the connections that were kept open, and net/http
+		// A daemon that was restarted has closed the connections that were kept open, and net/http
 		// does not repeat a POST on a new one.
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -118,7 +118,7 @@ func (c *Client) send(ctx context.Context, r request, model any) error {
 		return nil
 	}
 	d := json.NewDecoder(response.Body)
-	d.UseNumber() // the numbers of a profile as the sidecar wrote them
+	d.UseNumber() // the numbers of a profile as the daemon wrote them
 	if err := d.Decode(model); err != nil {
 		return c.failed(err)
 	}
@@ -131,5 +131,5 @@ func (c *Client) failed(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		err = of.Err
 	}
-	return fmt.Errorf("the sidecar at %s: %w", c.socket, err)
+	return fmt.Errorf("the daemon at %s: %w", c.socket, err)
 }

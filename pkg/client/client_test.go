@@ -135,7 +135,7 @@ func TestNoServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := call(t.Context(), connect(t, socket))
 			var dial *net.OpError
-			if !errors.As(err, &dial) || dial.Op != "dial" || !strings.HasPrefix(err.Error(), "the sidecar at "+socket+": dial unix") {
+			if !errors.As(err, &dial) || dial.Op != "dial" || !strings.HasPrefix(err.Error(), "the daemon at "+socket+": dial unix") {
 				t.Errorf("got %v; want the failed dial, once", err)
 			}
 		})

@@ -14,7 +14,7 @@ import (
 
 // Kinds of refusal. Each is compared with errors.Is.
 var (
-	// ErrInvalid is a request that the sidecar does not accept: not a unicast address, or an owner
+	// ErrInvalid is a request that the daemon does not accept: not a unicast address, or an owner
 	// of more than 512 bytes or with control characters (400, 422).
 	ErrInvalid = errors.New("invalid request")
 	// ErrForbidden is a caller that may not use the socket, or an owner that serve --owners does not
@@ -24,31 +24,31 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists is an address that another owner holds in this pool (409).
 	ErrExists = errors.New("address belongs to another owner")
-	// ErrFamilyDisabled is an address of a family that the sidecar does not serve (501).
+	// ErrFamilyDisabled is an address of a family that the daemon does not serve (501).
 	ErrFamilyDisabled = errors.New("address family is disabled")
-	// ErrFailed is a request that the sidecar accepted and could not fulfil; [Error.Reason] is why
+	// ErrFailed is a request that the daemon accepted and could not fulfil; [Error.Reason] is why
 	// (500, 502). An exhausted range is one of the reasons. CNI plugins report it in text only, so it
 	// has no kind of its own.
 	ErrFailed = errors.New("operation failed")
-	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, the sidecar
+	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, the daemon
 	// stops, or the plugin has not responded in time (500, 502). In the last case the work
 	// continues, and the repeated request returns its result.
 	ErrRetryLater = errors.New("retry later")
-	// ErrNotSidecar is a response that no delegated-ipam sends: another program, such as
+	// ErrNotDaemon is a response that no delegated-ipam sends: another program, such as
 	// cilium-agent, has the socket.
-	ErrNotSidecar = errors.New("not a socket of delegated-ipam")
+	ErrNotDaemon = errors.New("not a socket of delegated-ipam")
 )
 
-// Error is a refusal by the sidecar.
+// Error is a refusal by the daemon.
 type Error struct {
 	// StatusCode is the HTTP status code, 300 or above.
 	StatusCode int
-	// Reason is the text of the sidecar; empty if the response has no body.
+	// Reason is the text of the daemon; empty if the response has no body.
 	Reason string
-	// RequestID identifies the request in the sidecar's log. It is empty if the response has none.
+	// RequestID identifies the request in the daemon's log. It is empty if the response has none.
 	RequestID string
 	// RetryAfter is the time to wait before the request is repeated, in whole seconds; 0 if the
-	// sidecar does not ask for that.
+	// daemon does not ask for that.
 	RetryAfter time.Duration
 }
 
@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 	if e.Reason != "" {
 		return e.Reason
 	}
-	return fmt.Sprintf("the sidecar answered %d %s without a reason", e.StatusCode, http.StatusText(e.StatusCode))
+	return fmt.Sprintf("the daemon answered %d %s without a reason", e.StatusCode, http.StatusText(e.StatusCode))
 }
 
 // Is reports whether the refusal is of a kind, one of the Err variables.
@@ -106,7 +106,7 @@ func newError(response *http.Response) *Error {
 	return e
 }
 
-// notSidecar returns an ErrNotSidecar that names what is wrong with a response.
-func notSidecar(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrNotSidecar}, args...)...)
+// notDaemon returns an ErrNotDaemon that names what is wrong with a response.
+func notDaemon(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrNotDaemon}, args...)...)
 }

@@ -11,7 +11,7 @@ import (
 
 var kinds = []error{
 	client.ErrInvalid, client.ErrForbidden, client.ErrNotFound, client.ErrExists, client.ErrFamilyDisabled,
-	client.ErrFailed, client.ErrRetryLater, client.ErrNotSidecar,
+	client.ErrFailed, client.ErrRetryLater, client.ErrNotDaemon,
 }
 
 func TestRefusals(t *testing.T) {
@@ -21,12 +21,12 @@ func TestRefusals(t *testing.T) {
 		want client.Error
 		text string
 	}{
-		"not an address":  {response{code: 400}, client.ErrInvalid, client.Error{StatusCode: 400}, "the sidecar answered 400 Bad Request without a reason"},
+		"not an address":  {response{code: 400}, client.ErrInvalid, client.Error{StatusCode: 400}, "the daemon answered 400 Bad Request without a reason"},
 		"bad parameter":   {response{code: 422, body: `{"code":604,"message":"owner is too long"}`}, client.ErrInvalid, client.Error{StatusCode: 422, Reason: "owner is too long"}, "owner is too long"},
-		"forbidden":       {response{code: 403}, client.ErrForbidden, client.Error{StatusCode: 403}, "the sidecar answered 403 Forbidden without a reason"},
-		"not found":       {response{code: 404}, client.ErrNotFound, client.Error{StatusCode: 404}, "the sidecar answered 404 Not Found without a reason"},
-		"exists":          {response{code: 409}, client.ErrExists, client.Error{StatusCode: 409}, "the sidecar answered 409 Conflict without a reason"},
-		"family disabled": {response{code: 501}, client.ErrFamilyDisabled, client.Error{StatusCode: 501}, "the sidecar answered 501 Not Implemented without a reason"},
+		"forbidden":       {response{code: 403}, client.ErrForbidden, client.Error{StatusCode: 403}, "the daemon answered 403 Forbidden without a reason"},
+		"not found":       {response{code: 404}, client.ErrNotFound, client.Error{StatusCode: 404}, "the daemon answered 404 Not Found without a reason"},
+		"exists":          {response{code: 409}, client.ErrExists, client.Error{StatusCode: 409}, "the daemon answered 409 Conflict without a reason"},
+		"family disabled": {response{code: 501}, client.ErrFamilyDisabled, client.Error{StatusCode: 501}, "the daemon answered 501 Not Implemented without a reason"},
 		"failed":          {response{code: 500, body: `"DEL failed"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "DEL failed"}, "DEL failed"},
 		"exhausted":       {response{code: 502, body: `"no addresses"`}, client.ErrFailed, client.Error{StatusCode: 502, Reason: "no addresses"}, "no addresses"},
 		"queue full":      {response{code: 502, retryAfter: "5", body: `"queue is full"`}, client.ErrRetryLater, client.Error{StatusCode: 502, Reason: "queue is full", RetryAfter: 5 * time.Second}, "queue is full"},
@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 		"other JSON":      {response{code: 500, body: `{"error":"x"}`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: `{"error":"x"}`}, `{"error":"x"}`},
 		"reason":          {response{code: 409, body: `"router has it"`}, client.ErrExists, client.Error{StatusCode: 409, Reason: "router has it"}, "router has it"},
 		"request ID":      {response{code: 403, requestID: "abc", body: `"no"`}, client.ErrForbidden, client.Error{StatusCode: 403, Reason: "no", RequestID: "abc"}, "no"},
-		"unknown code":    {response{code: 418}, nil, client.Error{StatusCode: 418}, "the sidecar answered 418 I'm a teapot without a reason"},
+		"unknown code":    {response{code: 418}, nil, client.Error{StatusCode: 418}, "the daemon answered 418 I'm a teapot without a reason"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, op := range []string{"allocate", "restore", "release", "status"} {
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestNotSidecar(t *testing.T) {
+func TestNotDaemon(t *testing.T) {
 	for name, tt := range map[string]struct {
 		call string
 		response
@@ -76,8 +76,8 @@ func TestNotSidecar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := start(t, tt.response)
-			if err := calls[tt.call](t.Context(), c); !errors.Is(err, client.ErrNotSidecar) {
-				t.Errorf("got %v; want ErrNotSidecar", err)
+			if err := calls[tt.call](t.Context(), c); !errors.Is(err, client.ErrNotDaemon) {
+				t.Errorf("got %v; want ErrNotDaemon", err)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestMalformed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := start(t, response{code: 200, body: tt.body})
-			if err := calls[tt.call](t.Context(), c); err == nil || errors.Is(err, client.ErrNotSidecar) {
+			if err := calls[tt.call](t.Context(), c); err == nil || errors.Is(err, client.ErrNotDaemon) {
 				t.Errorf("got %v; want an error of decoding", err)
 			}
 		})

@@ -11,9 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// sidecar serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends
+// daemon serves canned responses on a unix socket in place of `delegated-ipam serve`. stop ends
 // it.
-func sidecar(responses map[string]string) (socket string, stop func()) {
+func daemon(responses map[string]string) (socket string, stop func()) {
 	mux := http.NewServeMux()
 	for pattern, body := range responses {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
@@ -22,7 +22,7 @@ func sidecar(responses map[string]string) (socket string, stop func()) {
 }
 
 func connected(responses map[string]string) (c *client.Client, stop func()) {
-	socket, stop := sidecar(responses)
+	socket, stop := daemon(responses)
 	c, err := client.New(socket)
 	if err != nil {
 		panic(err)
@@ -31,7 +31,7 @@ func connected(responses map[string]string) (c *client.Client, stop func()) {
 }
 
 func Example() {
-	socket, stop := sidecar(map[string]string{
+	socket, stop := daemon(map[string]string{
 		"POST /v1/ipam":             `{"address":{"ipv4":"10.15.0.2","ipv6":"fd00:15::2"},"host-addressing":{}}`,
 		"DELETE /v1/ipam/10.15.0.2": ``,
 	})

@@ -20,14 +20,14 @@ type response struct {
 	requestID string
 }
 
-// fakeSidecar sends one response to every request, and records the last request.
-type fakeSidecar struct {
+// fakeDaemon sends one response to every request, and records the last request.
+type fakeDaemon struct {
 	response
 	// request is the method and the URI, with the extension headers that were set.
 	request string
 }
 
-func (s *fakeSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *fakeDaemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.request = r.Method + " " + r.URL.RequestURI()
 	for _, name := range []string{"expiration", "skip-release-delay", "brief"} {
 		if v := r.Header.Get(name); v != "" {
@@ -73,9 +73,9 @@ func serve(t *testing.T, h http.Handler) (socket string) {
 	return socket
 }
 
-func start(t *testing.T, r response, options ...client.Option) (*client.Client, *fakeSidecar) {
+func start(t *testing.T, r response, options ...client.Option) (*client.Client, *fakeDaemon) {
 	t.Helper()
-	s := &fakeSidecar{response: r}
+	s := &fakeDaemon{response: r}
 	return connect(t, serve(t, s), options...), s
 }
 

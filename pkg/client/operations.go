@@ -20,7 +20,7 @@ const (
 
 // AllocateOptions are the optional parameters of [Client.Allocate].
 type AllocateOptions struct {
-	// Family is the one family to allocate. If it is empty, each family is allocated that the sidecar
+	// Family is the one family to allocate. If it is empty, each family is allocated that the daemon
 	// serves and the plugin returns.
 	Family string
 	// Pool is the pool to allocate from; [DefaultPool] if it is empty.
@@ -33,7 +33,7 @@ type AllocateOptions struct {
 // Allocate allocates the addresses of an owner, one of each family asked for; Address in the result
 // is not nil. An owner that holds addresses in the pool gets the same ones again. An owner is at
 // most 512 bytes without control characters, such as "router" or "namespace/pod"; if it is empty,
-// the sidecar generates one.
+// the daemon generates one.
 //
 // Errors: [ErrInvalid], [ErrForbidden], [ErrFailed] (the plugin has no address or cannot be run,
 // the pool is unknown, the family is disabled, …), [ErrRetryLater], and errors of the connection.
@@ -50,7 +50,7 @@ func (c *Client) Allocate(ctx context.Context, owner string, o AllocateOptions) 
 		return nil, err
 	}
 	if a.Address == nil || a.Address.IPv4 == "" && a.Address.IPv6 == "" {
-		return nil, c.failed(notSidecar("an allocation without an address"))
+		return nil, c.failed(notDaemon("an allocation without an address"))
 	}
 	for _, ip := range []string{a.Address.IPv4, a.Address.IPv6} {
 		if _, err := netip.ParseAddr(ip); err != nil && ip != "" {
@@ -95,7 +95,7 @@ type ReleaseOptions struct {
 	// SkipReleaseDelay returns the address to the plugin immediately, whatever serve --release-delay
 	// is, also if it was released before and is in cooldown.
 	SkipReleaseDelay bool
-	// Lease is the container ID of a leak, a lease in the store of host-local that is the sidecar's and that no attachment
+	// Lease is the container ID of a leak, a lease in the store of host-local that is the daemon's and that no attachment
 	// has (`delegated-ipam doctor`): only such a lease of the address is released. Empty to release an allocated address.
 	Lease string
 }
@@ -105,7 +105,7 @@ type ReleaseOptions struct {
 // address is in use. ip has no zone.
 //
 // Errors: [ErrInvalid], [ErrForbidden], [ErrNotFound], [ErrFamilyDisabled], [ErrFailed] (the
-// plugin's DEL failed; the sidecar repeats it, and a second Release tries immediately),
+// plugin's DEL failed; the daemon repeats it, and a second Release tries immediately),
 // [ErrRetryLater], and errors of the connection.
 func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
 	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool, "lease", o.Lease)}
@@ -179,22 +179,22 @@ func Releasable(a *models.Attachment, skipDelay bool) []netip.Addr {
 }
 
 // List returns every attachment of every pool, sorted by pool and owner. Each is as it was when the
-// sidecar encoded it: one that is created or released while the list is sent may be missing. No
+// daemon encoded it: one that is created or released while the list is sent may be missing. No
 // pointer is nil, and every IP is an address.
 //
-// Errors: [ErrForbidden], [ErrNotSidecar], and errors of the connection.
+// Errors: [ErrForbidden], [ErrNotDaemon], and errors of the connection.
 func (c *Client) List(ctx context.Context) ([]*models.Attachment, error) {
 	var all []*models.Attachment
 	err := c.send(ctx, request{method: http.MethodGet, path: "/ipam"}, &all)
 	// cilium-agent has the path, but not this method.
 	if refused, ok := errors.AsType[*Error](err); ok && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed}, refused.StatusCode) {
-		err = c.failed(notSidecar("no list of attachments: %w", err))
+		err = c.failed(notDaemon("no list of attachments: %w", err))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if all == nil {
-		return nil, c.failed(notSidecar("the list of attachments is null"))
+		return nil, c.failed(notDaemon("the list of attachments is null"))
 	}
 	for _, a := range all {
 		if err := checkAttachment(a); err != nil {
@@ -206,11 +206,11 @@ func (c *Client) List(ctx context.Context) ([]*models.Attachment, error) {
 
 func checkAttachment(a *models.Attachment) error {
 	if a == nil {
-		return notSidecar("an attachment is null")
+		return notDaemon("an attachment is null")
 	}
 	for _, at := range a.Addresses {
 		if at == nil || at.IP == "" {
-			return notSidecar("attachment %q has an address without an IP", a.Owner)
+			return notDaemon("attachment %q has an address without an IP", a.Owner)
 		}
 		if _, err := netip.ParseAddr(at.IP); err != nil {
 			return fmt.Errorf("attachment %q: %w", a.Owner, err)
@@ -241,11 +241,11 @@ func Allocated(a *models.Attachment) []netip.Addr {
 	return ips
 }
 
-// Status returns the state of the sidecar (GET /healthz); DelegatedIpam in it is not nil, and no
-// list in that has a nil pointer. The sidecar responds within half a second, also if the plugin or
+// Status returns the state of the daemon (GET /healthz); DelegatedIpam in it is not nil, and no
+// list in that has a nil pointer. The daemon responds within half a second, also if the plugin or
 // the disk hangs. Every process that can open the socket may ask.
 //
-// Errors: [ErrNotSidecar], and errors of the connection. A sidecar that is not ready is not an
+// Errors: [ErrNotDaemon], and errors of the connection. A daemon that is not ready is not an
 // error.
 func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	s := &models.StatusResponse{}
@@ -254,17 +254,17 @@ func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	}
 	own := s.DelegatedIpam
 	if own == nil {
-		return nil, c.failed(notSidecar(`the status has no part "delegated-ipam"`))
+		return nil, c.failed(notDaemon(`the status has no part "delegated-ipam"`))
 	}
 	addresses := func(p *models.PoolStatus) bool { return p != nil && slices.Contains(p.Addresses, nil) }
 	if slices.Contains(own.Pools, nil) || slices.ContainsFunc(own.Pools, addresses) || slices.Contains(own.Quarantined, nil) || slices.Contains(own.Options, nil) || slices.Contains(own.MovedPlugins, nil) {
-		return nil, c.failed(notSidecar("an element of the status is null"))
+		return nil, c.failed(notDaemon("an element of the status is null"))
 	}
 	return s, nil
 }
 
 // BriefStatus returns only the parts of [Client.Status] that Cilium's agent has, too, which cost
-// the sidecar less. Each part may be nil.
+// the daemon less. Each part may be nil.
 func (c *Client) BriefStatus(ctx context.Context) (*models.StatusResponse, error) {
 	s := &models.StatusResponse{}
 	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz", header: "brief", value: "true"}, s); err != nil {
@@ -273,22 +273,22 @@ func (c *Client) BriefStatus(ctx context.Context) (*models.StatusResponse, error
 	return s, nil
 }
 
-// Ping sends a request (GET /config) for which the sidecar waits neither for the plugin nor for the
+// Ping sends a request (GET /config) for which the daemon waits neither for the plugin nor for the
 // disk nor for another request. An *[Error] shows that a process responds, too.
 func (c *Client) Ping(ctx context.Context) error {
 	return c.send(ctx, request{method: http.MethodGet, path: "/config"}, nil)
 }
 
-// Families returns the address families that the sidecar serves, "ipv4" and "ipv6" (GET /config).
+// Families returns the address families that the daemon serves, "ipv4" and "ipv6" (GET /config).
 //
-// Errors: [ErrNotSidecar], and errors of the connection.
+// Errors: [ErrNotDaemon], and errors of the connection.
 func (c *Client) Families(ctx context.Context) ([]string, error) {
 	config := &models.DaemonConfiguration{}
 	if err := c.send(ctx, request{method: http.MethodGet, path: "/config"}, config); err != nil {
 		return nil, err
 	}
 	if config.Status == nil || config.Status.Addressing == nil {
-		return nil, c.failed(notSidecar("the configuration has no addressing"))
+		return nil, c.failed(notDaemon("the configuration has no addressing"))
 	}
 	var families []string
 	for family, a := range map[string]*models.NodeAddressingElement{"ipv4": config.Status.Addressing.IPv4, "ipv6": config.Status.Addressing.IPv6} {
@@ -300,10 +300,10 @@ func (c *Client) Families(ctx context.Context) ([]string, error) {
 	return families, nil
 }
 
-// addressPath is the path of the operations on one address. An invalid one is left to the sidecar.
+// addressPath is the path of the operations on one address. An invalid one is left to the daemon.
 func addressPath(ip netip.Addr) string { return "/ipam/" + url.PathEscape(ip.String()) }
 
-// parameters returns a query of the values that are not empty; the sidecar has a default for each.
+// parameters returns a query of the values that are not empty; the daemon has a default for each.
 func parameters(nameValues ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i+1 < len(nameValues); i += 2 {

@@ -49,7 +49,7 @@ func TestBurstOwnRange(t *testing.T) {
 // are equal.
 func runBurst(t *testing.T, tb *testbed) (refused int, writes string) {
 	t.Helper()
-	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
+	tb.start(t, tb.daemon, tb.bridge, tb.agent)
 	m := startMonitor(t, tb)
 	m.mustAdd(t, "first") // for which the agent compiles the programs of endpoints
 	tb.waitConsistent(t, 1, 2*time.Minute)

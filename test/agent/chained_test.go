@@ -35,7 +35,7 @@ func newChainedTestbed(t *testing.T) *testbed {
 	tb := newTestbed(t, nw, chaosDelays())
 	tb.chain = tb.path("chain")
 	check.Must(t, os.MkdirAll(tb.chain, 0o755))
-	tb.sidecar = tb.newSidecar(t, "chained-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
+	tb.daemon = tb.newDaemon(t, "chained-daemon", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
 	// The options of deploy/chart/chained.yaml.
 	tb.bridge = tb.newBridge(t, "chained-bridge", "--min-allocate=3", "--max-allocate=3", "--pre-allocate=1", "--watch-pods=false")
 	tb.agent = tb.newChainedAgent(t, "chained-agent", "--ipam=crd", "--ipam-cilium-node-update-rate=1s")
@@ -53,7 +53,7 @@ func (tb *testbed) newChainedAgent(t *testing.T, name string, flags ...string) *
 	}, healthAndIngress(), flags)...)
 }
 
-// newChainedStock defines the same agent without the sidecar, in ipam mode kubernetes: it takes its
+// newChainedStock defines the same agent without the daemon, in ipam mode kubernetes: it takes its
 // addresses from a range of the Node.
 func (tb *testbed) newChainedStock(t *testing.T, podCIDR string) *cluster.Program {
 	t.Helper()
@@ -67,7 +67,7 @@ func (tb *testbed) installPrimary(t *testing.T) {
 	writeConflist(t, tb.chain+"/10-primary.conflist", map[string]any{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": tb.hostLocal()})
 }
 
-// Pods and the agent take addresses of one range until it is exhausted, while agent, bridge, sidecar
+// Pods and the agent take addresses of one range until it is exhausted, while agent, bridge, daemon
 // and API server are killed. No address belongs to two of them, and the agent keeps its own.
 func TestChained(t *testing.T) {
 	tb := newChainedTestbed(t)
@@ -90,7 +90,7 @@ func TestChained(t *testing.T) {
 // startChained starts all programs; the primary CNI is installed last. It returns the addresses of the agent.
 func (tb *testbed) startChained(t *testing.T, install func(*testing.T)) (*monitor, []netip.Addr) {
 	t.Helper()
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	tb.bridge.MustStart(t)
 	first := tb.agent.MustStart(t)
 	install(t)
@@ -118,10 +118,10 @@ func (m *monitor) fill(t *testing.T, prefix string, count int) {
 // the addresses of the agent to be the same, the pods to be reachable, and no address to belong to two.
 func (m *monitor) checkFullRange(t *testing.T, own []netip.Addr, exhausted string) {
 	t.Helper()
-	for _, p := range []*cluster.Program{m.bridge, m.sidecar, m.agent} {
+	for _, p := range []*cluster.Program{m.bridge, m.daemon, m.agent} {
 		p.End(syscall.SIGKILL)
 	}
-	m.sidecar.MustStart(t)
+	m.daemon.MustStart(t)
 	m.bridge.MustStart(t)
 	m.restartAgent(t)
 	surplus := &pod{name: "surplus"}
@@ -185,7 +185,7 @@ func (m *monitor) watchOverlap(ctx context.Context) {
 }
 
 // The primary CNI is flannel's plugin, whose file has no ranges: it adds those of its daemon's file for
-// each pod. The sidecar has a file with the same name and ranges, as docs/install/chained.md renders it.
+// each pod. The daemon has a file with the same name and ranges, as docs/install/chained.md renders it.
 func TestChainedFlannel(t *testing.T) {
 	flannel := os.Getenv("AGENT_TEST_FLANNEL")
 	if flannel == "" {
@@ -199,7 +199,7 @@ func TestChainedFlannel(t *testing.T) {
 	subnets := "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.0.1/26\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
 	check.Must(t, os.WriteFile(tb.path("subnet.env"), []byte(subnets), 0o600))
 	writeConflist(t, tb.path("rendered.conflist"), map[string]any{"type": "bridge", "ipam": tb.hostLocal()})
-	tb.sidecar = tb.newSidecar(t, "flannel-sidecar", "--cni-conf-file="+tb.path("rendered.conflist"))
+	tb.daemon = tb.newDaemon(t, "flannel-daemon", "--cni-conf-file="+tb.path("rendered.conflist"))
 	m, own := tb.startChained(t, func(t *testing.T) {
 		writeConflist(t, tb.chain+"/10-flannel.conflist", map[string]any{
 			"type": "flannel", "subnetFile": tb.path("subnet.env"), "dataDir": tb.path("flannel"),
@@ -241,7 +241,7 @@ func TestChainedCalico(t *testing.T) {
 	// As its daemon does.
 	check.Must(t, os.MkdirAll("/var/lib/calico", 0o755))
 	check.Must(t, os.WriteFile("/var/lib/calico/nodename", []byte(nodeName), 0o600))
-	tb.sidecar = tb.newSidecar(t, "calico-sidecar", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
+	tb.daemon = tb.newDaemon(t, "calico-daemon", "--cni-conf-dir="+tb.chain, "--cni-network="+networkName)
 	m, own := tb.startChained(t, func(t *testing.T) {
 		writeConflist(t, tb.chain+"/10-calico.conflist", map[string]any{
 			"type": "calico", "datastore_type": "kubernetes", "nodename": nodeName, "mtu": 1450, "log_level": "info",
@@ -281,7 +281,7 @@ func (tb *testbed) calicoLeases(ctx context.Context) (map[netip.Addr]bool, error
 	return leased, nil
 }
 
-// Without the sidecar the agent takes its addresses from the node's range on its own, as by default,
+// Without the daemon the agent takes its addresses from the node's range on its own, as by default,
 // and the primary CNI allocates them to pods.
 func TestChainedStock(t *testing.T) {
 	tb := newChainedTestbed(t)
@@ -312,7 +312,7 @@ func TestChainedStock(t *testing.T) {
 	}
 }
 
-// A node with pods changes from the stock agent, which has another range for itself, to the sidecar, and back.
+// A node with pods changes from the stock agent, which has another range for itself, to the daemon, and back.
 func TestChainedMigration(t *testing.T) {
 	tb := newChainedTestbed(t)
 	stock := tb.newChainedStock(t, "10.42.1.0/26")
@@ -331,7 +331,7 @@ func TestChainedMigration(t *testing.T) {
 	}
 	start("old-1")
 	start("old-2")
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	tb.bridge.MustStart(t)
 	replace(stock, tb.agent)
 	start("new")
@@ -340,7 +340,7 @@ func TestChainedMigration(t *testing.T) {
 	replace(tb.agent, stock)
 	start("newest")
 	tb.bridge.End(syscall.SIGTERM)
-	cluster.RunLines(t, tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+sidecarSocket)
+	cluster.RunLines(t, tb.ownProgram("delegated-ipam")+" release --all --yes --host=unix://"+daemonSocket)
 	leased, err := cluster.HostLocal(tb.path("host-local"))
 	check.Must(t, err)
 	if want := len(m.runningPods()); len(leased) != want {

@@ -29,14 +29,14 @@ const (
 // agent's update interval.
 func chaosDelays() delays { return delays{time.Second, 5 * time.Second} }
 
-//evidence:design/reliability bridge, sidecar, agent and API server are killed for minutes, while pods come and go
+//evidence:design/reliability bridge, daemon, agent and API server are killed for minutes, while pods come and go
 func TestChaos(t *testing.T) { testChaos(t, ipv4Only()) }
 
 func TestChaosDualStack(t *testing.T) { testChaos(t, dualStack()) }
 
 func testChaos(t *testing.T, nw network) {
 	tb := newTestbed(t, nw, chaosDelays())
-	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
+	tb.start(t, tb.daemon, tb.bridge, tb.agent)
 	m := startMonitor(t, tb)
 	m.runChaos(t)
 	begin := time.Now()
@@ -96,7 +96,7 @@ func (m *monitor) runChaos(t *testing.T) (left []*pod) {
 	m.record(t, "length, seed", fmt.Sprintf("%s, %d", length, seed))
 	targets := []*chaosTarget{
 		{program: m.bridge, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
-		{program: m.sidecar, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
+		{program: m.daemon, meanUptime: 15 * time.Second, maxDowntime: 3 * time.Second},
 		{program: m.agent, meanUptime: 20 * time.Second, maxDowntime: 3 * time.Second, onStart: func(ctx context.Context, now *cluster.Process) {
 			m.followers.Go(func() { m.followAgent(ctx, now) })
 		}},

@@ -33,7 +33,7 @@ func TestAgentLifecycleDualStack(t *testing.T) { testLifecycle(t, dualStack()) }
 func testLifecycle(t *testing.T, nw network) {
 	tb := newTestbed(t, nw, shortDelays())
 	begin := time.Now()
-	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
+	tb.start(t, tb.daemon, tb.bridge, tb.agent)
 	tb.record(t, "from the first start to a healthy agent", time.Since(begin))
 	tb.waitConsistent(t, 0, time.Minute)
 	b, err := tb.nodeState(t.Context())
@@ -79,7 +79,7 @@ func testLifecycle(t *testing.T, nw network) {
 	tb.start(t, tb.agent)
 	tb.waitConsistent(t, manyPods-deletedPods, 2*time.Minute)
 	m.waitPods(t, time.Minute)
-	checkEndsOnSIGTERM(t, tb.bridge, tb.sidecar)
+	checkEndsOnSIGTERM(t, tb.bridge, tb.daemon)
 }
 
 // checkStatus wants "cilium-dbg status" to show the addresses of the agent and their owners.
@@ -119,7 +119,7 @@ func TestMigrationToCRDMode(t *testing.T) {
 	old, careless := tb.addPods(t, "old", 1)[0], tb.addPods(t, "careless", 1)[0]
 	checkPodsReachable(t, old)
 
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	tb.bridge.MustStart(t)
 	cluster.MustEventually(t, "the pool to be filled before the agent uses it", time.Minute, func() error {
 		b, err := tb.nodeState(t.Context())

@@ -274,7 +274,7 @@ func (m *monitor) watchEndpoints(ctx context.Context) {
 // drops an endpoint without an address in the pool at its start.
 func TestMonitorDetectsLoss(t *testing.T) {
 	tb := newTestbed(t, ipv4Only(), shortDelays())
-	tb.start(t, tb.sidecar, tb.bridge, tb.agent)
+	tb.start(t, tb.daemon, tb.bridge, tb.agent)
 	m := newMonitor(tb)
 	m.grace = 15 * time.Second
 	kept, lost := m.mustAdd(t, "kept"), m.mustAdd(t, "lost")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# node.sh SIDECAR… -- AGENT…: the first process of a second node, in new mount, network and PID
+# node.sh DAEMON… -- AGENT…: the first process of a second node, in new mount, network and PID
 # namespaces, which the test connects. It sets them up as a node, and runs both programs until the
 # first of them ends.
 set -euo pipefail
@@ -20,12 +20,12 @@ for address in $NODE_ADDRESSES; do ip addr add "$address" dev eth0; done
 ip link set eth0 up
 for gateway in $NODE_GATEWAYS; do ip route add default via "$gateway"; done
 
-sidecar=()
+daemon=()
 while [ "$1" != -- ]; do
-  sidecar+=("$1")
+  daemon+=("$1")
   shift
 done
 shift
-"${sidecar[@]}" &
+"${daemon[@]}" &
 "$@" &
 wait -n

@@ -31,12 +31,12 @@ import (
 const ownersFlag = "--owners=router,health,ingress"
 
 // newPatchedTestbed returns a testbed whose agent has the patch of deploy/cilium/agent: it gets its
-// own addresses from the sidecar, and cilium-cni gets the addresses of pods from host-local.
+// own addresses from the daemon, and cilium-cni gets the addresses of pods from host-local.
 func newPatchedTestbed(t *testing.T, nw network) *testbed {
 	t.Helper()
 	tb := newTestbed(t, nw, shortDelays())
 	tb.delegatePods(t, tb.hostLocal())
-	tb.sidecar = tb.newSidecar(t, "patched-sidecar", ownersFlag)
+	tb.daemon = tb.newDaemon(t, "patched-daemon", ownersFlag)
 	tb.agent = tb.newPatchedAgent(t, "patched-agent")
 	return tb
 }
@@ -54,7 +54,7 @@ func (tb *testbed) newPatchedAgent(t *testing.T, name string, flags ...string) *
 const patchedAgent = "cilium-agent-delegated"
 
 func patchedFlags() []string {
-	return append(healthAndIngress(), "--ipam=delegated-plugin", "--delegated-ipam-socket="+sidecarSocket)
+	return append(healthAndIngress(), "--ipam=delegated-plugin", "--delegated-ipam-socket="+daemonSocket)
 }
 
 // newStockAgent defines the same agent without the patch: without health checking and ingress, and
@@ -67,13 +67,13 @@ func (tb *testbed) newStockAgent(t *testing.T) *cluster.Program {
 
 type agentAddresses map[string][]netip.Addr
 
-// mustAgentAddresses waits until the agent's addresses, the sidecar's list and the plugin's store
+// mustAgentAddresses waits until the agent's addresses, the daemon's list and the plugin's store
 // agree about these owners, and returns the addresses. The store has no lease but those and the
 // addresses of the given pods.
 func (tb *testbed) mustAgentAddresses(t *testing.T, owners []string, pods ...*pod) agentAddresses {
 	t.Helper()
 	var got agentAddresses
-	cluster.MustEventually(t, "agent, sidecar and plugin to agree", time.Minute, func() (err error) {
+	cluster.MustEventually(t, "agent, daemon and plugin to agree", time.Minute, func() (err error) {
 		got, err = tb.compareRecords(t.Context(), owners, pods)
 		return err
 	})
@@ -90,7 +90,7 @@ func (tb *testbed) wantSameAddresses(t *testing.T, when string, before agentAddr
 	}
 }
 
-// compareRecords returns the addresses of the owners if agent, sidecar and host-local agree.
+// compareRecords returns the addresses of the owners if agent, daemon and host-local agree.
 func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*pod) (agentAddresses, error) {
 	node, err := tb.ciliumNode(ctx, nodeName)
 	if err != nil {
@@ -106,7 +106,7 @@ func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*
 		errs = append(errs, tb.checkFamilies(agent[owner]))
 	}
 	if len(listed) != len(owners) {
-		errs = append(errs, fmt.Errorf("the sidecar lists %d attachments; want %d", len(listed), len(owners)))
+		errs = append(errs, fmt.Errorf("the daemon lists %d attachments; want %d", len(listed), len(owners)))
 	}
 	want := harness.Leases(listed)
 	for _, a := range listed {
@@ -115,7 +115,7 @@ func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*
 			ips = append(ips, address.IP)
 		}
 		if ips = sorted(ips); a.State != "held" || !slices.Equal(ips, agent[a.Owner]) {
-			errs = append(errs, fmt.Errorf("the sidecar's %s is %s with %v; the agent has %v", a.Owner, a.State, ips, agent[a.Owner]))
+			errs = append(errs, fmt.Errorf("the daemon's %s is %s with %v; the agent has %v", a.Owner, a.State, ips, agent[a.Owner]))
 		}
 	}
 	for _, p := range pods {
@@ -126,9 +126,9 @@ func (tb *testbed) compareRecords(ctx context.Context, owners []string, pods []*
 	return agent, errors.Join(append(errs, tb.compareStore(want))...)
 }
 
-// listAttachments returns the sidecar's list. The sidecar may be starting.
+// listAttachments returns the daemon's list. The daemon may be starting.
 func listAttachments() ([]harness.Attachment, error) {
-	return harness.Client{Socket: sidecarSocket}.TryList()
+	return harness.Client{Socket: daemonSocket}.TryList()
 }
 
 // compareStore returns nil if the plugin's store has exactly these leases. Of the scripted plugin the
@@ -191,12 +191,12 @@ func TestPatchedAgentDualStack(t *testing.T) { testPatchedLifecycle(t, dualStack
 func testPatchedLifecycle(t *testing.T, nw network) {
 	tb := newPatchedTestbed(t, nw)
 	now := tb.agent.MustStart(t)
-	// Without a sidecar the agent waits, without its API socket.
-	tb.waitForLog(t, tb.agent, 2*time.Minute, "level=warn.*"+sidecarSocket)
+	// Without a daemon the agent waits, without its API socket.
+	tb.waitForLog(t, tb.agent, 2*time.Minute, "level=warn.*"+daemonSocket)
 	if _, err := os.Stat(agentSocket); !now.Running() || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an agent without addresses runs: %v, with a socket: %v; want that it waits without one", now.Running(), err)
 	}
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	tb.waitHealthy(t, now)
 
 	own := tb.mustAgentAddresses(t, agentOwners())
@@ -205,12 +205,12 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 	checkConnectivity(t, own["health"], pods)
 	tb.checkIngress(t, own["ingress"])
 
-	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGSTOP))
+	check.Must(t, syscall.Kill(tb.daemon.Current().PID(), syscall.SIGSTOP))
 	while := tb.addPods(t, "frozen", 1)
 	check.Must(t, agentAPI().Healthy(t.Context()))
 	checkPodsReachable(t, while...)
 	check.Must(t, tb.dropPod(t.Context(), while[0]))
-	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGCONT))
+	check.Must(t, syscall.Kill(tb.daemon.Current().PID(), syscall.SIGCONT))
 
 	tb.agent.End(syscall.SIGKILL)
 	tb.start(t, tb.agent)
@@ -219,7 +219,7 @@ func testPatchedLifecycle(t *testing.T, nw network) {
 
 	tb.dropPods(t, pods)
 	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
-	checkEndsOnSIGTERM(t, tb.sidecar)
+	checkEndsOnSIGTERM(t, tb.daemon)
 }
 
 func (tb *testbed) addPods(t *testing.T, prefix string, count int) []*pod {
@@ -281,7 +281,7 @@ func (tb *testbed) waitForLog(t *testing.T, p *cluster.Program, limit time.Durat
 // address of ingress, and releases it when the BPF map is missing, as after a reboot.
 func TestPatchedAgentFeaturesOff(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	own := tb.mustAgentAddresses(t, agentOwners())
 	tb.checkIngress(t, own["ingress"]) // from there the next agent restores it
 
@@ -315,7 +315,7 @@ func TestPatchedAgentFullRange(t *testing.T) {
 	wide := tb.hostLocal()
 	tb.subnets = []string{"10.42.0.0/30"} // of which the plugin keeps the gateway
 	tb.writeNetwork(t, "net.d", tb.hostLocal())
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	now := tb.agent.MustStart(t)
 	cluster.MustEventually(t, "the agent to end", 2*time.Minute, func() error {
 		if now.Running() {
@@ -330,7 +330,7 @@ func TestPatchedAgentFullRange(t *testing.T) {
 
 	tb.subnets = ipv4Only().subnets
 	tb.writeNetwork(t, "net.d", wide)
-	check.Must(t, syscall.Kill(tb.sidecar.Current().PID(), syscall.SIGHUP))
+	check.Must(t, syscall.Kill(tb.daemon.Current().PID(), syscall.SIGHUP))
 	tb.start(t, tb.agent)
 	tb.mustAgentAddresses(t, agentOwners())
 }
@@ -344,9 +344,9 @@ func TestPatchedAgentExcludedAddress(t *testing.T) {
 	node := tb.nodeIPs[0].String()
 	ipam["ranges"] = [][]map[string]string{{{"subnet": tb.subnets[0], "rangeStart": node, "rangeEnd": "192.0.2.50"}}}
 	tb.writeNetwork(t, "net.d", ipam)
-	tb.sidecar = tb.newSidecar(t, "excluding-sidecar", ownersFlag, "--exclude-addresses="+node, "--ipam-default-ip-pool=blue")
+	tb.daemon = tb.newDaemon(t, "excluding-daemon", ownersFlag, "--exclude-addresses="+node, "--ipam-default-ip-pool=blue")
 	tb.agent = tb.newPatchedAgent(t, "blue-agent", "--ipam-default-ip-pool=blue")
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	listed, err := listAttachments()
 	check.Must(t, err)
 	for _, a := range listed {
@@ -360,24 +360,24 @@ func TestPatchedAgentExcludedAddress(t *testing.T) {
 		}
 	}
 	if len(listed) != len(agentOwners()) {
-		t.Errorf("the sidecar lists %d attachments; want those of the agent", len(listed))
+		t.Errorf("the daemon lists %d attachments; want those of the agent", len(listed))
 	}
 }
 
 // The patched agent keeps its addresses over plugins that neither verify an address nor repeat an
-// ADD (docs/reference/plugins.md), through SIGKILL of agent and sidecar.
+// ADD (docs/reference/plugins.md), through SIGKILL of agent and daemon.
 func TestPatchedAgentAzure(t *testing.T)  { testPatchedPlugin(t, "azure-ipam") }
 func TestPatchedAgentCalico(t *testing.T) { testPatchedPlugin(t, "calico-ipam") }
 
 func testPatchedPlugin(t *testing.T, pluginType string) {
 	tb := newPatchedTestbed(t, ipv4Only())
 	tb.installScripted(t, pluginType)
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	own := tb.mustAgentAddresses(t, agentOwners())
 	pods := tb.addPods(t, "p", 2)
 	checkConnectivity(t, own["health"], pods)
 
-	tb.restart(t, tb.sidecar)
+	tb.restart(t, tb.daemon)
 	tb.restart(t, tb.agent)
 	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, "after SIGKILL", own, agentOwners(), pods...)
@@ -386,7 +386,7 @@ func testPatchedPlugin(t *testing.T, pluginType string) {
 	tb.wantSameAddresses(t, "after the pods", own, agentOwners())
 }
 
-// installScripted makes sidecar and cilium-cni use the scripted plugin as one of that type.
+// installScripted makes daemon and cilium-cni use the scripted plugin as one of that type.
 func (tb *testbed) installScripted(t *testing.T, pluginType string) {
 	tb.scriptedDir = tb.path("scripted")
 	check.Must(t, os.MkdirAll(filepath.Join(tb.scriptedDir, "queue"), 0o755)) // azure-ipam's deleteIDs
@@ -396,7 +396,7 @@ func (tb *testbed) installScripted(t *testing.T, pluginType string) {
 	tb.writeNetwork(t, "net.d", ipam)
 	tb.delegatePods(t, ipam)
 	tb.pluginDir = tb.path("plugins")
-	tb.sidecar = tb.newSidecar(t, "scripted-sidecar", ownersFlag)
+	tb.daemon = tb.newDaemon(t, "scripted-daemon", ownersFlag)
 }
 
 const (
@@ -412,7 +412,7 @@ const (
 // host-local allocates.
 func TestPatchedAgentTwoNodes(t *testing.T) {
 	tb := newPatchedTestbed(t, ipv4Only())
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	own := tb.mustAgentAddresses(t, agentOwners())
 
 	tb.createNode(t, secondNode, []netip.Addr{netip.MustParseAddr(secondIP)})
@@ -444,7 +444,7 @@ func (tb *testbed) newSecondNode(t *testing.T) *cluster.Program {
 	tb.writeNetwork(t, "net.d-2", ipam)
 	command := slices.Concat(
 		[]string{"bash", filepath.Join(tb.root, "test", "agent", "node.sh")},
-		tb.sidecarArgs(ownersFlag, "--node-name="+secondNode, "--state-dir="+tb.path("sidecar-2"), "--cni-conf-dir="+tb.path("net.d-2")),
+		tb.daemonArgs(ownersFlag, "--node-name="+secondNode, "--state-dir="+tb.path("daemon-2"), "--cni-conf-dir="+tb.path("net.d-2")),
 		[]string{"--"}, tb.agentArgs(patchedAgent, patchedFlags()...))
 	env := append(tb.agentEnv(secondNode), "NODE_ADDRESSES="+secondIP+"/24", "NODE_GATEWAYS="+gateway2)
 	second := cluster.NewProgram(t, tb.dir, secondNode, env, command...)
@@ -486,15 +486,15 @@ func checkRange(all agentAddresses, subnet string) error {
 
 const killsDuringStart = 12
 
-// The patched agent keeps its addresses, and the plugin's store agrees with the sidecar, after
-// SIGKILL of agent and sidecar at any time.
+// The patched agent keeps its addresses, and the plugin's store agrees with the daemon, after
+// SIGKILL of agent and daemon at any time.
 func TestPatchedAgentKills(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	own := tb.mustAgentAddresses(t, agentOwners())
 	pods := tb.addPods(t, "p", 2)
 
-	for name, killed := range map[string][]*cluster.Program{"agent": {tb.agent}, "sidecar": {tb.sidecar}, "both": {tb.sidecar, tb.agent}} {
+	for name, killed := range map[string][]*cluster.Program{"agent": {tb.agent}, "daemon": {tb.daemon}, "both": {tb.daemon, tb.agent}} {
 		tb.restart(t, killed...)
 		tb.waitHealthy(t, tb.agent.Current())
 		tb.wantSameAddresses(t, "after SIGKILL of "+name, own, agentOwners(), pods...)
@@ -504,7 +504,7 @@ func TestPatchedAgentKills(t *testing.T) {
 	seed := chaosSeed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for n := range killsDuringStart {
-		killed := [][]*cluster.Program{{tb.agent}, {tb.sidecar}, {tb.agent, tb.sidecar}}[random.IntN(3)]
+		killed := [][]*cluster.Program{{tb.agent}, {tb.daemon}, {tb.agent, tb.daemon}}[random.IntN(3)]
 		_ = cluster.Sleep(t.Context(), randomDuration(random, 4*time.Second))
 		tb.restart(t, killed...)
 		tb.agent.Note(fmt.Sprintf("kill %d of seed %d", n, seed))
@@ -517,9 +517,9 @@ func TestPatchedAgentKills(t *testing.T) {
 	tb.wantSameAddresses(t, fmt.Sprintf("after %d kills during starts, seed %d", killsDuringStart, seed), own, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 
-	tb.sidecar.End(syscall.SIGKILL)
-	check.Must(t, os.RemoveAll(tb.path("sidecar")))
-	tb.sidecar.MustStart(t)
+	tb.daemon.End(syscall.SIGKILL)
+	check.Must(t, os.RemoveAll(tb.path("daemon")))
+	tb.daemon.MustStart(t)
 	tb.restart(t, tb.agent)
 	tb.waitHealthy(t, tb.agent.Current())
 	tb.wantSameAddresses(t, "after the loss of the journal", own, agentOwners(), pods...)
@@ -552,7 +552,7 @@ func (tb *testbed) restart(t *testing.T, programs ...*cluster.Program) {
 // agent's does not.
 func TestPatchedAgentRestart(t *testing.T) {
 	tb := newPatchedTestbed(t, ipv4Only())
-	tb.sidecar.MustStart(t)
+	tb.daemon.MustStart(t)
 	stock := tb.newStockAgent(t)
 	tb.start(t, stock)
 	pods := tb.addPods(t, "p", 2)
@@ -599,9 +599,9 @@ func (tb *testbed) failedDuringRestart(t *testing.T, agent *cluster.Program, pod
 	return failed.Load()
 }
 
-// Agent and sidecar are replaced in turns while pods run: stock agent to patched agent, a sidecar
+// Agent and daemon are replaced in turns while pods run: stock agent to patched agent, a daemon
 // that starts while the previous one still runs, back to the stock agent, and forward again. At the end the
-// sidecar loses journal and store.
+// daemon loses journal and store.
 func TestPatchedAgentUpgrades(t *testing.T) {
 	tb := newPatchedTestbed(t, dualStack())
 	stock := tb.newStockAgent(t)
@@ -609,24 +609,24 @@ func TestPatchedAgentUpgrades(t *testing.T) {
 	pods := tb.addPods(t, "before", 2)
 	stock.End(syscall.SIGTERM)
 
-	tb.start(t, tb.sidecar, tb.agent)
+	tb.start(t, tb.daemon, tb.agent)
 	own := tb.mustAgentAddresses(t, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 
-	next := tb.newSidecar(t, "next-sidecar", ownersFlag)
+	next := tb.newDaemon(t, "next-daemon", ownersFlag)
 	waiting := next.MustStart(t)
 	tb.waitForLog(t, next, time.Minute, "PID")
-	checkEndsOnSIGTERM(t, tb.sidecar)
+	checkEndsOnSIGTERM(t, tb.daemon)
 	if !waiting.Running() {
-		t.Fatalf("the next sidecar ended; see its log in %s", tb.dir)
+		t.Fatalf("the next daemon ended; see its log in %s", tb.dir)
 	}
-	cluster.MustEventually(t, "the next sidecar to serve", time.Minute, func() error {
+	cluster.MustEventually(t, "the next daemon to serve", time.Minute, func() error {
 		_, err := tb.compareRecords(t.Context(), agentOwners(), pods)
 		return err
 	})
 	tb.restart(t, tb.agent)
 	tb.waitHealthy(t, tb.agent.Current())
-	tb.wantSameAddresses(t, "with the next sidecar", own, agentOwners(), pods...)
+	tb.wantSameAddresses(t, "with the next daemon", own, agentOwners(), pods...)
 
 	tb.agent.End(syscall.SIGTERM)
 	tb.start(t, stock)
@@ -637,13 +637,13 @@ func TestPatchedAgentUpgrades(t *testing.T) {
 	tb.wantSameAddresses(t, "after a time with the stock agent", own, agentOwners(), pods...)
 	checkConnectivity(t, own["health"], pods)
 
-	// Without journal and store the sidecar has only the agent's requests for its old addresses, one
+	// Without journal and store the daemon has only the agent's requests for its old addresses, one
 	// family after the other. Both families stay, because each request names the address of the other.
 	// Pods had the first addresses of the range, so an ADD without a request returns other ones.
 	tb.dropPods(t, pods)
 	tb.agent.End(syscall.SIGKILL)
 	next.End(syscall.SIGKILL)
-	check.Must(t, os.RemoveAll(tb.path("sidecar")))
+	check.Must(t, os.RemoveAll(tb.path("daemon")))
 	check.Must(t, os.RemoveAll(tb.path("host-local")))
 	tb.start(t, next, tb.agent)
 	tb.wantSameAddresses(t, "after the loss of journal and store", own, agentOwners())

@@ -1,4 +1,4 @@
-// Package agent tests a real, unmodified cilium-agent with the sidecar and the bridge, a real API
+// Package agent tests a real, unmodified cilium-agent with the daemon and the bridge, a real API
 // server and the real host-local. "make agent-test" builds the programs and runs each test in
 // separate namespaces; plain "go test" skips most tests. test/README.md describes requirements and tests.
 package agent
@@ -26,9 +26,9 @@ import (
 
 const (
 	nodeName = "node-1"
-	// sidecarSocket and agentSocket have their default paths; /run is private to the test.
-	sidecarSocket = "/run/delegated-ipam/ipam.sock"
-	agentSocket   = "/run/cilium/cilium.sock"
+	// daemonSocket and agentSocket have their default paths; /run is private to the test.
+	daemonSocket = "/run/delegated-ipam/ipam.sock"
+	agentSocket  = "/run/cilium/cilium.sock"
 	// bridgeAddress is the bridge's --metrics-address, in the network namespace of the test.
 	bridgeAddress = "127.0.0.1:9967"
 	// networkName is the name of the delegated CNI network, and of host-local's directory.
@@ -68,7 +68,7 @@ func ipv6Only() network {
 
 func (nw network) families() int { return len(nw.subnets) }
 
-// familyFlags are those of agent and sidecar.
+// familyFlags are those of agent and daemon.
 func (nw network) familyFlags() []string {
 	return []string{"--enable-ipv4=" + strconv.FormatBool(nw.has(netip.Addr.Is4)), "--enable-ipv6=" + strconv.FormatBool(nw.has(netip.Addr.Is6))}
 }
@@ -140,7 +140,7 @@ type testbed struct {
 	// scriptedDir is the script directory of the scripted plugin; empty with host-local.
 	scriptedDir string
 
-	sidecar, bridge, agent *cluster.Program
+	daemon, bridge, agent *cluster.Program
 }
 
 // newTestbed sets up the node's network and an API server with the node, and defines the programs. It
@@ -164,9 +164,9 @@ func newTestbed(t *testing.T, nw network, d delays) *testbed {
 	tb.createNode(t, nodeName, tb.nodeIPs)
 	tb.Apply(t, tb.root+"/deploy/kubernetes/base/bridge/rbac.yaml")
 
-	// In crd mode only the sidecar reads the CNI configuration: cilium-cni does not delegate.
+	// In crd mode only the daemon reads the CNI configuration: cilium-cni does not delegate.
 	tb.writeNetwork(t, "net.d", tb.hostLocal())
-	tb.sidecar = tb.newSidecar(t, "sidecar")
+	tb.daemon = tb.newDaemon(t, "daemon")
 	check.Must(t, os.MkdirAll(tb.path("path"), 0o755))
 	check.Must(t, os.Symlink(env("AGENT_TEST_CLANG"), tb.path("path", "clang")))
 	tb.agent = tb.newAgent(t, "cilium-agent", "cilium-agent",
@@ -244,15 +244,15 @@ func healthAndIngress() []string {
 
 func agentOwners() []string { return []string{"router", "health", "ingress"} }
 
-func (tb *testbed) newSidecar(t *testing.T, name string, flags ...string) *cluster.Program {
+func (tb *testbed) newDaemon(t *testing.T, name string, flags ...string) *cluster.Program {
 	t.Helper()
-	return cluster.NewProgram(t, tb.dir, name, nil, tb.sidecarArgs(flags...)...)
+	return cluster.NewProgram(t, tb.dir, name, nil, tb.daemonArgs(flags...)...)
 }
 
-func (tb *testbed) sidecarArgs(flags ...string) []string {
+func (tb *testbed) daemonArgs(flags ...string) []string {
 	return slices.Concat([]string{
-		tb.ownProgram("delegated-ipam"), "serve", "--node-name=" + nodeName, "--socket-path=" + sidecarSocket,
-		"--state-dir=" + tb.path("sidecar"), "--cni-conf-dir=" + tb.path("net.d"), "--cni-bin-dir=" + tb.pluginDir,
+		tb.ownProgram("delegated-ipam"), "serve", "--node-name=" + nodeName, "--socket-path=" + daemonSocket,
+		"--state-dir=" + tb.path("daemon"), "--cni-conf-dir=" + tb.path("net.d"), "--cni-bin-dir=" + tb.pluginDir,
 	}, tb.familyFlags(), flags)
 }
 
@@ -260,7 +260,7 @@ func (tb *testbed) newBridge(t *testing.T, name string, flags ...string) *cluste
 	t.Helper()
 	return cluster.NewProgram(t, tb.dir, name, nil, append([]string{
 		tb.ownProgram("delegated-ipam-bridge"), "--node-name=" + nodeName, "--kubeconfig=" + tb.path("bridge.kubeconfig"),
-		"--host=unix://" + sidecarSocket, "--metrics-address=" + bridgeAddress, "--pre-allocate=" + strconv.Itoa(ciliumagent.PreAllocate),
+		"--host=unix://" + daemonSocket, "--metrics-address=" + bridgeAddress, "--pre-allocate=" + strconv.Itoa(ciliumagent.PreAllocate),
 	}, flags...)...)
 }
 

@@ -22,7 +22,7 @@ import (
 // with the same seed has the same steps only until the first allocation.
 var seed = flag.Uint64("seed", 0, "seed of the runs; 0 for a random one")
 
-// TestAllocator lets bridge, allocator and sidecar act in random order, with pods that come and go, and
+// TestAllocator lets bridge, allocator and daemon act in random order, with pods that come and go, and
 // crashes of bridge and agent at any moment. At every moment the address of a pod is held and in the
 // pool, and every address in the pool is held. A restarted agent keeps every pod. Without further events
 // all agree, as many slots are held as the settings demand, and no release is left.

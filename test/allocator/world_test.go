@@ -21,7 +21,7 @@ import (
 // rangeSize is the number of addresses of the plugin, of each family.
 const rangeSize = 20
 
-// world is the node: bridge, agent, sidecar, and the CiliumNode at the API server.
+// world is the node: bridge, agent, daemon, and the CiliumNode at the API server.
 type world struct {
 	t      *testing.T
 	random *rand.Rand
@@ -29,7 +29,7 @@ type world struct {
 	// families are those of the node: IPv4, or IPv4 and IPv6.
 	families []ipam.Family
 	node     *ciliumv2.CiliumNode
-	held     map[int][]netip.Addr // slots of the sidecar
+	held     map[int][]netip.Addr // slots of the daemon
 	// agent is nil while it does not run. pods are the addresses of the endpoints on its disk.
 	agent *agent
 	pods  map[string][]netip.Addr
@@ -335,7 +335,7 @@ func (w *world) execute(a planner.Action) {
 	case planner.Acquire:
 		w.acquire(a.Slot)
 	case planner.Restore:
-		w.t.Fatalf("%v: the sidecar has lost nothing", a)
+		w.t.Fatalf("%v: the daemon has lost nothing", a)
 	case planner.Release:
 		w.held[a.Slot] = slices.DeleteFunc(slices.Clone(w.held[a.Slot]), func(ip netip.Addr) bool { return slices.Contains(a.IPs, ip) })
 		if len(w.held[a.Slot]) == 0 {

@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// The heap allocations of the sidecar for a plugin call, and for a request for a held address. Lower them
+// The heap allocations of the daemon for a plugin call, and for a request for a held address. Lower them
 // when they decrease. The race detector allocates, too.
 const (
 	checkAllocations     = 240

@@ -24,7 +24,7 @@ func (b *bench) measure() {
 		{"held, verified by a lookup", b.heldLookedUp},
 		{"held, within the verify interval", b.heldWithin},
 		{"eight clients", b.manyClients},
-		{"pods through the sidecar", b.pods},
+		{"pods through the daemon", b.pods},
 		{"eight pods", b.manyPods},
 		{"a plugin of 200 ms", b.slowPods},
 		{"warm leases", b.warmPods},

@@ -30,11 +30,11 @@ const (
 	floorCommand = "floor"
 )
 
-// withBaseline runs work with a sidecar on a new node and a bare plugin with a separate store on
+// withBaseline runs work with a daemon on a new node and a bare plugin with a separate store on
 // the same file system.
 func (b *bench) withBaseline(name string, flags []string, work func(*server, bare)) {
 	n := b.newNode(name)
-	s := n.sidecar(flags...)
+	s := n.daemon(flags...)
 	defer s.stop()
 	work(s, newBare(b.plugins, n.store()+"-bare"))
 }
@@ -69,7 +69,7 @@ func (b *bench) heldLookedUpWith(size int) {
 	n := b.newNode(fmt.Sprintf("lookup-%d", size))
 	n.seed(size - 1)
 	plugin := newBare(b.plugins, n.store())
-	s := n.sidecar("--verify-interval=0s")
+	s := n.daemon("--verify-interval=0s")
 	defer s.stop()
 	s.allocate(owner)
 	result, _ := plugin.acquire("bench/bare")

@@ -53,7 +53,7 @@ func (c *client) release(ip string) time.Duration {
 	return timed(func() { c.do(http.MethodDelete, "/v1/ipam/"+ip+"?pool=default", http.StatusOK) })
 }
 
-// ready ends with an error unless the sidecar is ready.
+// ready ends with an error unless the daemon is ready.
 func (c *client) ready() {
 	var status struct {
 		DelegatedIPAM struct {

@@ -74,7 +74,7 @@ func TestRequestCounts(t *testing.T) {
 	}
 }
 
-// underStrace returns the command under which the sidecar is traced.
+// underStrace returns the command under which the daemon is traced.
 func underStrace(t *testing.T, trace string) []string {
 	t.Helper()
 	path, err := exec.LookPath("strace")
@@ -84,7 +84,7 @@ func underStrace(t *testing.T, trace string) []string {
 	if err != nil {
 		harness.Skipf(t, "system calls cannot be counted: %v", err)
 	}
-	// With -D the sidecar is our child, and strace is not its parent.
+	// With -D the daemon is our child, and strace is not its parent.
 	return []string{path, "-D", "-f", "-v", "-y", "-s", "65536", "-e", "signal=none", "-o", trace, "-e", "trace=write,pwrite64,?writev,fsync,fdatasync,execve"}
 }
 

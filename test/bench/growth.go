@@ -23,7 +23,7 @@ type point struct {
 	Held sample
 }
 
-// loadedServer is a sidecar with a number of attachments, and its log.
+// loadedServer is a daemon with a number of attachments, and its log.
 type loadedServer struct {
 	*server
 	log *bufio.Reader
@@ -36,7 +36,7 @@ func (b *bench) growth() {
 	for _, size := range sizes {
 		n := b.newNode(fmt.Sprintf("growth-%d", size))
 		n.seed(size - 1) // the last one is allocated and kept
-		s := n.sidecar(verifyNever, "--log-level=debug", "--log-format=json")
+		s := n.daemon(verifyNever, "--log-level=debug", "--log-format=json")
 		defer s.stop()
 		s.allocate(owner)
 		all = append(all, &loadedServer{server: s, log: bufio.NewReader(must(os.Open(n.log()))), point: point{Attachments: size}})
@@ -70,7 +70,7 @@ func (g *loadedServer) measure(counts bool) {
 	}
 }
 
-// pluginTime returns how long plugin processes ran since the last call, as the sidecar logs it for
+// pluginTime returns how long plugin processes ran since the last call, as the daemon logs it for
 // each before it responds.
 func (g *loadedServer) pluginTime() (sum time.Duration) {
 	for {

@@ -13,13 +13,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 

@@ -1,4 +1,4 @@
-// Command bench measures the cost of the sidecar: the real binary over the real host-local,
+// Command bench measures the cost of the daemon: the real binary over the real host-local,
 // compared with the bare plugin, a server that does nothing and, if it has been built, Cilium's
 // allocator. It prints its tables and writes them into docs/reference/performance.md.
 //
@@ -20,7 +20,7 @@ func main() {
 		exit(serveFloor(os.Args[2]))
 	}
 	var o options
-	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the sidecar as it is shipped")
+	flag.StringVar(&o.binary, "binary", "bin/delegated-ipam", "the daemon as it is shipped")
 	flag.StringVar(&o.cni, "cni", "bin/delegated-ipam-cni", "the CNI plugin as it is shipped")
 	flag.StringVar(&o.plugins, "plugins", ".cache/plugins", "directory with the real host-local")
 	flag.StringVar(&o.cilium, "cilium", ".cache/bench/cilium", "server of test/programs/cilium-ipam; without the file its row is left out")

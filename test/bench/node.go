@@ -30,7 +30,7 @@ func ipamSection(store string) map[string]any {
 	}
 }
 
-// node has the directories of one sidecar.
+// node has the directories of one daemon.
 type node struct {
 	options
 	name, dir string
@@ -68,10 +68,10 @@ type server struct {
 	ended chan struct{}
 }
 
-// sidecar starts the sidecar and waits until it is ready.
-func (n *node) sidecar(flags ...string) *server { return n.sidecarAt(newSocket(), flags...) }
+// daemon starts the daemon and waits until it is ready.
+func (n *node) daemon(flags ...string) *server { return n.daemonAt(newSocket(), flags...) }
 
-func (n *node) sidecarAt(socket string, flags ...string) *server {
+func (n *node) daemonAt(socket string, flags ...string) *server {
 	log := must(os.OpenFile(n.log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644))
 	defer log.Close()
 	s := start(socket, log, n.binary, append([]string{

@@ -41,7 +41,7 @@ func pluginConfig(version string, ipam map[string]any) map[string]any {
 	return map[string]any{"cniVersion": version, "name": network, "type": "cilium-cni", "ipam": ipam}
 }
 
-// bare runs host-local: the same verbs with the same input as the sidecar, without durable writes
+// bare runs host-local: the same verbs with the same input as the daemon, without durable writes
 // and checks.
 type bare struct {
 	path   string
@@ -66,7 +66,7 @@ func (b bare) acquire(owner string) (result []byte, took time.Duration) {
 	return result, took
 }
 
-// with runs a verb with the result of the ADD, as the sidecar does.
+// with runs a verb with the result of the ADD, as the daemon does.
 func (b bare) with(verb, owner string, result []byte) time.Duration {
 	config := maps.Clone(b.config)
 	config["prevResult"] = json.RawMessage(result)
@@ -92,7 +92,7 @@ func (p pod) call(verb, container string) time.Duration {
 	})
 }
 
-// withPods runs work with pods through the sidecar of a new node, and with pods of the bare plugin over
+// withPods runs work with pods through the daemon of a new node, and with pods of the bare plugin over
 // a separate store; plugins is the directory of host-local. Each has a number of leases.
 func (b *bench) withPods(name, plugins string, held int, work func(ours, reference pod)) {
 	o := b.options
@@ -103,7 +103,7 @@ func (b *bench) withPods(name, plugins string, held int, work func(ours, referen
 }
 
 // withFloor runs work with pods of the bare plugin, before each call of which the CNI plugin starts and does
-// nothing, and with pods of the bare plugin: no sidecar that the CNI plugin calls can cost less.
+// nothing, and with pods of the bare plugin: no daemon that the CNI plugin calls can cost less.
 func (b *bench) withFloor(name string, work func(ours, reference pod)) {
 	store := filepath.Join(b.dir, name)
 	floor := barePod(b.plugins, store)
@@ -125,12 +125,12 @@ func withHeld(held int, work func(ours, reference pod), ours, reference pod) {
 	work(ours, reference)
 }
 
-// podNode starts a sidecar on a new node whose pods get their addresses through it.
+// podNode starts a daemon on a new node whose pods get their addresses through it.
 func (o options) podNode(name string, flags ...string) (*node, *server, pod) {
 	n, socket := o.newNode(name), newSocket()
 	through := map[string]any{"type": filepath.Base(o.cni), "socket": socket, "delegate": ipamSection(n.store())}
 	n.writeNetwork(through)
-	return n, n.sidecarAt(socket, flags...), pod{plugin: o.cni, config: pluginConfig("1.0.0", through)}
+	return n, n.daemonAt(socket, flags...), pod{plugin: o.cni, config: pluginConfig("1.0.0", through)}
 }
 
 // eachPod returns work that measures the ADD and the DEL of one pod after the other.
@@ -146,17 +146,17 @@ func eachPod(pairs int, add, del *comparison) func(ours, reference pod) {
 	return func(ours, reference pod) { alternate(pairs, turn(ours), turn(reference), add, del) }
 }
 
-// pods measures pods through the sidecar beside the bare plugin.
+// pods measures pods through the daemon beside the bare plugin.
 func (b *bench) pods() {
 	var add, addMany, del, floorADD, floorDEL comparison
 	b.withPods("pods", b.plugins, heldPods, eachPod(b.pairs, &add, &del))
 	b.withPods("pods-1000", b.plugins, 999, eachPod(max(b.pairs/5, 5), &addMany, &comparison{}))
 	b.withFloor("pods-floor", eachPod(b.pairs, &floorADD, &floorDEL))
 	b.report.add(
-		compared("pod through the sidecar: ADD, 10 leases", "bare ADD", add, atMost(1.15)),
-		compared("pod through the sidecar: ADD, 1,000 leases", "bare ADD", addMany, atMost(0.25)),
+		compared("pod through the daemon: ADD, 10 leases", "bare ADD", add, atMost(1.15)),
+		compared("pod through the daemon: ADD, 1,000 leases", "bare ADD", addMany, atMost(0.25)),
 		compared(floorName+"ADD, 10 leases", "bare ADD", floorADD, reportOnly()),
-		compared("pod through the sidecar: DEL, 10 leases", "bare DEL", del, atMost(1.25)),
+		compared("pod through the daemon: DEL, 10 leases", "bare DEL", del, atMost(1.25)),
 		compared(floorName+"DEL, 10 leases", "bare DEL", floorDEL, reportOnly()),
 	)
 }
@@ -166,7 +166,7 @@ func (b *bench) slowPods() {
 	dir, _ := b.slowPlugin(slowADD)
 	var add comparison
 	b.withPods("slow-pods", dir, heldPods, eachPod(max(b.pairs/10, 5), &add, &comparison{}))
-	b.report.add(compared("pod through the sidecar: ADD, plugin of 200 ms", "bare ADD", add, atMost(1.05)))
+	b.report.add(compared("pod through the daemon: ADD, plugin of 200 ms", "bare ADD", add, atMost(1.05)))
 }
 
 // manyPods measures the ADDs per second of concurrent pods. Their DELs are not in the time.
@@ -174,7 +174,7 @@ func (b *bench) manyPods() {
 	var adds, floor comparison
 	b.withPods("many-pods", b.plugins, heldPods, podsAtOnce(max(b.pairs/10, 5), &adds))
 	b.withFloor("many-pods-floor", podsAtOnce(max(b.pairs/10, 5), &floor))
-	ours := compared("pods through the sidecar: ADD, 8 at a time", "bare ADD, 8 workers", adds, atLeast(1.20))
+	ours := compared("pods through the daemon: ADD, 8 at a time", "bare ADD, 8 workers", adds, atLeast(1.20))
 	least := compared(floorName+"ADD, 8 at a time", "bare ADD, 8 workers", floor, reportOnly())
 	ours.Unit, least.Unit = "ADDs/s", "ADDs/s"
 	b.report.add(ours, least)
@@ -207,7 +207,7 @@ func (b *bench) startCNI() {
 	b.report.add(compared("start of delegated-ipam-cni (VERSION)", "host-local VERSION", c, atMost(1.3)))
 }
 
-// podMemory measures how much a lease of a pod adds to the resident memory of an idle sidecar that was
+// podMemory measures how much a lease of a pod adds to the resident memory of an idle daemon that was
 // started with it.
 func (b *bench) podMemory() {
 	var sizes [2]float64

@@ -27,7 +27,7 @@ func (b *bench) start() {
 	begin := func(n *node) func() []float64 {
 		return func() []float64 {
 			var s *server
-			took := timed(func() { s = n.sidecar() })
+			took := timed(func() { s = n.daemon() })
 			s.stop()
 			return []float64{ms(took)}
 		}
@@ -38,7 +38,7 @@ func (b *bench) start() {
 	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, atMostMore(150)))
 }
 
-// memory measures the resident memory of an idle sidecar.
+// memory measures the resident memory of an idle daemon.
 func (b *bench) memory() {
 	for count, limit := range map[int]float64{fewRecords: 25, manyRecords: 30} {
 		n := b.newNode("idle-" + strconv.Itoa(count))
@@ -50,10 +50,10 @@ func (b *bench) memory() {
 
 var resident = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// residentWhenIdle starts a sidecar, waits until it has verified its attachments and is idle, as are its
+// residentWhenIdle starts a daemon, waits until it has verified its attachments and is idle, as are its
 // reaped children, and returns its resident memory in MiB.
 func (n *node) residentWhenIdle() float64 {
-	s := n.sidecar()
+	s := n.daemon()
 	defer s.stop()
 	pid := s.cmd.Process.Pid
 	before := cpuTicks(pid)

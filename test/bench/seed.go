@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 )
 
 // firstSeeded is the address of the first seeded attachment; the subnet has room for 10,000 more.
@@ -37,7 +37,7 @@ func (n *node) seed(count int) {
 // example allocates one real attachment, returns its record and the content of host-local's file,
 // and removes both.
 func (n *node) example() (attachment.Record, string) {
-	s := n.sidecar()
+	s := n.daemon()
 	s.allocate(owner)
 	s.stop()
 	j, closeJournal := n.journal()
@@ -54,7 +54,7 @@ func (n *node) example() (attachment.Record, string) {
 	return r, string(lease)
 }
 
-// journal opens the journal of the node, whose sidecar has stopped.
+// journal opens the journal of the node, whose daemon has stopped.
 func (n *node) journal() (j *journal.Journal, closeJournal func()) {
 	state := must(statedir.Lock(context.Background(), n.state(), statedir.Holder{}, nil))
 	j = journal.Open(state, journal.Options{})

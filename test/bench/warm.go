@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// warmLeases are acquired ahead by the sidecars of warmPods, burst is the number of pods that begin at one time.
+	// warmLeases are acquired ahead by the daemons of warmPods, burst is the number of pods that begin at one time.
 	warmLeases, burst = 100, 100
 	// churn is the number of pods of a steady churn, of which each begins churnPause after the one before and lives for
 	// churnLife.
@@ -33,7 +33,7 @@ func (b *bench) slowPlugin(takes time.Duration) (dir string, calls func() int) {
 	return dir, func() int { return bytes.Count(must(os.ReadFile(count)), []byte{'\n'}) }
 }
 
-// withWarm runs work with pods of a sidecar that has acquired its leases ahead, and with pods of the bare plugin.
+// withWarm runs work with pods of a daemon that has acquired its leases ahead, and with pods of the bare plugin.
 func (b *bench) withWarm(name, plugins string, work func(ours, reference pod)) {
 	o := b.options
 	o.plugins = plugins

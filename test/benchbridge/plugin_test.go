@@ -18,22 +18,22 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/httpapi"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// maxCalls is how many calls of the plugin run at the same time: the sidecar's default of
+// maxCalls is how many calls of the plugin run at the same time: the daemon's default of
 // --max-plugin-processes on two processors.
 const maxCalls = 4
 
-// plugin imitates the plugin and the sidecar's engine: an IPv4 range in memory. The HTTP API in front
-// of it is the sidecar's.
+// plugin imitates the plugin and the daemon's engine: an IPv4 range in memory. The HTTP API in front
+// of it is the daemon's.
 type plugin struct {
 	httpapi.Engine // the methods that no bridge calls
 
@@ -52,7 +52,7 @@ type plugin struct {
 	exhausted bool
 }
 
-// servePlugin serves an imitated sidecar at a socket until the test ends. store is that of the
+// servePlugin serves an imitated daemon at a socket until the test ends. store is that of the
 // plugin's profile. Its first address is first, each call takes delay.
 func servePlugin(t *testing.T, node, socket, store string, first netip.Addr, delay time.Duration) *plugin {
 	p := &plugin{

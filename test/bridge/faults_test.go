@@ -24,7 +24,7 @@ func TestRefuse(t *testing.T) {
 		flags   []string
 		reason  string
 	}{
-		"another node's sidecar": {func(apiserver.Permission) bool { return true }, []string{"--node-name=other"}, "SidecarNodeMismatch"},
+		"another node's daemon":  {func(apiserver.Permission) bool { return true }, []string{"--node-name=other"}, "DaemonNodeMismatch"},
 		"no rights":              {func(r apiserver.Permission) bool { return r.Resource == "events" }, nil, "NotPermitted"},
 		"no patch of the spec":   {noPatchOf("ciliumnodes"), nil, "NotPermitted"},
 		"no patch of the status": {noPatchOf("ciliumnodes/status"), nil, "NotPermitted"},
@@ -39,7 +39,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-//evidence:design/reliability API server, sidecar or plugin fail
+//evidence:design/reliability API server, daemon or plugin fail
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(t *testing.T, f *fixture, p *process){
@@ -48,8 +48,8 @@ func TestRecovery(t *testing.T) {
 			f.waitForLog(t, p, "client-go")
 			f.server.Up()
 		},
-		"sidecar restarted": func(t *testing.T, f *fixture, p *process) {
-			f.sidecar.Kill(t)
+		"daemon restarted": func(t *testing.T, f *fixture, p *process) {
+			f.daemon.Kill(t)
 			f.node.Start(t)
 		},
 		"agent killed": func(t *testing.T, f *fixture, _ *process) {
@@ -117,7 +117,7 @@ func TestUninstalledPool(t *testing.T) {
 		before, _ := f.server.Node(t, f.node.Name)
 		f.wipe(t)
 		for range len(before.Pool) { // so that host-local would return other addresses next
-			f.sidecar.Release(t, f.sidecar.AllocateFor(t, "other")...)
+			f.daemon.Release(t, f.daemon.AllocateFor(t, "other")...)
 		}
 
 		p = startBridge(t, f.server, f.node, smallFlags()...)
@@ -132,14 +132,14 @@ func TestUninstalledPool(t *testing.T) {
 				return err
 			}
 			// One ADD holds both families of a slot before the second request of the bridge claims the other.
-			for _, a := range f.sidecar.List(t) {
+			for _, a := range f.daemon.List(t) {
 				if len(a.Claims) != len(a.Addresses) {
 					return fmt.Errorf("%s has the claims %v of the addresses %v", a.Owner, a.Claims, a.Addresses)
 				}
 			}
 			return nil
 		})
-		// The plan that restores acquires free slots, too. The sidecar would complete these requests after
+		// The plan that restores acquires free slots, too. The daemon would complete these requests after
 		// the end of the bridge, while its list and its journal are compared.
 		f.waitForLog(t, p, "action=acquire")
 		f.converge(t, max(4, f.slots(t)+1))
@@ -164,12 +164,12 @@ func TestLostTogether(t *testing.T) {
 					"status": apiserver.Object{"phase": "Running", "podIPs": []any{apiserver.Object{"ip": ip}}},
 				})
 			} else if !f.dual {
-				f.sidecar.Release(t, ip) // host-local has no lease of these slots any more
+				f.daemon.Release(t, ip) // host-local has no lease of these slots any more
 			}
 		}
-		f.sidecar.Stop(t)
+		f.daemon.Stop(t)
 		f.node.WipeJournal(t)
-		f.sidecar = f.node.Start(t)
+		f.daemon = f.node.Start(t)
 		f.server.Delete(f.node.Name)
 		f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
 		startBridge(t, f.server, f.node, flags...)
@@ -192,12 +192,12 @@ func TestAddressTaken(t *testing.T) {
 	p.end(t, syscall.SIGKILL)
 	used := f.agent.Uses()[0]
 	f.wipe(t)
-	f.sidecar.TryRestore(t, used, "another-owner").WantStatus(t, 200)
+	f.daemon.TryRestore(t, used, "another-owner").WantStatus(t, 200)
 	f.waitForCondition(t, startBridge(t, f.server, f.node, smallFlags()...), "AddressNotHeld")
 	f.eventually(t, "all but the used address to be held", func() error {
 		n, _ := f.server.Node(t, f.node.Name)
 		held := map[string]bool{}
-		for _, a := range f.sidecar.List(t) {
+		for _, a := range f.daemon.List(t) {
 			for _, at := range a.Addresses {
 				held[at.IP.String()] = strings.HasPrefix(a.Owner, "ciliumnode-")
 			}

@@ -17,14 +17,14 @@ func smallFlags() []string { return []string{"--pre-allocate=1", "--min-allocate
 
 // fixture is a node with everything that the bridge works with.
 type fixture struct {
-	server  *apiserver.Server
-	node    *harness.Node
-	sidecar *harness.Sidecar
-	agent   *agent.Agent
-	dual    bool
+	server *apiserver.Server
+	node   *harness.Node
+	daemon *harness.Daemon
+	agent  *agent.Agent
+	dual   bool
 }
 
-// newFixture returns a node whose agent has created its CiliumNode, with a running sidecar and without
+// newFixture returns a node whose agent has created its CiliumNode, with a running daemon and without
 // a bridge.
 func newFixture(t *testing.T, dual bool) *fixture {
 	t.Helper()
@@ -36,7 +36,7 @@ func newFixture(t *testing.T, dual bool) *fixture {
 		f.node.Flags = []string{"--enable-ipv6=false"}
 	}
 	f.node.WriteNetwork(t, "05-cilium", network)
-	f.sidecar = f.node.Start(t)
+	f.daemon = f.node.Start(t)
 	f.server.Create(f.node.Name, apiserver.Object{"ipam": apiserver.Object{}})
 	f.agent = agent.New(f.server, f.node.Name)
 	return f
@@ -136,13 +136,13 @@ func (f *fixture) waitForUsed(t *testing.T, count int) {
 	})
 }
 
-// wipe starts a sidecar without journal, whose plugin has no addresses.
+// wipe starts a daemon without journal, whose plugin has no addresses.
 func (f *fixture) wipe(t *testing.T) {
 	t.Helper()
-	f.sidecar.Stop(t)
+	f.daemon.Stop(t)
 	f.node.WipeJournal(t)
 	f.node.WipeStore(t)
-	f.sidecar = f.node.Start(t)
+	f.daemon = f.node.Start(t)
 }
 
 // converge waits until the bridge is at rest with a number of slots.
@@ -196,7 +196,7 @@ func (f *fixture) wantUnchanged(t *testing.T) {
 	if _, writes := f.server.Counts(); writes > 0 {
 		t.Errorf("the CiliumNode was written %d times", writes)
 	}
-	if list := f.sidecar.List(t); len(list) > 0 {
-		t.Errorf("the sidecar holds %v", list)
+	if list := f.daemon.List(t); len(list) > 0 {
+		t.Errorf("the daemon holds %v", list)
 	}
 }

@@ -1,4 +1,4 @@
-// Package bridge tests the real bridge and the real sidecar over the real host-local, with an imitated
+// Package bridge tests the real bridge and the real daemon over the real host-local, with an imitated
 // API server and an imitated agent.
 package bridge
 

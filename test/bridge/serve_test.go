@@ -61,12 +61,12 @@ func TestHangup(t *testing.T) {
 	f.eventually(t, "a free slot more", func() error { return f.atRest(t, f.slots(t)+1) })
 }
 
-// A sidecar that serves IPv6 only since a restart has the IPv6 addresses of the slots already.
+// A daemon that serves IPv6 only since a restart has the IPv6 addresses of the slots already.
 func TestIPv6Enabled(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, true)
-	f.sidecar.Stop(t)
-	f.sidecar, f.dual = f.node.Start(t, "--enable-ipv6=false"), false
+	f.daemon.Stop(t)
+	f.daemon, f.dual = f.node.Start(t, "--enable-ipv6=false"), false
 	bridge := startBridge(t, f.server, f.node, smallFlags()...)
 	f.agent.Start(t)
 	f.eventually(t, "the first publication", func() error {
@@ -76,8 +76,8 @@ func TestIPv6Enabled(t *testing.T) {
 		return nil
 	})
 	f.addPods(t, 1)
-	f.sidecar.Stop(t)
-	f.waitForCondition(t, bridge, "SidecarUnavailable")
-	f.sidecar, f.dual = f.node.Start(t), true
+	f.daemon.Stop(t)
+	f.waitForCondition(t, bridge, "DaemonUnavailable")
+	f.daemon, f.dual = f.node.Start(t), true
 	f.eventually(t, "the IPv6 addresses", func() error { return f.atRest(t, 4) })
 }

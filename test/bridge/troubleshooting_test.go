@@ -20,9 +20,9 @@ func TestTroubleshooting(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	check.Must(t, err)
 	for reason, arise := range map[string]func(t *testing.T, f *fixture) (remedy func()){
-		"SidecarUnavailable": func(t *testing.T, f *fixture) func() {
-			f.sidecar.Stop(t)
-			return func() { f.sidecar = f.node.Start(t) }
+		"DaemonUnavailable": func(t *testing.T, f *fixture) func() {
+			f.daemon.Stop(t)
+			return func() { f.daemon = f.node.Start(t) }
 		},
 		"NotPermitted": func(_ *testing.T, f *fixture) func() {
 			f.server.Allow(func(r apiserver.Permission) bool { return r.Verb != "patch" || r.Resource == "events" })
@@ -65,16 +65,16 @@ func TestTroubleshooting(t *testing.T) {
 	}
 }
 
-// writeRange changes the range of the plugin, and waits until the sidecar has read it.
+// writeRange changes the range of the plugin, and waits until the daemon has read it.
 func (f *fixture) writeRange(t *testing.T, subnet string) {
 	t.Helper()
 	network := harness.IPv4Only()
 	network.Subnets = []string{subnet}
 	const message = "CNI configuration read"
-	before := strings.Count(f.sidecar.Log(), message)
+	before := strings.Count(f.daemon.Log(), message)
 	f.node.WriteNetwork(t, "05-cilium", network)
-	harness.Eventually(t, "the sidecar to read the configuration", func() error {
-		if strings.Count(f.sidecar.Log(), message) == before {
+	harness.Eventually(t, "the daemon to read the configuration", func() error {
+		if strings.Count(f.daemon.Log(), message) == before {
 			return fmt.Errorf("no line %q", message)
 		}
 		return nil

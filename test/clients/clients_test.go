@@ -1,4 +1,4 @@
-// Package clients runs the Go clients of several releases of Cilium against the real sidecar. Plain
+// Package clients runs the Go clients of several releases of Cilium against the real daemon. Plain
 // "go test" skips it; "make client-test" runs it.
 package clients
 

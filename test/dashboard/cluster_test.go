@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// cluster is three nodes with a sidecar; the first has a bridge, an imitated API server and an
+// cluster is three nodes with a daemon; the first has a bridge, an imitated API server and an
 // imitated agent, too.
 type cluster struct {
 	workers []*worker
@@ -31,7 +31,7 @@ type cluster struct {
 type worker struct {
 	name, metrics string
 	node          *harness.Node
-	sidecar       *harness.Sidecar
+	daemon        *harness.Daemon
 }
 
 // spoiltPlugin executes the real plugin, unless a file of the node says otherwise.
@@ -71,16 +71,16 @@ func newCluster(t *testing.T, bridge string) *cluster {
 
 func (w *worker) start(t *testing.T) {
 	t.Helper()
-	w.sidecar = w.node.Start(t, "--metrics-address="+w.metrics, "--verify-interval=2s", "--log-level=warning")
+	w.daemon = w.node.Start(t, "--metrics-address="+w.metrics, "--verify-interval=2s", "--log-level=warning")
 }
 
 // targets returns the addresses of metrics by job and instance.
 func (c *cluster) targets() map[string]map[string]string {
-	sidecars := map[string]string{}
+	daemons := map[string]string{}
 	for _, w := range c.workers {
-		sidecars[w.name] = w.metrics
+		daemons[w.name] = w.metrics
 	}
-	return map[string]map[string]string{"delegated-ipam": sidecars, "delegated-ipam-bridge": {"worker-1": c.bridge}}
+	return map[string]map[string]string{"delegated-ipam": daemons, "delegated-ipam-bridge": {"worker-1": c.bridge}}
 }
 
 // run puts load on the cluster, with one fault after the other.
@@ -129,7 +129,7 @@ func (c *cluster) faults(t *testing.T) []fault {
 		{56, func() { c.server.Up() }},
 		{62, func() { second.loseLeases(t) }},
 		{68, func() { c.deletePods(12) }},
-		{76, func() { third.sidecar.Kill(t) }},
+		{76, func() { third.daemon.Kill(t) }},
 		{84, func() { third.start(t) }},
 	}
 }

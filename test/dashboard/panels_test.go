@@ -1,4 +1,4 @@
-// Package dashboard records what the panels of the Grafana dashboard show while real sidecars and a
+// Package dashboard records what the panels of the Grafana dashboard show while real daemons and a
 // real bridge run over the real host-local, with faults. Plain "go test" skips it; "make screenshot"
 // runs it and draws the panels.
 package dashboard

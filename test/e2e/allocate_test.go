@@ -62,7 +62,7 @@ func TestTwoPools(t *testing.T) {
 }
 
 // allocateConcurrently allocates for that many owners concurrently and returns the addresses of each.
-func allocateConcurrently(t *testing.T, s *harness.Sidecar, owners int) [][]string {
+func allocateConcurrently(t *testing.T, s *harness.Daemon, owners int) [][]string {
 	t.Helper()
 	requests := make([]harness.Request, owners)
 	for i := range requests {

@@ -49,7 +49,7 @@ func TestFamilyDisabled(t *testing.T) {
 }
 
 // wantRefusals sends each request, and compares the plugin's store and the journal before and after it.
-func wantRefusals(t *testing.T, n *harness.Node, s *harness.Sidecar, tests map[string]badRequest) {
+func wantRefusals(t *testing.T, n *harness.Node, s *harness.Daemon, tests map[string]badRequest) {
 	t.Helper()
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestConfIsPipe(t *testing.T) {
 
 // waitForSubnet waits until a new owner gets an address with the prefix: the configuration is
 // reloaded asynchronously.
-func waitForSubnet(t *testing.T, s *harness.Sidecar, prefix string) {
+func waitForSubnet(t *testing.T, s *harness.Daemon, prefix string) {
 	t.Helper()
 	next := 0
 	harness.Eventually(t, "the changed configuration to be used", func() error {

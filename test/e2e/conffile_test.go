@@ -11,7 +11,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// delegated-ipam-bridge network removes the file when its range may be another node's: a sidecar that
+// delegated-ipam-bridge network removes the file when its range may be another node's: a daemon that
 // has read it allocates nothing from it any more, and serves held addresses.
 func TestConfFileRemoved(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// containerNode returns a node whose runtime calls host-local through the sidecar.
+// containerNode returns a node whose runtime calls host-local through the daemon.
 func containerNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -23,7 +23,7 @@ func containerNode(t *testing.T) *harness.Node {
 	return n
 }
 
-// scriptedContainers returns a node whose runtime calls the scripted plugin through the sidecar.
+// scriptedContainers returns a node whose runtime calls the scripted plugin through the daemon.
 func scriptedContainers(t *testing.T, keys map[string]any) (*harness.Node, harness.Scripted) {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -54,7 +54,7 @@ func (c container) request() map[string]any {
 func (c container) owner() string { return "cni/" + c.id + "/" + c.ifName }
 
 // cni sends a request of delegated-ipam-cni.
-func cni(t *testing.T, s *harness.Sidecar, operation string, body map[string]any) harness.Response {
+func cni(t *testing.T, s *harness.Daemon, operation string, body map[string]any) harness.Response {
 	t.Helper()
 	response, err := s.Send(cniRequest(t, operation, body))
 	check.Must(t, err)
@@ -72,7 +72,7 @@ func cniRequest(t *testing.T, operation string, body map[string]any) *http.Reque
 }
 
 // addContainer adds a container interface, which must succeed, and returns its addresses.
-func addContainer(t *testing.T, s *harness.Sidecar, c container) []string {
+func addContainer(t *testing.T, s *harness.Daemon, c container) []string {
 	t.Helper()
 	response := cni(t, s, "add", c.request())
 	response.WantStatus(t, http.StatusOK)
@@ -118,7 +118,7 @@ func TestContainerNamespaceMissing(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t)
 	namespaces := t.TempDir()
-	add := func(s *harness.Sidecar, c container) {
+	add := func(s *harness.Daemon, c container) {
 		check.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
 		request := c.request()
 		request["netns"] = filepath.Join(namespaces, c.id)

@@ -42,7 +42,7 @@ func TestContainersOfCaller(t *testing.T) {
 }
 
 // cniAs is cni of another user.
-func cniAs(t *testing.T, s *harness.Sidecar, user harness.User, operation string, body map[string]any) harness.Response {
+func cniAs(t *testing.T, s *harness.Daemon, user harness.User, operation string, body map[string]any) harness.Response {
 	t.Helper()
 	conn, err := s.DialAs(user)
 	check.Must(t, err)
@@ -68,7 +68,7 @@ func TestContainerIDOfOwner(t *testing.T) {
 	before := n.Snapshot(t)
 	for _, operation := range []string{"add", "del", "check"} {
 		request := container{s.Attachment(t, "router").ContainerID, "eth0"}.request()
-		cni(t, s, operation, request).WantError(t, http.StatusForbidden, "one of the sidecar's own")
+		cni(t, s, operation, request).WantError(t, http.StatusForbidden, "one of the daemon's own")
 	}
 	before.WantSame(t, n.Snapshot(t))
 	check.Equal(t, "router's addresses", s.AllocateFor(t, "router"), held)

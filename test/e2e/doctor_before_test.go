@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Faults of a node on which the sidecar does not run, as doctor reports them.
+// Faults of a node on which the daemon does not run, as doctor reports them.
 func TestDoctorBeforeStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -21,7 +21,7 @@ func TestDoctorBeforeStart(t *testing.T) {
 		flags []string
 		// scripted is the type of the scripted plugin; empty for host-local.
 		scripted string
-		// want are the states and checks of the problems besides "error sidecar", and contains texts of
+		// want are the states and checks of the problems besides "error daemon", and contains texts of
 		// their messages and remedies.
 		want, contains []string
 	}{
@@ -91,12 +91,12 @@ func TestDoctorBeforeStart(t *testing.T) {
 				nw.Plugin, nw.IPAM = c.scripted, ranges()
 			}
 			n.WriteNetwork(t, "05-cilium", nw)
-			doctorWithOptions(t, n, under, c.flags...).wantProblems(t, append([]string{"error sidecar"}, c.want...), c.contains...)
+			doctorWithOptions(t, n, under, c.flags...).wantProblems(t, append([]string{"error daemon"}, c.want...), c.contains...)
 		})
 	}
 }
 
-// Without a usable plugin or configuration the sidecar serves and is not ready, and doctor reports the
+// Without a usable plugin or configuration the daemon serves and is not ready, and doctor reports the
 // reason. It becomes ready without a restart.
 func TestUnusablePlugin(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestUnusablePlugin(t *testing.T) {
 			n := nodeWith(t, harness.IPv4Only())
 			n.Flags = append(n.Flags, hostLocalProgram)
 			tt.spoil(t, n)
-			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error sidecar", "error " + tt.check}, tt.texts...)
+			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error daemon", "error " + tt.check}, tt.texts...)
 			s := n.Launch(t)
 			s.WaitServing(t)
 			a, ready := s.TryAllocate(t, harness.Request{Owner: "router"}), s.Ready()

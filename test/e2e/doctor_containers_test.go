@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Leases of the sidecar's own containers are neither those of others, by which doctor recognizes the
+// Leases of the daemon's own containers are neither those of others, by which doctor recognizes the
 // directory of the pods, nor a leak.
 func TestDoctorContainers(t *testing.T) {
 	t.Parallel()
@@ -18,7 +18,7 @@ func TestDoctorContainers(t *testing.T) {
 	d.wantProblems(t, nil)
 	for _, f := range d.found {
 		if strings.Contains(f.Message, "leases of others") {
-			t.Errorf("found %+v; all leases are the sidecar's", f)
+			t.Errorf("found %+v; all leases are the daemon's", f)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestDoctorNoProblems(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		d := doctorWithOptions(t, n, nil)
-		d.wantProblems(t, []string{"error sidecar"}, "no sidecar can be reached", "those of a new start")
+		d.wantProblems(t, []string{"error daemon"}, "no daemon can be reached", "those of a new start")
 		for _, check := range []string{"options", "environment", "socket", "cni-config", "plugin", "runtime-gc", "plugin-files", "plugin-state", "store", "stale-lease-files"} {
 			if !d.passed(check) {
 				t.Errorf("before the start: %s is not ok: %+v", check, d.found)
@@ -29,7 +29,7 @@ func TestDoctorNoProblems(t *testing.T) {
 		s.Allocate(t, harness.Request{Owner: "router"})
 		d = doctorWithoutOptions(t, n)
 		d.wantProblems(t, nil)
-		for _, check := range []string{"sidecar", "options", "environment", "cni-config", "plugin", "plugin-state", "leases", "attachments"} {
+		for _, check := range []string{"daemon", "options", "environment", "cni-config", "plugin", "plugin-state", "leases", "attachments"} {
 			if !d.passed(check) {
 				t.Errorf("%s is not ok or was skipped: %+v", check, d.found)
 			}
@@ -65,7 +65,7 @@ func TestDoctorOtherUser(t *testing.T) {
 	line := append(n.Wrapper, n.Program, "doctor", "-o", "json")
 	diagnose(t, n, line).wantProblems(t, nil)
 
-	// The sidecar's user cannot write to a directory that host-local created as root.
+	// The daemon's user cannot write to a directory that host-local created as root.
 	store := filepath.Join(n.StoreDir, "pods")
 	check.Must(t, errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)))
 	diagnose(t, n, line).wantProblems(t, []string{"error plugin-state"}, store, "permission denied")

@@ -16,7 +16,7 @@ type finding struct{ Check, Pool, Address, State, Message, Remedy string }
 // diagnosis is the result of `doctor`.
 type diagnosis struct{ found []finding }
 
-// doctorWithOptions runs `doctor` with the options of the node's sidecar, which does not
+// doctorWithOptions runs `doctor` with the options of the node's daemon, which does not
 // run. The command under precedes the program.
 func doctorWithOptions(t *testing.T, n *harness.Node, under []string, flags ...string) diagnosis {
 	t.Helper()
@@ -24,7 +24,7 @@ func doctorWithOptions(t *testing.T, n *harness.Node, under []string, flags ...s
 	return diagnose(t, n, args)
 }
 
-// doctorWithoutOptions runs `doctor` for the socket of the node's sidecar with flags only.
+// doctorWithoutOptions runs `doctor` for the socket of the node's daemon with flags only.
 func doctorWithoutOptions(t *testing.T, n *harness.Node, flags ...string) diagnosis {
 	t.Helper()
 	return diagnose(t, n, append([]string{harness.Binary(t), "doctor", "-o", "json"}, flags...))

@@ -10,7 +10,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Without the program of host-local the sidecar serves as with it; with it nothing changes.
+// Without the program of host-local the daemon serves as with it; with it nothing changes.
 func TestNoProgramOfHostLocal(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		removePlugin(t, n)
@@ -46,8 +46,8 @@ func TestProgramDiffers(t *testing.T) {
 	nw.IPAM = map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24", "gateway": "10.15.1.1"}}}}
 	n.WriteNetwork(t, "05-cilium", nw)
 	n.InstallOldPlugin(t, harness.PluginsV19, "host-local")
-	const text = "accepts what the sidecar refuses"
-	doctorWithOptions(t, n, nil).wantProblems(t, []string{"error sidecar", "error plugin", "warning plugin"}, text)
+	const text = "accepts what the daemon refuses"
+	doctorWithOptions(t, n, nil).wantProblems(t, []string{"error daemon", "error plugin", "warning plugin"}, text)
 	s := n.Launch(t)
 	s.WaitServing(t)
 	s.WaitNotReady(t, "gateway 10.15.1.1 not in network 10.15.0.0/24")

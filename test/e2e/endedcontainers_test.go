@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// endedNode is a node with a full range of 5 pods, whose namespaces are in a directory. Then the sidecar
+// endedNode is a node with a full range of 5 pods, whose namespaces are in a directory. Then the daemon
 // stopped, and a restart without a new boot ID, as of a container of kind or LXC, left one namespace.
 func endedNode(t *testing.T) (n *harness.Node, namespaces string, pods []container) {
 	t.Helper()
@@ -40,7 +40,7 @@ func endedNode(t *testing.T) (n *harness.Node, namespaces string, pods []contain
 	return n, namespaces, pods
 }
 
-// mounted makes the sidecar see a directory through a mount, after which the host's mounts appear in it or do
+// mounted makes the daemon see a directory through a mount, after which the host's mounts appear in it or do
 // not.
 func mounted(n *harness.Node, dir, propagation string) {
 	n.Wrapper = []string{

@@ -46,7 +46,7 @@ func TestGoClient(t *testing.T) {
 	response, err := c.Status(ctx)
 	check.Must(t, err)
 	if status := response.DelegatedIpam; !status.Ready || status.Attachments[models.AttachmentStateHeld] != 1 || len(status.Pools) != 1 || status.Pools[0].Plugin != "host-local" {
-		t.Errorf("got %+v; want a ready sidecar", status)
+		t.Errorf("got %+v; want a ready daemon", status)
 	}
 	for _, ip := range client.Allocated(all[0]) {
 		if err := c.Release(ctx, ip, client.ReleaseOptions{SkipReleaseDelay: true}); err != nil {

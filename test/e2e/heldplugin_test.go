@@ -28,7 +28,7 @@ func TestPluginOfHeldMissing(t *testing.T) {
 	if o := n.Command(t, "probe", "ready", "--timeout=1m"); o.ExitCode != 1 || !strings.Contains(o.Stderr, "host-local") {
 		t.Errorf("probe ready ended with %d: %s", o.ExitCode, o.Stderr)
 	}
-	doctorWithoutOptions(t, n).wantProblems(t, []string{"error sidecar"}, "host-local")
+	doctorWithoutOptions(t, n).wantProblems(t, []string{"error daemon"}, "host-local")
 
 	n.InstallPlugin(t, "host-local")
 	s.WaitReady(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// The history has what happened to an address, also before a sidecar that was killed, and after a line that is not complete.
+// The history has what happened to an address, also before a daemon that was killed, and after a line that is not complete.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

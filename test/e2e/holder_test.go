@@ -6,7 +6,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// In a pod each sidecar has PID 1 and the host name of the node, so both locks name the pod.
+// In a pod each daemon has PID 1 and the host name of the node, so both locks name the pod.
 func TestHolderIsPod(t *testing.T) {
 	t.Parallel()
 	const pod = "pod kube-system/delegated-ipam-x7k2p since 20"
@@ -19,6 +19,6 @@ func TestHolderIsPod(t *testing.T) {
 	})
 	t.Run("doctor", func(t *testing.T) {
 		doctorWithOptions(t, n, nil, "--socket-path="+n.Dir+"/second.sock", "--state-dir="+n.Dir+"/second").
-			wantProblems(t, []string{"error sidecar", "error plugin"}, pod, n.StateDir)
+			wantProblems(t, []string{"error daemon", "error plugin"}, pod, n.StateDir)
 	})
 }

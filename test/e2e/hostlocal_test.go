@@ -146,7 +146,7 @@ func TestHostLocalRefusesConfig(t *testing.T) {
 				before, _, _ := strings.Cut(string(data), "fe80::1")
 				text := fmt.Sprintf("plugin host-local refuses the configuration %s:%d: invalid range set 1: %s", file, 1+strings.Count(before, "\n"), reason)
 				s.WaitNotReady(t, text)
-				doctorWithoutOptions(t, n).wantProblems(t, []string{"error sidecar", "error plugin"}, text, "correct the file")
+				doctorWithoutOptions(t, n).wantProblems(t, []string{"error daemon", "error plugin"}, text, "correct the file")
 			}
 			s.Stop(t)
 			s = n.Launch(t)
@@ -172,7 +172,7 @@ func TestHostLocalRefusesConfig(t *testing.T) {
 }
 
 // checkLifecycle allocates, verifies, restarts, reacquires and releases.
-func checkLifecycle(t *testing.T, n *harness.Node, flags ...string) *harness.Sidecar {
+func checkLifecycle(t *testing.T, n *harness.Node, flags ...string) *harness.Daemon {
 	t.Helper()
 	s := n.Start(t, flags...)
 	held := s.AllocateFor(t, "router")

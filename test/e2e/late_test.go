@@ -101,8 +101,8 @@ func TestLateADDAfterReboot(t *testing.T) {
 	})
 }
 
-// powerOff ends the sidecar and the plugin's process, and changes the boot ID.
-func powerOff(t *testing.T, n *harness.Node, server harness.Central, s *harness.Sidecar) {
+// powerOff ends the daemon and the plugin's process, and changes the boot ID.
+func powerOff(t *testing.T, n *harness.Node, server harness.Central, s *harness.Daemon) {
 	t.Helper()
 	s.Kill(t)
 	server.Open(t, "power-off")
@@ -111,14 +111,14 @@ func powerOff(t *testing.T, n *harness.Node, server harness.Central, s *harness.
 
 // sendInBackground sends a request, waits until the server has accepted its plugin call and
 // ignores the response.
-func sendInBackground(t *testing.T, server harness.Central, s *harness.Sidecar, method, path string) {
+func sendInBackground(t *testing.T, server harness.Central, s *harness.Daemon, method, path string) {
 	t.Helper()
 	go func() { _, _ = s.Try(method, path) }()
 	server.WaitLateCalls(t, 1)
 }
 
-// startCentral starts a sidecar over a central server whose calls may act after their process.
-func startCentral(t *testing.T, outlivesSeconds int, flags ...string) (*harness.Node, harness.Central, *harness.Sidecar) {
+// startCentral starts a daemon over a central server whose calls may act after their process.
+func startCentral(t *testing.T, outlivesSeconds int, flags ...string) (*harness.Node, harness.Central, *harness.Daemon) {
 	t.Helper()
 	n := harness.NewNode(t)
 	server := n.InstallCentral(t, outlivesSeconds, nil, nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// waitForLogLine waits for a line with the fields in a sidecar's JSON log, and returns it.
-func waitForLogLine(t *testing.T, s *harness.Sidecar, want map[string]any) map[string]any {
+// waitForLogLine waits for a line with the fields in a daemon's JSON log, and returns it.
+func waitForLogLine(t *testing.T, s *harness.Daemon, want map[string]any) map[string]any {
 	t.Helper()
 	var found map[string]any
 	harness.Eventually(t, fmt.Sprintf("a line with %v", want), func() error {

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -31,8 +31,8 @@ const anyMetricsPort = "--metrics-address=127.0.0.1:0"
 
 var metricsAddressLine = regexp.MustCompile(`msg="Serving metrics" address="([^"]+)"`)
 
-// metricsAddress returns the address of a sidecar with anyMetricsPort, from its log.
-func metricsAddress(t *testing.T, s *harness.Sidecar) string {
+// metricsAddress returns the address of a daemon with anyMetricsPort, from its log.
+func metricsAddress(t *testing.T, s *harness.Daemon) string {
 	t.Helper()
 	var match []string
 	harness.Eventually(t, "the address of the metrics in the log", func() error {
@@ -44,8 +44,8 @@ func metricsAddress(t *testing.T, s *harness.Sidecar) string {
 	return match[1]
 }
 
-// scrape returns the metrics from a sidecar's socket.
-func scrape(t *testing.T, s *harness.Sidecar) map[string]*dto.MetricFamily {
+// scrape returns the metrics from a daemon's socket.
+func scrape(t *testing.T, s *harness.Daemon) map[string]*dto.MetricFamily {
 	t.Helper()
 	a := s.Do(t, http.MethodGet, "/metrics")
 	a.WantStatus(t, http.StatusOK)
@@ -81,7 +81,7 @@ func sum(families map[string]*dto.MetricFamily, name string, labels ...string) f
 }
 
 // wantMetrics waits until a scrape has the values, by "METRIC,LABEL=VALUE,...".
-func wantMetrics(t *testing.T, s *harness.Sidecar, want map[string]float64) {
+func wantMetrics(t *testing.T, s *harness.Daemon, want map[string]float64) {
 	t.Helper()
 	harness.Eventually(t, "the metrics", func() error {
 		seen := scrape(t, s)
@@ -232,7 +232,7 @@ func TestMetricsDefined(t *testing.T) {
 	}))
 	want, wantErr := catalog.Of(metrics.Definitions())
 	if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("a running sidecar has %+v, %v; docs/reference/metrics.md is generated from %+v, %v", got, err, want, wantErr)
+		t.Errorf("a running daemon has %+v, %v; docs/reference/metrics.md is generated from %+v, %v", got, err, want, wantErr)
 	}
 	s.Stop(t) // a request is logged after its response
 	if strings.Contains(s.Log(), "/metrics") {

@@ -11,7 +11,7 @@ import (
 )
 
 // Trap: its CHECK always fails, so it must not be called. Its ip-reconciler frees every reservation
-// without a live pod, which the sidecar cannot detect: whereabouts is refused unless accepted explicitly.
+// without a live pod, which the daemon cannot detect: whereabouts is refused unless accepted explicitly.
 func TestWhereaboutsAccepted(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// podNode returns a node whose pods get their addresses through the sidecar.
+// podNode returns a node whose pods get their addresses through the daemon.
 func podNode(t *testing.T) (*harness.Node, harness.Pods) {
 	t.Helper()
 	n := harness.NewNode(t)
@@ -55,7 +55,7 @@ func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
 	}
 }
 
-func TestPodThroughSidecarIPv6(t *testing.T) {
+func TestPodThroughDaemonIPv6(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)
 	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Subnets: []string{"fd00:15::/112"}})
@@ -72,7 +72,7 @@ func TestPodThroughSidecarIPv6(t *testing.T) {
 	}
 }
 
-func TestPodThroughSidecar(t *testing.T) {
+func TestPodThroughDaemon(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
 	s := n.Start(t)
@@ -106,7 +106,7 @@ func TestPodThroughSidecar(t *testing.T) {
 	wantIDs(t, n)
 }
 
-func TestPodWhileSidecarRestarts(t *testing.T) {
+func TestPodWhileDaemonRestarts(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
 	s := n.Start(t)
@@ -167,7 +167,7 @@ func TestPodGC(t *testing.T) {
 	wantState(t, s, "cni/stale/eth0", "cooldown")
 }
 
-// What the bare plugin has allocated is released through the sidecar, and the other way round.
+// What the bare plugin has allocated is released through the daemon, and the other way round.
 func TestPodChangeAndRollback(t *testing.T) {
 	t.Parallel()
 	n := harness.NewNode(t)

@@ -99,7 +99,7 @@ func TestProbesWhileStopping(t *testing.T) {
 	plugin.Open(t, "go-on")
 	(<-answered).WantStatus(t, http.StatusCreated)
 	if code := s.Wait(t); code != 0 {
-		t.Errorf("the sidecar ended with status %d; want 0", code)
+		t.Errorf("the daemon ended with status %d; want 0", code)
 	}
 	wantProbe(t, n, "live", n.Socket)
 	wantState(t, n.Start(t), "router", "held")

@@ -62,7 +62,7 @@ func TestRecordedProfile(t *testing.T) {
 
 // wantNoNewAddress wants the texts in the response to a new owner, in readiness, and in the
 // output of status.
-func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, texts ...string) {
+func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Daemon, texts ...string) {
 	t.Helper()
 	wantUnavailable(t, s.TryAllocate(t, harness.Request{Owner: "new"}), texts...)
 	ready, status := s.Ready(), n.Command(t, "status")
@@ -70,7 +70,7 @@ func wantNoNewAddress(t *testing.T, n *harness.Node, s *harness.Sidecar, texts .
 		t.Errorf("status ended with %d and %q; want 0", status.ExitCode, status.Stderr)
 	}
 	if ready == nil {
-		t.Fatal("the sidecar is ready")
+		t.Fatal("the daemon is ready")
 	}
 	// The reasons are a list of quoted texts.
 	wantNotReady(t, errors.New(strings.ReplaceAll(ready.Error(), `\"`, `"`)), texts...)

@@ -14,7 +14,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// A release that the sidecar has received is carried out, although its caller is killed and never repeats it.
+// A release that the daemon has received is carried out, although its caller is killed and never repeats it.
 
 // gatedADD makes each ADD of host-local wait until open is called. called waits until one waits.
 func gatedADD(t *testing.T, n *harness.Node) (called, open func()) {
@@ -37,7 +37,7 @@ exec "$0.real"`)
 }
 
 // waitQueued waits until an operation waits in a queue, or an attachment is being released.
-func waitQueued(t *testing.T, s *harness.Sidecar, queue string) {
+func waitQueued(t *testing.T, s *harness.Daemon, queue string) {
 	t.Helper()
 	harness.Eventually(t, "the release to be received", func() error {
 		for _, a := range s.List(t) {
@@ -52,8 +52,8 @@ func waitQueued(t *testing.T, s *harness.Sidecar, queue string) {
 	})
 }
 
-// waitOnly waits until the sidecar has attachments of these owners only, and the plugin that many leases.
-func waitOnly(t *testing.T, n *harness.Node, s *harness.Sidecar, leases int, owners ...string) {
+// waitOnly waits until the daemon has attachments of these owners only, and the plugin that many leases.
+func waitOnly(t *testing.T, n *harness.Node, s *harness.Daemon, leases int, owners ...string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("attachments of %q only", owners), func() error {
 		var got []string
@@ -92,14 +92,14 @@ func TestReceivedDELDuringADD(t *testing.T) {
 //evidence:design/reliability a DEL waits for a plugin process, and its client is killed
 func TestReceivedWhileProcessIsTaken(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(t *testing.T, s *harness.Sidecar, pods harness.Pods, router string) (leave func()){
-		"DEL of a container": func(t *testing.T, _ *harness.Sidecar, pods harness.Pods, _ string) func() {
+	for name, begin := range map[string]func(t *testing.T, s *harness.Daemon, pods harness.Pods, router string) (leave func()){
+		"DEL of a container": func(t *testing.T, _ *harness.Daemon, pods harness.Pods, _ string) func() {
 			return pods.Begin(t, "DEL", "pod", nil)
 		},
-		"GC": func(t *testing.T, _ *harness.Sidecar, pods harness.Pods, _ string) func() {
+		"GC": func(t *testing.T, _ *harness.Daemon, pods harness.Pods, _ string) func() {
 			return pods.Begin(t, "GC", "", map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "slow", "ifname": "eth0"}}})
 		},
-		"DELETE": func(t *testing.T, s *harness.Sidecar, _ harness.Pods, router string) func() {
+		"DELETE": func(t *testing.T, s *harness.Daemon, _ harness.Pods, router string) func() {
 			ctx, leave := context.WithCancel(t.Context())
 			request, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://localhost/v1/ipam/"+router, http.NoBody)
 			check.Must(t, err)
@@ -108,7 +108,7 @@ func TestReceivedWhileProcessIsTaken(t *testing.T) {
 		},
 	} {
 		for _, killed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, sidecar killed: %t", name, killed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, daemon killed: %t", name, killed), func(t *testing.T) {
 				t.Parallel()
 				n := harness.NewNode(t)
 				nw := harness.IPv4Only()

@@ -17,7 +17,7 @@ import (
 )
 
 // centralNodes returns two nodes with one central server, whose store is the first node's. Their
-// sidecars are not compared with the store, which has the addresses of both.
+// daemons are not compared with the store, which has the addresses of both.
 func centralNodes(t *testing.T, facts map[string]any) (a, b *harness.Node, server harness.Central) {
 	t.Helper()
 	all := map[string]any{"delFromAnyNode": true}
@@ -30,7 +30,7 @@ func centralNodes(t *testing.T, facts map[string]any) (a, b *harness.Node, serve
 	return a, b, server
 }
 
-// reclaim runs the command on a node with the options of its sidecar.
+// reclaim runs the command on a node with the options of its daemon.
 func runReclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandResult {
 	t.Helper()
 	args := append([]string{"reclaim", "--node-name=" + n.Name, "--cni-conf-dir=" + n.ConfDir, "--cni-bin-dir=" + n.BinDir}, flags...)
@@ -47,7 +47,7 @@ func gone(n *harness.Node) []string {
 	return []string{"--node=" + n.Name, "--yes-the-node-is-gone=" + n.Name}
 }
 
-// lose allocates on a node for these owners, and ends its sidecar and its journal.
+// lose allocates on a node for these owners, and ends its daemon and its journal.
 func lose(t *testing.T, n *harness.Node, owners ...string) {
 	t.Helper()
 	s := n.Start(t)
@@ -115,7 +115,7 @@ func TestReclaim(t *testing.T) {
 	wantHolders(t, server, kept...)
 }
 
-// The DEL is called as the lost sidecar called its ADD.
+// The DEL is called as the lost daemon called its ADD.
 func TestReclaimCall(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "whereabouts", nil)
@@ -179,7 +179,7 @@ func TestReclaimBadNode(t *testing.T) {
 		lostnodes.Targets("locked", []string{"locked", "Locked", "LOcked", "LOCked", "LOCKed", "LOCKEd", "LOCKED"}, pods, 0),
 		lostnodes.Targets(a.Name, []string{"router", "ciliumnode-0", "ciliumnode-1"}, pods, 0),
 	}
-	bad := map[string]string{"foreign": "one of a sidecar", "elsewhere": "configured here", b.Name: "is this node", "locked": "the store is locked"}
+	bad := map[string]string{"foreign": "one of a daemon", "elsewhere": "configured here", b.Name: "is this node", "locked": "the store is locked"}
 	list, report := filepath.Join(b.Dir, "list.json"), filepath.Join(b.Dir, "report.json")
 	check.Must(t, lostnodes.List{Time: time.Now(), Targets: slices.Concat(lists...)}.Write(list))
 	out := runReclaim(t, b, "--from="+list, "--report="+report, "--yes")
@@ -225,7 +225,7 @@ func TestReclaimRefused(t *testing.T) {
 	}{
 		"not confirmed":         {b, []string{"--node=" + a.Name}, 2, "--yes-the-node-is-gone=" + a.Name},
 		"this node":             {b, gone(b), 1, "is this node"},
-		"its sidecar runs":      {b, gone(a), 1, "runs on this machine (PID"},
+		"its daemon runs":       {b, gone(a), 1, "runs on this machine (PID"},
 		"no such configuration": {b, append(gone(a), "--cni-network=none"), 1, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestProfileCorrected(t *testing.T) {
 	wantHolds(t, plugin)
 }
 
-// The record of an owner whose release is refused forever is deleted while the sidecar is stopped.
+// The record of an owner whose release is refused forever is deleted while the daemon is stopped.
 func TestJournalDelete(t *testing.T) {
 	t.Parallel()
 	n, plugin := scriptedNode(t, "scripted", nil)
@@ -41,7 +41,7 @@ func TestJournalDelete(t *testing.T) {
 	wantCommand(t, n, command{line: "release --all --yes --timeout=0s", code: 1, stderr: "journal delete OWNER --yes"})
 	dir := " --state-dir=" + n.StateDir
 	wantCommand(t, n, command{line: "journal list" + dir, stdout: "default/web"})
-	wantCommand(t, n, command{line: "journal delete default/web --yes" + dir, code: 1, stderr: "stop the sidecar"})
+	wantCommand(t, n, command{line: "journal delete default/web --yes" + dir, code: 1, stderr: "stop the daemon"})
 	id := s.Attachment(t, "default/web").ContainerID
 	copied := filepath.Join(n.Dir, "copy", "journal.db")
 	check.Must(t, os.Mkdir(filepath.Dir(copied), 0o700))

@@ -22,8 +22,8 @@ func configDir(t *testing.T, n *harness.Node, values map[string]string) string {
 	return dir
 }
 
-// optionOf returns an option of the sidecar as its status has it.
-func optionOf(t *testing.T, s *harness.Sidecar, name string) string {
+// optionOf returns an option of the daemon as its status has it.
+func optionOf(t *testing.T, s *harness.Daemon, name string) string {
 	t.Helper()
 	for _, o := range s.Health(t).DelegatedIPAM.Options {
 		if o.Name == name {
@@ -74,7 +74,7 @@ func TestChangedProfile(t *testing.T) {
 	s.WaitReady(t)
 }
 
-// A hangup while the sidecar waits for the state directory does not end it either.
+// A hangup while the daemon waits for the state directory does not end it either.
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

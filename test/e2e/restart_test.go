@@ -11,7 +11,7 @@ import (
 
 func TestRestart(t *testing.T) {
 	const owners = 10
-	for name, end := range map[string]func(*harness.Sidecar, testing.TB){"SIGTERM": (*harness.Sidecar).Stop, "SIGKILL": (*harness.Sidecar).Kill} {
+	for name, end := range map[string]func(*harness.Daemon, testing.TB){"SIGTERM": (*harness.Daemon).Stop, "SIGKILL": (*harness.Daemon).Kill} {
 		t.Run(name, func(t *testing.T) {
 			eachNetwork(t, func(t *testing.T, n *harness.Node) {
 				s := n.Start(t)

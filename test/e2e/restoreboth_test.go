@@ -31,7 +31,7 @@ func declareIPs(t *testing.T, n *harness.Node) {
 }
 
 // restoreBoth restores the addresses of the router, each with the other, in this order.
-func restoreBoth(t *testing.T, s *harness.Sidecar, ips ...string) {
+func restoreBoth(t *testing.T, s *harness.Daemon, ips ...string) {
 	t.Helper()
 	for i, ip := range ips {
 		got := s.Do(t, http.MethodPost, "/v1/ipam/"+ip+"?owner=router&also="+url.QueryEscape(ips[1-i]))

@@ -7,10 +7,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// In these tests host-local's store is restored from a backup while the sidecar runs, or within the
-// same boot. Nothing notifies the sidecar, and CHECK proves only that its container ID has any lease.
+// In these tests host-local's store is restored from a backup while the daemon runs, or within the
+// same boot. Nothing notifies the daemon, and CHECK proves only that its container ID has any lease.
 
-// verifyingNode returns an IPv4 node whose sidecar verifies at every request.
+// verifyingNode returns an IPv4 node whose daemon verifies at every request.
 func verifyingNode(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Subnets: []string{"10.15.0.0/24"}})
@@ -21,12 +21,12 @@ func verifyingNode(t *testing.T) *harness.Node {
 // Trap: in the restored store another container ID has the address of an attachment.
 func TestRestoredStoreConflictingLease(t *testing.T) {
 	t.Parallel()
-	for name, occupy := range map[string]func(*testing.T, *harness.Node, *harness.Sidecar) (ip string, release func()){
-		"pod": func(t *testing.T, n *harness.Node, _ *harness.Sidecar) (string, func()) {
+	for name, occupy := range map[string]func(*testing.T, *harness.Node, *harness.Daemon) (ip string, release func()){
+		"pod": func(t *testing.T, n *harness.Node, _ *harness.Daemon) (string, func()) {
 			n.LeaseToPod(t, "pods", "10.15.0.9")
 			return "10.15.0.9", func() { n.WipeStore(t) }
 		},
-		"other owner": func(t *testing.T, _ *harness.Node, s *harness.Sidecar) (string, func()) {
+		"other owner": func(t *testing.T, _ *harness.Node, s *harness.Daemon) (string, func()) {
 			ip := s.AllocateFor(t, "health")[0]
 			return ip, func() { s.Release(t, ip) }
 		},

@@ -61,7 +61,7 @@ func TestResultUplinkByName(t *testing.T) {
 
 // wantSameAsCiliumCNI makes the plugin return a result, compares the response with what
 // cilium-cni derives from that result, and releases the addresses.
-func wantSameAsCiliumCNI(t *testing.T, s *harness.Sidecar, plugin harness.Scripted, result string) {
+func wantSameAsCiliumCNI(t *testing.T, s *harness.Daemon, plugin harness.Scripted, result string) {
 	t.Helper()
 	plugin.SetScript(t, "ADD", `{"result":`+result+`}`)
 	owner := strings.ReplaceAll(t.Name(), "/", "-")

@@ -6,7 +6,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// After a rollback the plugin itself adds a container ID again. The sidecar, which has the ID's earlier
+// After a rollback the plugin itself adds a container ID again. The daemon, which has the ID's earlier
 // addresses, must not free the new ones.
 //
 //evidence:design/reliability the same container ID is added by the plugin after a rollback
@@ -38,12 +38,12 @@ func TestRollbackAndReusedID(t *testing.T) {
 			waitReleased(t, s, "cni/web/eth0")
 			wantIDs(t, n, "web")
 			wantDisjoint(t, bare.Add(t, "other"), again)
-			n.Store = withoutPods // the sidecar lists no pod any more
+			n.Store = withoutPods // the daemon lists no pod any more
 		})
 	}
 }
 
-// The same for a container whose lost lease the sidecar could not add again: another ID has its address.
+// The same for a container whose lost lease the daemon could not add again: another ID has its address.
 //
 //evidence:design/reliability the same container ID is added by the plugin after a rollback
 func TestRollbackOfLostContainer(t *testing.T) {

@@ -31,6 +31,6 @@ func TestSocketGroupWithoutCapabilities(t *testing.T) {
 	}
 	s.AllocateFor(t, "router")
 	if got := n.Command(t, "doctor"); strings.Contains(got.Stdout, "cannot be set") {
-		t.Errorf("doctor of a running sidecar:\n%s", got.Stdout)
+		t.Errorf("doctor of a running daemon:\n%s", got.Stdout)
 	}
 }

@@ -42,13 +42,13 @@ func waitDrained(t *testing.T, n *harness.Node) {
 	})
 }
 
-// delAway runs a DEL for a pod while the sidecar is away, with a short wait for it.
+// delAway runs a DEL for a pod while the daemon is away, with a short wait for it.
 func delAway(n *harness.Node, p harness.Pods, id string) error {
 	_, err := p.Call("DEL", id, map[string]any{"ipam": map[string]any{"type": "delegated-ipam-cni", "socket": n.Socket, "spool": n.Spool(), "timeout": 1}})
 	return err
 }
 
-// leftPod returns a node whose sidecar is stopped, and whose pod has ended meanwhile.
+// leftPod returns a node whose daemon is stopped, and whose pod has ended meanwhile.
 func leftPod(t *testing.T) (*harness.Node, harness.Pods) {
 	t.Helper()
 	n, pods := podNode(t)
@@ -81,7 +81,7 @@ func wantSpool(t *testing.T, n *harness.Node, pending, quarantined int) {
 	})
 }
 
-//evidence:design/reliability a DEL while the sidecar is away
+//evidence:design/reliability a DEL while the daemon is away
 func TestSpooledDel(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)
@@ -92,9 +92,9 @@ func TestSpooledDel(t *testing.T) {
 	wantSpool(t, n, 0, 0)
 }
 
-// The sidecar is killed after the DEL and after the removal of its file; the next one completes both.
+// The daemon is killed after the DEL and after the removal of its file; the next one completes both.
 //
-//evidence:design/reliability the sidecar is killed while it carries out a DEL of the spool
+//evidence:design/reliability the daemon is killed while it carries out a DEL of the spool
 func TestSpooledDelKilled(t *testing.T) {
 	for _, point := range []failpoint.Point{failpoint.LeaseRemoving, failpoint.LeaseRemoved, failpoint.LeaseSynced, failpoint.CommitDurable, failpoint.SpoolDone, failpoint.SpoolRemoved} {
 		t.Run(string(point), func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestSpooledDelKilled(t *testing.T) {
 			n.Program, n.Env = harness.Failpoints(t), append(n.Env, failpoint.EnvPlan+"="+plan)
 			check.Must(t, os.WriteFile(plan, []byte(failpoint.Plan{Point: point, Visit: 1}.String()), 0o600))
 			killed := n.Launch(t)
-			harness.Eventually(t, "the sidecar to be killed", func() error {
+			harness.Eventually(t, "the daemon to be killed", func() error {
 				if killed.Running() {
 					return errors.New("it runs")
 				}
@@ -118,7 +118,7 @@ func TestSpooledDelKilled(t *testing.T) {
 	}
 }
 
-// One that appears while the sidecar runs, because the answer to the DEL was lost, is carried out.
+// One that appears while the daemon runs, because the answer to the DEL was lost, is carried out.
 func TestSpooledDelLostAnswer(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
@@ -144,9 +144,9 @@ func TestSpooledDelLostAnswer(t *testing.T) {
 	wantIDs(t, n)
 }
 
-// An ADD of the same ID comes after the DEL, whatever the sidecar does first.
+// An ADD of the same ID comes after the DEL, whatever the daemon does first.
 //
-//evidence:design/reliability a DEL while the sidecar is away
+//evidence:design/reliability a DEL while the daemon is away
 func TestSpooledDelBeforeAdd(t *testing.T) {
 	t.Parallel()
 	n, pods := leftPod(t)
@@ -284,7 +284,7 @@ func TestSpoolRefused(t *testing.T) {
 	wantIDs(t, n)
 }
 
-// A DEL in the spool keeps the state directory from being removed, until a sidecar has carried it out.
+// A DEL in the spool keeps the state directory from being removed, until a daemon has carried it out.
 func TestSpoolUninstall(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)

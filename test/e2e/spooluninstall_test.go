@@ -16,7 +16,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// uninstall waits until the sidecar that serves has carried out the DELs in the spool, then for its end.
+// uninstall waits until the daemon that serves has carried out the DELs in the spool, then for its end.
 func TestSpoolUninstallDrains(t *testing.T) {
 	t.Parallel()
 	n, _ := leftPod(t)
@@ -32,7 +32,7 @@ exec "$0.real"`)
 	stderr, err := cmd.StderrPipe()
 	check.Must(t, errors.Join(err, cmd.Start()))
 	output := bufio.NewReader(stderr)
-	for _, want := range []string{"1 DELs of containers wait in " + n.Spool(), "waiting for the end of the sidecar"} {
+	for _, want := range []string{"1 DELs of containers wait in " + n.Spool(), "waiting for the end of the daemon"} {
 		line, err := output.ReadString('\n')
 		if err != nil || !strings.Contains(line, want) {
 			t.Errorf("the command prints %q, %v; want %q", line, err, want)
@@ -49,7 +49,7 @@ exec "$0.real"`)
 }
 
 // After a rollback the network is not served for pods any more. The DEL of a pod's sandbox is run by the plugin,
-// which may have an address that was added without the sidecar. Another container ID can be used again: without
+// which may have an address that was added without the daemon. Another container ID can be used again: without
 // a record the plugin may have added it since.
 func TestSpoolAfterRollback(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestSpoolAfterRollback(t *testing.T) {
 	waitDrained(t, n)
 	wantIDs(t, n, "again")
 	s.WaitLog(t, "the plugin may have added its container ID again", "again")
-	n.Store = withoutPods // the sidecar lists no pod any more
+	n.Store = withoutPods // the daemon lists no pod any more
 }
 
 // A DEL of a network that is not configured any more, without a record, may be of an address that its plugin
@@ -100,11 +100,11 @@ func TestSpoolUninstallRefused(t *testing.T) {
 	out := n.Command(t, uninstall(n, "--timeout=10ms")...)
 	for _, word := range append(named, `network "gone" is not served`) {
 		if out.ExitCode != 1 || !strings.Contains(out.Stderr, word) {
-			t.Errorf("with a sidecar uninstall ended with %d and printed %s; want 1 and %q", out.ExitCode, out.Stderr, word)
+			t.Errorf("with a daemon uninstall ended with %d and printed %s; want 1 and %q", out.ExitCode, out.Stderr, word)
 		}
 	}
 	s.Stop(t)
-	wantUninstall(t, n, 1, append(named, "start the sidecar")...)
+	wantUninstall(t, n, 1, append(named, "start the daemon")...)
 	check.Must(t, os.Remove(filepath.Join(n.Spool(), named[0])))
 	wantUninstall(t, n, 0)
 	wantNothing(t, n)

@@ -106,11 +106,11 @@ func (c *console) output(t *testing.T, line string) string {
 	return string(out)
 }
 
-// serve starts the sidecar and shows its log.
-func (c *console) serve(t *testing.T) *harness.Sidecar {
+// serve starts the daemon and shows its log.
+func (c *console) serve(t *testing.T) *harness.Daemon {
 	t.Helper()
 	s := c.node.Start(t, "--verify-interval=0", "--log-level=info")
-	harness.Eventually(t, "the sidecar to log that it is ready", func() error {
+	harness.Eventually(t, "the daemon to log that it is ready", func() error {
 		if !strings.Contains(s.Log(), "msg=Ready") {
 			return errors.New("its log lacks msg=Ready")
 		}

@@ -70,7 +70,7 @@ func replaceVarying(n *harness.Node, list []harness.Attachment, text string) str
 	}
 	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
 	for _, r := range [][2]string{
-		{`(Version: +|version=|sidecar )\S+( not ready|\n)`, "${1}v0.1.0${2}"},
+		{`(Version: +|version=|daemon )\S+( not ready|\n)`, "${1}v0.1.0${2}"},
 		{`\b(?:\d+m(?:\d+s)?|\d+s)\b`, "5s"},
 		{`expires in \S+`, "expires in 9m55s"},
 		{`returned in \S+`, "returned in 59m"},

@@ -35,7 +35,7 @@ func wantUninstall(t *testing.T, n *harness.Node, code int, words ...string) {
 	}
 }
 
-// wantNothing wants no file of a sidecar on the node.
+// wantNothing wants no file of a daemon on the node.
 func wantNothing(t *testing.T, n *harness.Node) {
 	t.Helper()
 	if _, err := os.Lstat(n.StateDir); !os.IsNotExist(err) {
@@ -65,7 +65,7 @@ func TestUninstall(t *testing.T) {
 	})
 }
 
-// The refusals of a removal leave the journal to the next sidecar.
+// The refusals of a removal leave the journal to the next daemon.
 func TestUninstallRefused(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
@@ -74,11 +74,11 @@ func TestUninstallRefused(t *testing.T) {
 
 	out := n.Command(t, uninstall(n, "--timeout=10ms")...)
 	if out.ExitCode != 1 {
-		t.Errorf("with a running sidecar: status %d", out.ExitCode)
+		t.Errorf("with a running daemon: status %d", out.ExitCode)
 	}
-	for _, word := range []string{"waiting for the end of the sidecar", "held by PID ", "waited for 10ms"} {
+	for _, word := range []string{"waiting for the end of the daemon", "held by PID ", "waited for 10ms"} {
 		if !strings.Contains(out.Stderr, word) {
-			t.Errorf("with a running sidecar: %q lacks %q", out.Stderr, word)
+			t.Errorf("with a running daemon: %q lacks %q", out.Stderr, word)
 		}
 	}
 	wantAddresses(t, s.AllocateFor(t, "router"), held)
@@ -141,7 +141,7 @@ func TestUninstallWaits(t *testing.T) {
 	check.Must(t, errors.Join(err, cmd.Start()))
 	output := bufio.NewReader(stderr)
 	line, err := output.ReadString('\n')
-	if err != nil || !strings.Contains(line, "waiting for the end of the sidecar") || !strings.Contains(line, "PID ") {
+	if err != nil || !strings.Contains(line, "waiting for the end of the daemon") || !strings.Contains(line, "PID ") {
 		t.Errorf("the command prints %q, %v; want the holder", line, err)
 	}
 	s.Stop(t)

@@ -26,7 +26,7 @@ exec "${0%/*}/host-local"
 `
 
 // A plugin without a profile works, and the proposal of profile try is accepted: real programs under a name that the
-// sidecar does not know.
+// daemon does not know.
 func TestUnlistedPlugin(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -21,7 +21,7 @@ func chain(ipam string) string {
 	return `{"cniVersion":"0.3.1","name":"pods","plugins":[{"type":"cilium-cni","ipam":` + ipam + `}]}`
 }
 
-// With a configuration that cannot give an address the sidecar is not ready before the first request and
+// With a configuration that cannot give an address the daemon is not ready before the first request and
 // names the reason, as doctor does. A request leaves no record.
 func TestUnusableConfiguration(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestUnusableConfiguration(t *testing.T) {
 			conf := strings.ReplaceAll(tt.conf, "STORE", n.StoreDir)
 			conf = strings.ReplaceAll(conf, `{"type":"host-local"`, `{"type":"host-local","dataDir":"`+n.StoreDir+`"`)
 			n.WriteConf(t, "05-cilium.conflist", []byte(conf))
-			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error sidecar", "error " + tt.check}, tt.texts...)
+			doctorWithOptions(t, n, nil).wantProblems(t, []string{"error daemon", "error " + tt.check}, tt.texts...)
 			s := n.Launch(t)
 			s.WaitServing(t)
 			wantNotReady(t, s.Ready(), tt.texts...)

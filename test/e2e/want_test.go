@@ -59,7 +59,7 @@ func wantLeased(t *testing.T, n *harness.Node, ips ...string) {
 }
 
 // wantState returns the attachment of an owner, which must be in that state.
-func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.Attachment {
+func wantState(t *testing.T, s *harness.Daemon, owner, state string) harness.Attachment {
 	t.Helper()
 	a := s.Attachment(t, owner)
 	if a == nil || a.State != state {
@@ -68,7 +68,7 @@ func wantState(t *testing.T, s *harness.Sidecar, owner, state string) harness.At
 	return *a
 }
 
-func wantNoAttachment(t *testing.T, s *harness.Sidecar, owner string) {
+func wantNoAttachment(t *testing.T, s *harness.Daemon, owner string) {
 	t.Helper()
 	if a := s.Attachment(t, owner); a != nil {
 		t.Errorf("%s has the attachment %+v; want none", owner, *a)
@@ -76,7 +76,7 @@ func wantNoAttachment(t *testing.T, s *harness.Sidecar, owner string) {
 }
 
 // waitReleased waits until the owner has no attachment.
-func waitReleased(t *testing.T, s *harness.Sidecar, owner string) {
+func waitReleased(t *testing.T, s *harness.Daemon, owner string) {
 	t.Helper()
 	harness.Eventually(t, "the attachment of "+owner+" to be released", func() error {
 		if a := s.Attachment(t, owner); a != nil {

@@ -18,8 +18,8 @@ import (
 const warmID = "cilium-agent-warm-"
 
 // waitWarm waits until the plugin's store has at least and at most so many leases, all under IDs of leases that are
-// acquired ahead, and the sidecar lists each of them once.
-func waitWarm(t *testing.T, n *harness.Node, s *harness.Sidecar, least, most int) {
+// acquired ahead, and the daemon lists each of them once.
+func waitWarm(t *testing.T, n *harness.Node, s *harness.Daemon, least, most int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d leases ahead", least), func() error {
 		listed := map[string]bool{}
@@ -44,7 +44,7 @@ func waitWarm(t *testing.T, n *harness.Node, s *harness.Sidecar, least, most int
 	})
 }
 
-// Pods get leases that were acquired ahead, which the plugin has under IDs of the sidecar, and give them back.
+// Pods get leases that were acquired ahead, which the plugin has under IDs of the daemon, and give them back.
 func TestWarmLeases(t *testing.T) {
 	t.Parallel()
 	n := containerNode(t)
@@ -87,7 +87,7 @@ func TestWarmLeases(t *testing.T) {
 	wantUninstall(t, n, 0, "removed")
 }
 
-// Killed at each write of a hand-over and of a return, and started again, the sidecar has each lease once, the pods keep
+// Killed at each write of a hand-over and of a return, and started again, the daemon has each lease once, the pods keep
 // theirs, and nothing leaks.
 //
 //evidence:design/reliability killed while a warm lease is handed over or given back

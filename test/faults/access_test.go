@@ -74,7 +74,7 @@ func TestAccess(t *testing.T) {
 	})
 }
 
-func TestAccessToOtherUsersSidecar(t *testing.T) {
+func TestAccessToOtherUsersDaemon(t *testing.T) {
 	oneCase(t, accessControl)
 	needRoot(t)
 	n := nodeWith(t)
@@ -107,7 +107,7 @@ func TestNoNetworkSockets(t *testing.T) {
 	s.AllocateFor(t, "router")
 	for _, protocol := range []string{"tcp", "tcp6", "udp", "udp6", "raw", "raw6"} {
 		if found := sockets(t, s, protocol); len(found) > 0 {
-			t.Errorf("the sidecar has the %s sockets %q", protocol, found)
+			t.Errorf("the daemon has the %s sockets %q", protocol, found)
 		}
 	}
 	if len(sockets(t, s, "unix")) == 0 {
@@ -121,10 +121,10 @@ func TestAnonymousOwnerAfterCrash(t *testing.T) {
 	f := newFixture(t, scenario{})
 	f.start()
 	f.setPlan(failpoint.Plan{Point: failpoint.ResponseDue, Visit: 1})
-	if a, err := f.sidecar.Try(http.MethodPost, "/v1/ipam"); err == nil {
-		t.Fatalf("got the response %s; want the sidecar killed before it", a)
+	if a, err := f.daemon.Try(http.MethodPost, "/v1/ipam"); err == nil {
+		t.Fatalf("got the response %s; want the daemon killed before it", a)
 	}
-	f.sidecar.Wait(t)
+	f.daemon.Wait(t)
 	f.clearPlan()
 	f.start()
 	if n := len(f.node.Leases(t)); n != 2 {

@@ -19,22 +19,22 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // Users, root and scrapers do as much as the limits of docs/operate/security.md permit: meanwhile pods
-// are added and deleted, and the memory of the sidecar stays below that of its container.
+// are added and deleted, and the memory of the daemon stays below that of its container.
 
 const (
 	// The limits of a user other than root, and of root.
 	userRequests, userLists       = 48, 2
 	rootConnections, rootRequests = 512, 384
 
-	// containerMemory is the memory limit of the sidecar's container, in bytes. Of it residentMemory is
-	// for the sidecar, and the rest for plugins and for the kernel.
+	// containerMemory is the memory limit of the daemon's container, in bytes. Of it residentMemory is
+	// for the daemon, and the rest for plugins and for the kernel.
 	containerMemory = 256 << 20
 	residentMemory  = 192 << 20
 
@@ -59,14 +59,14 @@ func callersNode(t *testing.T) (*harness.Node, harness.Pods) {
 	return n, pods
 }
 
-// wantMemory wants the peak of the sidecar's memory to leave a share of the container's to others. The pages of
+// wantMemory wants the peak of the daemon's memory to leave a share of the container's to others. The pages of
 // files, such as the mapped journal, do not count: the kernel takes them back.
-func wantMemory(t *testing.T, s *harness.Sidecar) {
+func wantMemory(t *testing.T, s *harness.Daemon) {
 	t.Helper()
 	peak := peakMemory(t, s) - memory(t, s, "RssFile")
-	t.Logf("the peak of the sidecar's memory is %d MiB", peak>>20)
+	t.Logf("the peak of the daemon's memory is %d MiB", peak>>20)
 	if peak > residentMemory {
-		t.Errorf("the peak of the sidecar's memory is %d MiB; want at most %d of the container's %d", peak>>20, residentMemory>>20, containerMemory>>20)
+		t.Errorf("the peak of the daemon's memory is %d MiB; want at most %d of the container's %d", peak>>20, residentMemory>>20, containerMemory>>20)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestUnreadLists(t *testing.T) {
 			s.WaitLog(t, "The memory of the Go runtime is limited", fmt.Sprint(containerMemory*7/10))
 		}
 		held := s.AllocateFor(t, "router")
-		t.Logf("after the start the peak of the sidecar's memory is %d MiB", peakMemory(t, s)>>20)
+		t.Logf("after the start the peak of the daemon's memory is %d MiB", peakMemory(t, s)>>20)
 		for range sized(t, 2, 4) {
 			var open []net.Conn
 			for _, user := range callers {
@@ -120,8 +120,8 @@ func TestUnreadLists(t *testing.T) {
 	})
 }
 
-// beginList returns a connection on which the sidecar has begun a list for a user, which is not read.
-func beginList(t *testing.T, s *harness.Sidecar, user harness.User) (open net.Conn) {
+// beginList returns a connection on which the daemon has begun a list for a user, which is not read.
+func beginList(t *testing.T, s *harness.Daemon, user harness.User) (open net.Conn) {
 	t.Helper()
 	const begun = "HTTP/1.1 200 "
 	harness.Eventually(t, "lists on closed connections to end", func() error {
@@ -231,7 +231,7 @@ func leaseFile(n *harness.Node, ip netip.Addr) string {
 	return filepath.Join(n.StoreDir, "pods", ip.String())
 }
 
-// limitMemory runs the node's sidecars, with their plugins, in a new cgroup with the memory limit of the
+// limitMemory runs the node's daemons, with their plugins, in a new cgroup with the memory limit of the
 // container. At the end no process must have been killed.
 func limitMemory(t *testing.T, n *harness.Node) {
 	t.Helper()
@@ -285,7 +285,7 @@ func memoryCgroup() (dir string, files cgroupFiles, err error) {
 	return "", files, err
 }
 
-// The package internal/metricsserver of the sidecar's listener is also that of delegated-ipam-bridge.
+// The package internal/metricsserver of the daemon's listener is also that of delegated-ipam-bridge.
 //
 //evidence:operate/security 8,000 connections, idle after a scrape, without a request, or with an unfinished one
 func TestScrapeFlood(t *testing.T) {
@@ -341,12 +341,12 @@ func TestScrapeFlood(t *testing.T) {
 	wantMemory(t, s)
 }
 
-// metricsAddress returns the address of the sidecar's only TCP socket, on loopback.
-func metricsAddress(t *testing.T, s *harness.Sidecar) string {
+// metricsAddress returns the address of the daemon's only TCP socket, on loopback.
+func metricsAddress(t *testing.T, s *harness.Daemon) string {
 	t.Helper()
 	found := sockets(t, s, "tcp")
 	if len(found) != 1 {
-		t.Fatalf("the sidecar has the TCP sockets %q; want one", found)
+		t.Fatalf("the daemon has the TCP sockets %q; want one", found)
 	}
 	_, text, _ := strings.Cut(found[0][1], ":")
 	port, err := strconv.ParseUint(text, 16, 16)
@@ -357,7 +357,7 @@ func metricsAddress(t *testing.T, s *harness.Sidecar) string {
 // Two users have as many allocations in progress as they may, and the plugin is paused in each that
 // calls it. The calls for root and for a pod do not wait for these.
 //
-//evidence:operate/security more requests than the sidecar can serve
+//evidence:operate/security more requests than the daemon can serve
 func TestUsersAndPausedPlugin(t *testing.T) {
 	// Of N processes N - 2*(N/4) are for the users, and of the queue a quarter for each of them.
 	const processes, ofUsers, each = 8, 4, 200
@@ -398,7 +398,7 @@ func TestUsersAndPausedPlugin(t *testing.T) {
 }
 
 // allocateAs allocates as a user for that many owners, each on a connection.
-func allocateAs(t *testing.T, s *harness.Sidecar, user harness.User, owners int) <-chan answered {
+func allocateAs(t *testing.T, s *harness.Daemon, user harness.User, owners int) <-chan answered {
 	t.Helper()
 	answers := make(chan answered, owners)
 	for i := range owners {

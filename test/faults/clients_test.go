@@ -151,7 +151,7 @@ func (c *clients) release(o *sharedOwner, ip netip.Addr) {
 	c.record(o, op, a, true)
 }
 
-// send sends a request, again while no sidecar serves or it is stopping, which has no effect. It
+// send sends a request, again while no daemon serves or it is stopping, which has no effect. It
 // returns false without a response, so that the outcome is unknown.
 func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bool) {
 	for ; ; time.Sleep(10 * time.Millisecond) {

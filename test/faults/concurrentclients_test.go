@@ -19,19 +19,19 @@ func TestConcurrentClients(t *testing.T) {
 	runClients(t, sized(t, 300, 20_000), 0, nil)
 }
 
-//evidence:design/reliability the same, and the sidecar is killed repeatedly
+//evidence:design/reliability the same, and the daemon is killed repeatedly
 func TestConcurrentClientsAndKills(t *testing.T) {
 	operations := sized(t, 900, 20_000)
-	runClients(t, operations, max(5, operations/400), func(st *stats, n *harness.Node, s *harness.Sidecar) *harness.Sidecar {
+	runClients(t, operations, max(5, operations/400), func(st *stats, n *harness.Node, s *harness.Daemon) *harness.Daemon {
 		s.Kill(t)
 		st.kills.Add(1)
 		return n.Launch(t)
 	})
 }
 
-//evidence:design/reliability the same, and one sidecar hands over to the next (a rolling update)
+//evidence:design/reliability the same, and one daemon hands over to the next (a rolling update)
 func TestConcurrentClientsAndHandover(t *testing.T) {
-	runClients(t, sized(t, 300, 20_000)/2, 4, func(_ *stats, n *harness.Node, s *harness.Sidecar) *harness.Sidecar {
+	runClients(t, sized(t, 300, 20_000)/2, 4, func(_ *stats, n *harness.Node, s *harness.Daemon) *harness.Daemon {
 		next := n.Launch(t)
 		next.WaitLog(t, "waiting for the state directory")
 		s.Stop(t)
@@ -39,8 +39,8 @@ func TestConcurrentClientsAndHandover(t *testing.T) {
 	})
 }
 
-// runClients runs clients of a sidecar that each event replaces by the next one.
-func runClients(t *testing.T, operations, events int, event func(*stats, *harness.Node, *harness.Sidecar) *harness.Sidecar) {
+// runClients runs clients of a daemon that each event replaces by the next one.
+func runClients(t *testing.T, operations, events int, event func(*stats, *harness.Node, *harness.Daemon) *harness.Daemon) {
 	t.Parallel()
 	st := newStats(t, concurrency)
 	st.countCases(t, operations)
@@ -85,7 +85,7 @@ func fastNode(t *testing.T) *harness.Node {
 
 // checkHeld waits until no attachment is in transition, and checks the invariants. It must run
 // before allocateAll, which would hide an address that was released and is held again.
-func (c *clients) checkHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
+func (c *clients) checkHeld(t testing.TB, n *harness.Node, s *harness.Daemon) {
 	t.Helper()
 	harness.Eventually(t, "the recovery", func() error {
 		for _, a := range s.List(t) {
@@ -106,7 +106,7 @@ func (c *clients) checkHeld(t testing.TB, n *harness.Node, s *harness.Sidecar) {
 }
 
 // check fails the test for each response that is not linearizable, and for each violated invariant.
-func (c *clients) check(t testing.TB, n *harness.Node, s *harness.Sidecar) {
+func (c *clients) check(t testing.TB, n *harness.Node, s *harness.Daemon) {
 	t.Helper()
 	for _, err := range c.unexpected {
 		t.Error(err)
@@ -136,7 +136,7 @@ func (c *clients) count(verb oracle.Verb, outcome oracle.Outcome) int {
 }
 
 // checkInvariants checks the addresses that every owner certainly holds, or has certainly released.
-func (c *clients) checkInvariants(t testing.TB, n *harness.Node, s *harness.Sidecar) {
+func (c *clients) checkInvariants(t testing.TB, n *harness.Node, s *harness.Daemon) {
 	t.Helper()
 	h := oracle.NewHistory()
 	for _, op := range c.finalReleases() {

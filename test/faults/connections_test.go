@@ -63,7 +63,7 @@ func get(conn net.Conn, path string) error {
 func getList(conn net.Conn) error { return get(conn, "/v1/ipam") }
 
 // needDescriptors skips the test if the hard limit of descriptors is lower. The Go runtime raises
-// the soft limit to it, also in the sidecar.
+// the soft limit to it, also in the daemon.
 func needDescriptors(t *testing.T, files uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -108,7 +108,7 @@ func dial(socket string) (net.Conn, error) {
 }
 
 // allocateInBackground allocates for that many owners concurrently.
-func allocateInBackground(s *harness.Sidecar, name string, owners int) <-chan answered {
+func allocateInBackground(s *harness.Daemon, name string, owners int) <-chan answered {
 	answers := make(chan answered, owners)
 	for i := range owners {
 		go func() {
@@ -123,8 +123,8 @@ func allocateInBackground(s *harness.Sidecar, name string, owners int) <-chan an
 	return answers
 }
 
-// sockets returns the fields of the sidecar's open sockets of a protocol (proc_pid_net(5)).
-func sockets(t *testing.T, s *harness.Sidecar, protocol string) [][]string {
+// sockets returns the fields of the daemon's open sockets of a protocol (proc_pid_net(5)).
+func sockets(t *testing.T, s *harness.Daemon, protocol string) [][]string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", s.PID(), protocol))
 	if os.IsNotExist(err) {
@@ -145,8 +145,8 @@ func sockets(t *testing.T, s *harness.Sidecar, protocol string) [][]string {
 	return found
 }
 
-// openFiles returns the targets of the sidecar's descriptors (proc_pid_fd(5)).
-func openFiles(t *testing.T, s *harness.Sidecar) []string {
+// openFiles returns the targets of the daemon's descriptors (proc_pid_fd(5)).
+func openFiles(t *testing.T, s *harness.Daemon) []string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", s.PID())
 	entries, err := os.ReadDir(dir)
@@ -163,8 +163,8 @@ func openFiles(t *testing.T, s *harness.Sidecar) []string {
 	return open
 }
 
-// waitClosed waits until the sidecar has no more descriptors than before.
-func waitClosed(t *testing.T, s *harness.Sidecar, before []string) {
+// waitClosed waits until the daemon has no more descriptors than before.
+func waitClosed(t *testing.T, s *harness.Daemon, before []string) {
 	t.Helper()
 	harness.Eventually(t, "every descriptor to be closed", func() error {
 		if now := openFiles(t, s); len(now) > len(before) {
@@ -174,11 +174,11 @@ func waitClosed(t *testing.T, s *harness.Sidecar, before []string) {
 	})
 }
 
-// peakMemory returns the sidecar's peak resident memory in bytes.
-func peakMemory(t *testing.T, s *harness.Sidecar) int { return memory(t, s, "VmHWM") }
+// peakMemory returns the daemon's peak resident memory in bytes.
+func peakMemory(t *testing.T, s *harness.Daemon) int { return memory(t, s, "VmHWM") }
 
-// memory returns a figure of the sidecar's memory in bytes (proc_pid_status(5)).
-func memory(t *testing.T, s *harness.Sidecar, field string) int {
+// memory returns a figure of the daemon's memory in bytes (proc_pid_status(5)).
+func memory(t *testing.T, s *harness.Daemon, field string) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
 	check.Must(t, err)
@@ -189,12 +189,12 @@ func memory(t *testing.T, s *harness.Sidecar, field string) int {
 	return kib << 10
 }
 
-// wantGrowth wants the peak of the sidecar's memory to have grown by at most a limit.
-func wantGrowth(t *testing.T, s *harness.Sidecar, before, limit int) {
+// wantGrowth wants the peak of the daemon's memory to have grown by at most a limit.
+func wantGrowth(t *testing.T, s *harness.Daemon, before, limit int) {
 	t.Helper()
 	grown := peakMemory(t, s) - before
-	t.Logf("the sidecar's memory grew by %d MiB", grown>>20)
+	t.Logf("the daemon's memory grew by %d MiB", grown>>20)
 	if grown > limit {
-		t.Errorf("the sidecar's memory grew by %d KiB; want at most %d", grown>>10, limit>>10)
+		t.Errorf("the daemon's memory grew by %d KiB; want at most %d", grown>>10, limit>>10)
 	}
 }

@@ -140,9 +140,9 @@ func TestDamagedJournal(t *testing.T) {
 	})
 }
 
-// The mapping of a file that is cut off faults. The sidecar goes on, and its next start quarantines the file.
+// The mapping of a file that is cut off faults. The daemon goes on, and its next start quarantines the file.
 //
-//evidence:design/reliability truncated while the sidecar runs
+//evidence:design/reliability truncated while the daemon runs
 func TestJournalTruncated(t *testing.T) {
 	st := oneCase(t, damagedRecords)
 	n := nodeWith(t)
@@ -152,7 +152,7 @@ func TestJournalTruncated(t *testing.T) {
 	for range 3 {
 		s.TryAllocate(t, harness.Request{Owner: "health"}).WantError(t, http.StatusBadGateway, "journal.db")
 	}
-	s.WaitNotReady(t, "restart the sidecar")
+	s.WaitNotReady(t, "restart the daemon")
 	wantHeld(t, s, "router", router)
 	s.Kill(t)
 	st.kills.Add(1)

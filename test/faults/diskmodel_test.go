@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
 )

@@ -56,7 +56,7 @@ func TestHostileOwners(t *testing.T) {
 		plugin := n.InstallServer(t, filepath.Base(t.Name()), nil)
 		n.Flags = append(n.Flags, "--accept-unsafe-plugin", "--log-format="+format)
 		s := n.Start(t)
-		s.AllocateFor(t, "first") // creates the files that every sidecar has
+		s.AllocateFor(t, "first") // creates the files that every daemon has
 		before := filesBelow(t, n)
 		allocated := map[string]string{"first": s.AllocateFor(t, "first")[0]}
 		for _, owner := range acceptedOwners(n) {
@@ -100,7 +100,7 @@ func TestHostileOwners(t *testing.T) {
 }
 
 // wantRejected sends an owner that must be rejected.
-func wantRejected(t *testing.T, s *harness.Sidecar, query string) {
+func wantRejected(t *testing.T, s *harness.Daemon, query string) {
 	t.Helper()
 	const headerLimit = 8 << 10 // docs/operate/security.md
 	for _, path := range []string{"/v1/ipam?owner=", "/v1/ipam/10.15.0.77?owner="} {
@@ -142,7 +142,7 @@ func wantCleanEnvironment(t *testing.T, call harness.PluginCall) {
 }
 
 // wantCleanLog wants well-formed lines, of which one is about each request for addresses.
-func wantCleanLog(t *testing.T, s *harness.Sidecar, format string, want int) {
+func wantCleanLog(t *testing.T, s *harness.Daemon, format string, want int) {
 	t.Helper()
 	control := func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
 	requests := 0

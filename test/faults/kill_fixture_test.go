@@ -20,12 +20,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// fixture is a node whose sidecar has failpoints, and the history of its clients.
+// fixture is a node whose daemon has failpoints, and the history of its clients.
 type fixture struct {
 	t       *testing.T
 	node    *harness.Node
 	flags   []string
-	sidecar *harness.Sidecar
+	daemon  *harness.Daemon
 	history *oracle.History
 	// requests are those since the plan was set.
 	requests []request
@@ -51,7 +51,7 @@ func newFixture(t *testing.T, sc scenario) *fixture {
 
 func (f *fixture) planFile() string { return filepath.Join(f.node.Dir, "plan") }
 
-// setPlan makes the sidecar record its visits from now on, and end by SIGKILL at the plan's.
+// setPlan makes the daemon record its visits from now on, and end by SIGKILL at the plan's.
 func (f *fixture) setPlan(p failpoint.Plan) {
 	f.clearPlan()
 	f.requests, f.unanswered = nil, false
@@ -90,34 +90,34 @@ func (f *fixture) visits() []failpoint.Point {
 	return visits
 }
 
-// start starts a sidecar and returns when it has responded and has logged that it is ready, or was
+// start starts a daemon and returns when it has responded and has logged that it is ready, or was
 // killed: its readiness checks visit failpoints, so they must be complete in every run of a
 // scenario. A response is required, because a plugin process that was being forked when the last
-// sidecar was killed keeps the socket open for a moment. Flags override the flags of the scenario.
+// daemon was killed keeps the socket open for a moment. Flags override the flags of the scenario.
 func (f *fixture) start(flags ...string) {
 	f.t.Helper()
-	f.sidecar = f.node.Launch(f.t, slices.Concat(f.flags, flags)...)
-	harness.Eventually(f.t, "the sidecar to respond", func() error {
-		if !f.sidecar.Running() {
+	f.daemon = f.node.Launch(f.t, slices.Concat(f.flags, flags)...)
+	harness.Eventually(f.t, "the daemon to respond", func() error {
+		if !f.daemon.Running() {
 			return nil
 		}
-		if _, err := f.sidecar.TryList(); err != nil || strings.Contains(f.sidecar.Log(), "msg=Ready") {
+		if _, err := f.daemon.TryList(); err != nil || strings.Contains(f.daemon.Log(), "msg=Ready") {
 			return err
 		}
 		// On a busy machine it may be ready before the checks are complete; this request waits for them.
-		_, err := f.sidecar.Try(http.MethodGet, "/v1/healthz")
-		return errors.Join(errors.New("the sidecar has not logged that it is ready"), err)
+		_, err := f.daemon.Try(http.MethodGet, "/v1/healthz")
+		return errors.Join(errors.New("the daemon has not logged that it is ready"), err)
 	})
 }
 
-// kill kills the sidecar without a plan.
-func (f *fixture) kill() { f.sidecar.Kill(f.t) }
+// kill kills the daemon without a plan.
+func (f *fixture) kill() { f.daemon.Kill(f.t) }
 
-// send sends requests concurrently to the sidecar, unless that was killed, and records the responses. A
+// send sends requests concurrently to the daemon, unless that was killed, and records the responses. A
 // request without a response is repeated by retryAll.
 func (f *fixture) send(requests ...request) {
 	f.requests = append(f.requests, requests...)
-	if !f.sidecar.Running() {
+	if !f.daemon.Running() {
 		f.unanswered = true
 		return
 	}
@@ -125,7 +125,7 @@ func (f *fixture) send(requests ...request) {
 	var wg sync.WaitGroup
 	for i, r := range requests {
 		r.recordSent(f.history)
-		wg.Go(func() { responses[i], errs[i] = f.sidecar.Try(r.method, r.path, r.header...) })
+		wg.Go(func() { responses[i], errs[i] = f.daemon.Try(r.method, r.path, r.header...) })
 	}
 	wg.Wait()
 	for i, r := range requests {
@@ -134,7 +134,7 @@ func (f *fixture) send(requests ...request) {
 			continue
 		}
 		f.unanswered = true
-		f.sidecar.Wait(f.t) // its end closed the connection
+		f.daemon.Wait(f.t) // its end closed the connection
 	}
 }
 
@@ -159,11 +159,11 @@ func (f *fixture) retryAll() {
 	}
 }
 
-// retry sends a request to a running sidecar. It returns the state before it, and the response.
+// retry sends a request to a running daemon. It returns the state before it, and the response.
 func (f *fixture) retry(r request) (oracle.Snapshot, harness.Response) {
-	before := f.observe(f.sidecar.List(f.t))
+	before := f.observe(f.daemon.List(f.t))
 	r.recordSent(f.history)
-	resp := f.sidecar.Do(f.t, r.method, r.path, r.header...)
+	resp := f.daemon.Do(f.t, r.method, r.path, r.header...)
 	f.recordResponse(r, resp)
 	// While the request was queued, a plugin call in the background may have been killed: its
 	// empty files precede the processing of the request.
@@ -186,7 +186,7 @@ func (f *fixture) leaveUnfinished() {
 	}
 }
 
-// startAndRetry starts a sidecar whose clients allocate their addresses again, even if they missed the
+// startAndRetry starts a daemon whose clients allocate their addresses again, even if they missed the
 // response, so that an address is verified once, and not in the background.
 func (f *fixture) startAndRetry(requests []request) {
 	f.start("--verify-interval=1h")
@@ -198,32 +198,32 @@ func (f *fixture) startAndRetry(requests []request) {
 		if slices.Contains(owners, r.owner) {
 			continue
 		}
-		list, _ := f.sidecar.TryList() // none without a response
+		list, _ := f.daemon.TryList() // none without a response
 		if slices.ContainsFunc(list, func(a harness.Attachment) bool { return a.Owner == r.owner && a.State == "held" }) {
 			f.send(r)
 		}
 	}
 }
 
-// waitKilled waits for a kill of the sidecar or a consistent state, and reports whether it was killed.
+// waitKilled waits for a kill of the daemon or a consistent state, and reports whether it was killed.
 func (f *fixture) waitKilled() bool {
 	f.t.Helper()
 	f.waitConsistent()
-	if f.sidecar.Running() {
+	if f.daemon.Running() {
 		return false
 	}
-	if code := f.sidecar.Wait(f.t); code != -1 {
-		f.t.Fatalf("the sidecar ended with status %d; want it killed", code)
+	if code := f.daemon.Wait(f.t); code != -1 {
+		f.t.Fatalf("the daemon ended with status %d; want it killed", code)
 	}
 	return true
 }
 
-// recoverAndCheck starts the sidecar again if it was killed. It checks the invariants after the recovery,
+// recoverAndCheck starts the daemon again if it was killed. It checks the invariants after the recovery,
 // after the repeated requests and after the stop, and returns the final state.
 func (f *fixture) recoverAndCheck() oracle.Snapshot {
 	f.t.Helper()
 	f.clearPlan()
-	if !f.sidecar.Running() {
+	if !f.daemon.Running() {
 		f.start()
 	}
 	for f.waitKilled() { // by a plan that it read before clearPlan
@@ -235,12 +235,12 @@ func (f *fixture) recoverAndCheck() oracle.Snapshot {
 	return f.stopAndCheck()
 }
 
-// waitConsistent waits until every invariant holds after the recovery, or the sidecar was killed.
+// waitConsistent waits until every invariant holds after the recovery, or the daemon was killed.
 func (f *fixture) waitConsistent() {
 	f.t.Helper()
 	harness.Eventually(f.t, "every invariant to hold", func() error {
-		list, err := f.sidecar.TryList()
-		if !f.sidecar.Running() {
+		list, err := f.daemon.TryList()
+		if !f.daemon.Running() {
 			return nil
 		}
 		if err != nil {
@@ -277,7 +277,7 @@ func checkState(h *oracle.History, list []harness.Attachment, now oracle.Snapsho
 	return errors.Join(errs...)
 }
 
-// observe returns the state of the plugin's store, for a list of the sidecar.
+// observe returns the state of the plugin's store, for a list of the daemon.
 func (f *fixture) observe(list []harness.Attachment) oracle.Snapshot {
 	leases, files, err := oracle.HostLocalAfterKill(f.node.StoreDir)
 	check.Must(f.t, err)
@@ -288,10 +288,10 @@ func (f *fixture) observe(list []harness.Attachment) oracle.Snapshot {
 	return oracle.Snapshot{Stored: leases, Listed: harness.Held(list), Orphaned: empty}
 }
 
-// stopAndCheck stops the sidecar, whose journal must equal its last list. It returns the final state.
+// stopAndCheck stops the daemon, whose journal must equal its last list. It returns the final state.
 func (f *fixture) stopAndCheck() oracle.Snapshot {
-	list := f.sidecar.List(f.t)
-	f.sidecar.Stop(f.t)
+	list := f.daemon.List(f.t)
+	f.daemon.Stop(f.t)
 	f.node.WantJournal(f.t, list)
 	if err := f.check(list); err != nil {
 		f.t.Errorf("after the stop: %v", err)

@@ -10,17 +10,17 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// scenario is a sequence of events in which the sidecar is killed.
+// scenario is a sequence of events in which the daemon is killed.
 type scenario struct {
 	name string
 	// network defaults to a dual-stack one.
 	network harness.Network
 	flags   []string
-	// endsEmpty means that no attachment remains at the end, wherever the sidecar is killed.
+	// endsEmpty means that no attachment remains at the end, wherever the daemon is killed.
 	endsEmpty bool
 	// prepare establishes the state in which the scenario begins.
 	prepare func(*fixture)
-	// act is the part in which the sidecar is killed. It returns early after a kill.
+	// act is the part in which the daemon is killed. It returns early after a kill.
 	act func(*fixture)
 }
 
@@ -48,7 +48,7 @@ const (
 	concurrent = "concurrent requests"
 )
 
-// requestScenarios are the scenarios of requests to a running sidecar.
+// requestScenarios are the scenarios of requests to a running daemon.
 func requestScenarios() []scenario {
 	send := func(r request) func(*fixture) { return func(f *fixture) { f.send(r) } }
 	router, expiring, refused := allocation("router", ""), allocation("router", ""), allocation("health", "")
@@ -98,7 +98,7 @@ func start(f *fixture) { f.start() }
 // excludeFirst excludes the first address that the plugin returns.
 const excludeFirst = "--exclude-addresses=10.15.0.2"
 
-// allocateRouter starts a sidecar and allocates for the owner "router".
+// allocateRouter starts a daemon and allocates for the owner "router".
 func allocateRouter(f *fixture) {
 	f.start()
 	f.send(allocation("router", ""))
@@ -107,7 +107,7 @@ func allocateRouter(f *fixture) {
 // damageRecord leaves a record with unknown addresses, until its owner allocates again.
 func damageRecord(f *fixture) {
 	allocateRouter(f)
-	id := f.sidecar.Attachment(f.t, "router").ContainerID
+	id := f.daemon.Attachment(f.t, "router").ContainerID
 	f.kill()
 	f.node.DamageRecord(f.t, "default", "router")
 	f.history.ForgetRecord("router", id)
@@ -116,7 +116,7 @@ func damageRecord(f *fixture) {
 // damageJournal leaves a file that is quarantined as a whole.
 func damageJournal(f *fixture) {
 	allocateRouter(f)
-	id := f.sidecar.Attachment(f.t, "router").ContainerID
+	id := f.daemon.Attachment(f.t, "router").ContainerID
 	f.kill()
 	check.Must(f.t, os.Truncate(journalFile(f.node), 5000))
 	f.history.ForgetRecord("router", id)
@@ -129,7 +129,7 @@ func leaveUnfinished(f *fixture) {
 	f.leaveUnfinished()
 }
 
-// retireRouter leaves an owner that the next sidecar no longer admits.
+// retireRouter leaves an owner that the next daemon no longer admits.
 func retireRouter(f *fixture) {
 	allocateRouter(f)
 	f.kill()

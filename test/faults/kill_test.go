@@ -12,7 +12,7 @@ import (
 )
 
 // TestKill runs each scenario, which records the failpoints that it visits, and then again
-// with a kill at a visit or at a system call of the plugin. After each kill the sidecar starts
+// with a kill at a visit or at a system call of the plugin. After each kill the daemon starts
 // again, the clients repeat their requests, and the oracle's invariants must hold.
 //
 //evidence:design/reliability Failpoints
@@ -26,7 +26,7 @@ func TestKill(t *testing.T) {
 			continue // killUninstall
 		}
 		if p == failpoint.SpoolDone || p == failpoint.SpoolRemoved {
-			continue // TestSpooledDelKilled: the spool is filled while no sidecar runs
+			continue // TestSpooledDelKilled: the spool is filled while no daemon runs
 		}
 		if p == failpoint.RemovalBegins || p == failpoint.RemovalDurable {
 			continue // a moment after the response, or not at all
@@ -36,7 +36,7 @@ func TestKill(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"sidecar":   func(t *testing.T) { killSidecar(t, deterministic) },
+		"daemon":    func(t *testing.T) { killDaemon(t, deterministic) },
 		"recovery":  func(t *testing.T) { killInRecovery(t, deterministic) },
 		"plugin":    func(t *testing.T) { killPlugin(t, deterministic) },
 		"random":    func(t *testing.T) { killAtRandom(t, recorded) },
@@ -49,9 +49,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killSidecar kills the sidecar at each visit.
-func killSidecar(t *testing.T, recorded []recordedScenario) {
-	st := newStats(t, sidecarKilled)
+// killDaemon kills the daemon at each visit.
+func killDaemon(t *testing.T, recorded []recordedScenario) {
+	st := newStats(t, daemonKilled)
 	var all []killCase
 	for _, r := range recorded {
 		for _, plan := range plansOf(r.visits) {
@@ -63,7 +63,7 @@ func killSidecar(t *testing.T, recorded []recordedScenario) {
 	}
 }
 
-// killInRecovery kills the sidecar at its worst moment, and the next one at each visit of its start.
+// killInRecovery kills the daemon at its worst moment, and the next one at each visit of its start.
 func killInRecovery(t *testing.T, recorded []recordedScenario) {
 	st := newStats(t, killedAgain)
 	for _, r := range recorded {
@@ -85,7 +85,7 @@ func killInRecovery(t *testing.T, recorded []recordedScenario) {
 }
 
 // killPlugin kills the plugin at each system call that writes in the last plugin call of those
-// scenarios in which it changes the plugin's store: alone, and with the sidecar while that call runs or
+// scenarios in which it changes the plugin's store: alone, and with the daemon while that call runs or
 // after it has ended.
 func killPlugin(t *testing.T, recorded []recordedScenario) {
 	alone, both := newStats(t, pluginKilled), newStats(t, bothKilled)
@@ -108,8 +108,8 @@ func killPlugin(t *testing.T, recorded []recordedScenario) {
 	}
 }
 
-// killAtRandom runs cases that the seed determines, in which the plugin, the sidecar and the next
-// sidecar may be killed, the last one at any failpoint that a start may visit.
+// killAtRandom runs cases that the seed determines, in which the plugin, the daemon and the next
+// daemon may be killed, the last one at any failpoint that a start may visit.
 func killAtRandom(t *testing.T, recorded []recordedScenario) {
 	st := newStats(t, killedAtRandom)
 	traced := canTrace(t)
@@ -194,8 +194,8 @@ func lastVisit(visits []failpoint.Point, points ...failpoint.Point) (last failpo
 	return last
 }
 
-// killCase is a scenario with the visit at which the sidecar is killed, the visit at which the next
-// sidecar is killed in its start, and the kill of the plugin; each may be zero, for none.
+// killCase is a scenario with the visit at which the daemon is killed, the visit at which the next
+// daemon is killed in its start, and the kill of the plugin; each may be zero, for none.
 type killCase struct {
 	scenario
 	first, second failpoint.Plan
@@ -223,7 +223,7 @@ func (c killCase) runParallel(t *testing.T, st *stats) {
 		for range maxEscapes {
 			first, second, plugin := c.run(t, st)
 			if !happened(first, c.first) || !happened(second, c.second) {
-				t.Errorf("the sidecar was killed: %t, and again: %t", first, second)
+				t.Errorf("the daemon was killed: %t, and again: %t", first, second)
 			}
 			if plugin == (c.plugin.syscall != "") {
 				return
@@ -309,7 +309,7 @@ func recordVisits(t *testing.T, sc scenario, first failpoint.Plan) []failpoint.P
 	sc.act(f)
 	killed := f.waitKilled()
 	if killed != (first.Visit > 0) {
-		t.Fatalf("with the plan %q the sidecar was killed: %t", first, killed)
+		t.Fatalf("with the plan %q the daemon was killed: %t", first, killed)
 	}
 	if killed {
 		requests := f.requests

@@ -13,7 +13,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// killUninstall kills uninstall at each visit; another run completes it, or a sidecar starts with the rest.
+// killUninstall kills uninstall at each visit; another run completes it, or a daemon starts with the rest.
 func killUninstall(t *testing.T) {
 	st := newStats(t, uninstallKilled)
 	f := released(t)
@@ -49,17 +49,17 @@ func killUninstall(t *testing.T) {
 				return
 			}
 			f.start()
-			f.sidecar.Release(t, f.sidecar.AllocateFor(t, "router")...)
+			f.daemon.Release(t, f.daemon.AllocateFor(t, "router")...)
 		})
 	}
 }
 
-// released returns a node whose killed sidecar had released everything and left its socket and files.
+// released returns a node whose killed daemon had released everything and left its socket and files.
 func released(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, scenario{})
 	f.start()
-	f.sidecar.AllocateFor(t, "router")
+	f.daemon.AllocateFor(t, "router")
 	if out := f.node.Command(t, "release", "--all", "--yes"); out.ExitCode != 0 {
 		t.Fatalf("release: %s", out.Stderr)
 	}

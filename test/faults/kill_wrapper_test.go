@@ -127,7 +127,7 @@ func (f *fixture) setPluginKill(k pluginKill) { f.writePlan(f.plugin()+".plan", 
 // pluginWasKilled reports, after the recovery, whether the plugin was killed: the recovery has
 // waited for it by the lock that it inherited. strace counts system calls for each thread, so a
 // plugin that continued in another one has escaped, and so has one that ended because its
-// sidecar was killed before.
+// daemon was killed before.
 func (f *fixture) pluginWasKilled() bool {
 	return strings.Contains(f.read(f.plugin()+".trace"), "+++ killed by SIGKILL +++")
 }

@@ -62,7 +62,7 @@ func nodeWith(t testing.TB) *harness.Node {
 	return n
 }
 
-// stoppedNode returns a node whose stopped sidecar holds addresses of two owners.
+// stoppedNode returns a node whose stopped daemon holds addresses of two owners.
 func stoppedNode(t *testing.T) (n *harness.Node, router, health []string) {
 	t.Helper()
 	n = nodeWith(t)
@@ -73,7 +73,7 @@ func stoppedNode(t *testing.T) (n *harness.Node, router, health []string) {
 }
 
 // wantHeld wants an allocate of an owner to return the addresses that it holds.
-func wantHeld(t *testing.T, s *harness.Sidecar, owner string, want []string) {
+func wantHeld(t *testing.T, s *harness.Daemon, owner string, want []string) {
 	t.Helper()
 	if got := s.AllocateFor(t, owner); !slices.Equal(got, want) {
 		t.Errorf("%s has %q; want %q as before", owner, got, want)
@@ -81,7 +81,7 @@ func wantHeld(t *testing.T, s *harness.Sidecar, owner string, want []string) {
 }
 
 // wantNotGiven wants an owner to get none of the addresses of another one.
-func wantNotGiven(t *testing.T, s *harness.Sidecar, owner string, held []string) {
+func wantNotGiven(t *testing.T, s *harness.Daemon, owner string, held []string) {
 	t.Helper()
 	for _, ip := range s.AllocateFor(t, owner) {
 		if slices.Contains(held, ip) {
@@ -91,7 +91,7 @@ func wantNotGiven(t *testing.T, s *harness.Sidecar, owner string, held []string)
 }
 
 // wantQuarantined wants health to report a quarantined record for a reason, or none without a reason.
-func wantQuarantined(t *testing.T, s *harness.Sidecar, reason string) {
+func wantQuarantined(t *testing.T, s *harness.Daemon, reason string) {
 	t.Helper()
 	got := s.Health(t).DelegatedIPAM.Quarantined
 	if reason == "" && len(got) > 0 || reason != "" && (len(got) != 1 || !strings.Contains(got[0].Reason, reason)) {

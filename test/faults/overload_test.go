@@ -23,7 +23,7 @@ const (
 	manyConnections = 400
 	slowClients     = 100
 
-	// memoryPerConnection limits the growth of the sidecar's memory for a connection with a
+	// memoryPerConnection limits the growth of the daemon's memory for a connection with a
 	// request, without the race detector. net/http needs about a third of it.
 	memoryPerConnection = 64 << 10
 
@@ -31,7 +31,7 @@ const (
 	floodConnections = 20000
 	floodWave        = 4000
 
-	// floodMemory limits the resident memory of the sidecar in bytes; its container has 256 MiB.
+	// floodMemory limits the resident memory of the daemon in bytes; its container has 256 MiB.
 	floodMemory = 128 << 20
 )
 
@@ -60,7 +60,7 @@ func TestManyConnections(t *testing.T) {
 	})
 	idle := connect(t, n.Socket, manyConnections, getList)
 	if got := len(openFiles(t, s)) - len(filesBefore); got < manyConnections {
-		t.Errorf("the sidecar has %d descriptors more than before; want one for each of %d connections", got, manyConnections)
+		t.Errorf("the daemon has %d descriptors more than before; want one for each of %d connections", got, manyConnections)
 	}
 	wantServed(t, s, held)
 	s.Release(t, s.AllocateFor(t, "ingress")...)
@@ -132,7 +132,7 @@ func flood(t *testing.T, uid int, request string) {
 	})
 }
 
-// sendAs opens that many connections as a user, and sends a request on each that the sidecar accepts.
+// sendAs opens that many connections as a user, and sends a request on each that the daemon accepts.
 func sendAs(t *testing.T, socket string, user harness.User, connections int, request string) []net.Conn {
 	t.Helper()
 	var all []net.Conn
@@ -145,7 +145,7 @@ func sendAs(t *testing.T, socket string, user harness.User, connections int, req
 			}
 			all = append(all, conn)
 			if _, err = io.WriteString(conn, request); errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-				err = nil // the sidecar has closed the connection
+				err = nil // the daemon has closed the connection
 			}
 		}
 	})
@@ -154,7 +154,7 @@ func sendAs(t *testing.T, socket string, user harness.User, connections int, req
 }
 
 //evidence:design/reliability a flood of requests and a slow plugin
-//evidence:operate/security more requests than the sidecar can serve
+//evidence:operate/security more requests than the daemon can serve
 func TestQueueFull(t *testing.T) {
 	oneCase(t, overload)
 	// Root and the owners of the agent may use three quarters (docs/operate/security.md, Callers).
@@ -292,7 +292,7 @@ func lightNode(t *testing.T) *harness.Node {
 }
 
 // wantServed sends requests that need no plugin call.
-func wantServed(t *testing.T, s *harness.Sidecar, held []string) {
+func wantServed(t *testing.T, s *harness.Daemon, held []string) {
 	t.Helper()
 	if err := s.Ready(); err != nil {
 		t.Error(err)

@@ -59,15 +59,15 @@ func (p pausablePlugin) waitPausedADDs(t *testing.T, want int) {
 	})
 }
 
-// interruptADD pauses the ADD of the owner "interrupted-0", kills the sidecar, and wants no response.
-func (p pausablePlugin) interruptADD(t *testing.T, s *harness.Sidecar, kill func()) {
+// interruptADD pauses the ADD of the owner "interrupted-0", kills the daemon, and wants no response.
+func (p pausablePlugin) interruptADD(t *testing.T, s *harness.Daemon, kill func()) {
 	t.Helper()
 	p.pause(t)
 	pending := allocateInBackground(s, "interrupted", 1)
 	p.waitPausedADDs(t, 1)
 	kill()
 	if a := <-pending; a.err == nil {
-		t.Fatalf("the killed sidecar answered %s", a.Response)
+		t.Fatalf("the killed daemon answered %s", a.Response)
 	}
 }
 

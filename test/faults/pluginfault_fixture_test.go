@@ -13,9 +13,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// pluginFixture is a sidecar with the scripted plugin, and an owner "other" that holds an address.
+// pluginFixture is a daemon with the scripted plugin, and an owner "other" that holds an address.
 type pluginFixture struct {
-	*harness.Sidecar
+	*harness.Daemon
 	node   *harness.Node
 	plugin harness.Scripted
 	// binary is the path of the plugin.
@@ -35,7 +35,7 @@ func scriptedNode(t *testing.T, pluginType string) (*harness.Node, harness.Scrip
 	return n, plugin
 }
 
-// newPluginFixture starts a sidecar over a plugin type: host-local, or one without a profile.
+// newPluginFixture starts a daemon over a plugin type: host-local, or one without a profile.
 func newPluginFixture(t *testing.T, pluginType string, flags ...string) pluginFixture {
 	t.Helper()
 	n, plugin := scriptedNode(t, pluginType)
@@ -62,7 +62,7 @@ func (f pluginFixture) inject(t *testing.T, verb string, fault pluginFault) (und
 // wantOther wants the owner "other" to hold its address.
 func (f pluginFixture) wantOther(t *testing.T) {
 	t.Helper()
-	wantHeld(t, f.Sidecar, "other", []string{otherAddress})
+	wantHeld(t, f.Daemon, "other", []string{otherAddress})
 }
 
 // wantState wants the record of an owner to have a state, which may be none.

@@ -98,7 +98,7 @@ func TestPluginFaultInADD(t *testing.T) {
 	}
 	eachCase(t, faultyPlugin, cases, func(t *testing.T, _ *stats, fault pluginFault) {
 		f := newPluginFixture(t, fault.pluginType, fault.flags()...)
-		memory := peakMemory(t, f.Sidecar)
+		memory := peakMemory(t, f.Daemon)
 		undo := f.inject(t, "ADD", fault)
 		f.TryAllocate(t, harness.Request{Owner: "router"}).WantError(t, fault.status, fault.err)
 		f.wantState(t, "router", fault.stateAfter())
@@ -108,8 +108,8 @@ func TestPluginFaultInADD(t *testing.T) {
 		}
 		// An address that the plugin allocated without reporting it is released immediately.
 		f.WaitConsistent(t)
-		if grown := peakMemory(t, f.Sidecar) - memory; grown > 64<<20 {
-			t.Errorf("the sidecar's memory grew by %d MiB", grown>>20)
+		if grown := peakMemory(t, f.Daemon) - memory; grown > 64<<20 {
+			t.Errorf("the daemon's memory grew by %d MiB", grown>>20)
 		}
 
 		undo()

@@ -19,7 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// A real file system loses what was not synced, while the sidecar serves, also one that was just killed and started
+// A real file system loses what was not synced, while the daemon serves, also one that was just killed and started
 // again. In half of the batches host-local's store is on it, too. Nothing that was answered is lost or changes.
 //
 //evidence:design/reliability Order on disk
@@ -55,7 +55,7 @@ func TestPowerLoss(t *testing.T) {
 			}
 			n.Reboot(t)
 			b.start()
-			wantQuarantined(t, b.sidecar, "")
+			wantQuarantined(t, b.daemon, "")
 			b.allocateHeld(held)
 			b.requestLock.Unlock()
 		})
@@ -137,7 +137,7 @@ func (d *disk) unmount(t *testing.T) {
 
 // cutPower ends all writes to the device, as a power loss does: EXT4_IOC_SHUTDOWN with
 // EXT4_GOING_FLAGS_NOLOGFLUSH, of which package unix has no constants. They are also those of XFS. Btrfs has no such
-// call: the image is copied before the kernel writes what the killed sidecar has not synced.
+// call: the image is copied before the kernel writes what the killed daemon has not synced.
 func (d *disk) cutPower(t *testing.T) {
 	t.Helper()
 	if d.kind == "btrfs" {

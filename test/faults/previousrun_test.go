@@ -13,8 +13,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-//evidence:design/reliability a plugin outlives a killed sidecar and allocates after the restart
-func TestPluginOutlivesSidecar(t *testing.T) {
+//evidence:design/reliability a plugin outlives a killed daemon and allocates after the restart
+func TestPluginOutlivesDaemon(t *testing.T) {
 	eachCase(t, previousRun, map[string]bool{"without a retry": false, "owner retries": true}, func(t *testing.T, st *stats, retry bool) {
 		n := nodeWith(t)
 		plugin := installPausable(t, n)

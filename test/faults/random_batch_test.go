@@ -14,12 +14,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// batch runs many cases on one node with one sidecar. A case is an owner with its requests; one
+// batch runs many cases on one node with one daemon. A case is an owner with its requests; one
 // history has the responses of all. So a case costs little more than its plugin calls.
 type batch struct {
 	t       *testing.T
 	node    *harness.Node
-	sidecar *harness.Sidecar
+	daemon  *harness.Daemon
 	flags   []string
 	client  harness.Client
 	history *oracle.History
@@ -67,10 +67,10 @@ func newBatch(t *testing.T, n *harness.Node, number uint64, owners int, flags ..
 	return b
 }
 
-// start starts a sidecar and returns when it responds.
+// start starts a daemon and returns when it responds.
 func (b *batch) start() {
-	b.sidecar = b.node.Launch(b.t, b.flags...)
-	b.sidecar.WaitServing(b.t)
+	b.daemon = b.node.Launch(b.t, b.flags...)
+	b.daemon.WaitServing(b.t)
 }
 
 // run does that many steps for every owner concurrently, and calls event that many times meanwhile.
@@ -96,13 +96,13 @@ func (b *batch) run(steps, events int, step func(*batchOwner), event func(*rand.
 	}
 }
 
-// kill kills the sidecar. Requests wait until requestLock is unlocked.
+// kill kills the daemon. Requests wait until requestLock is unlocked.
 func (b *batch) kill() {
-	b.sidecar.Kill(b.t)
+	b.daemon.Kill(b.t)
 	b.requestLock.Lock()
 }
 
-// send sends a request of an owner, and records the response. It waits while no sidecar serves,
+// send sends a request of an owner, and records the response. It waits while no daemon serves,
 // and returns false without a response.
 func (b *batch) send(o *batchOwner, r request) (harness.Response, bool) {
 	b.requestLock.RLock()
@@ -165,7 +165,7 @@ func (b *batch) waitConsistent(empty ...netip.Addr) {
 // observe returns the list, and the state of the plugin's store.
 func (b *batch) observe(empty []netip.Addr) ([]harness.Attachment, oracle.Snapshot, error) {
 	stored, err := b.node.Store()
-	list := b.sidecar.List(b.t)
+	list := b.daemon.List(b.t)
 	return list, oracle.Snapshot{Stored: stored, Listed: harness.Held(list), Orphaned: empty}, err
 }
 
@@ -190,7 +190,7 @@ func (b *batch) finish(empty ...netip.Addr) {
 		}
 	}
 	b.waitConsistent(empty...)
-	list := b.sidecar.List(b.t)
-	b.sidecar.Stop(b.t)
+	list := b.daemon.List(b.t)
+	b.daemon.Stop(b.t)
 	b.node.WantJournal(b.t, list)
 }

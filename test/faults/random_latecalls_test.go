@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// lateOwners is the number of cases that share a sidecar, and lateSteps that of the steps of each.
+	// lateOwners is the number of cases that share a daemon, and lateSteps that of the steps of each.
 	lateOwners, lateSteps = 40, 6
 	// outlives is how long a call may act after its process, in seconds. The server drops it
 	// earlier, because on a busy machine a call could act later than it may.

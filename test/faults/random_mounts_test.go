@@ -36,31 +36,31 @@ type mountBatch struct {
 }
 
 // changeMount covers or detaches the state directory during requests, and restores it. Then it kills
-// the sidecar in one of four cases: the disk must have every acknowledged change.
+// the daemon in one of four cases: the disk must have every acknowledged change.
 func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
-	back := m.sidecar.UnmountState
+	back := m.daemon.UnmountState
 	if dice.IntN(2) == 0 {
-		m.sidecar.MountOverState(m.t)
+		m.daemon.MountOverState(m.t)
 	} else {
-		m.sidecar.UnmountState(m.t)
-		back = m.sidecar.RemountState
+		m.daemon.UnmountState(m.t)
+		back = m.daemon.RemountState
 	}
 	// Pending requests are served or refused; then no client sends another one.
 	m.requestLock.Lock()
 	m.wantRefused(dice)
-	if got := m.sidecar.ListStateMount(m.t); len(got) > 0 {
+	if got := m.daemon.ListStateMount(m.t); len(got) > 0 {
 		m.t.Errorf("the directory in place of the state directory has %q; want it empty", got)
 	}
 	if !m.checkedReadiness {
-		m.sidecar.WaitNotReady(m.t, "")
+		m.daemon.WaitNotReady(m.t, "")
 	}
 	back(m.t)
 	if !m.checkedReadiness {
-		m.sidecar.WaitReady(m.t)
+		m.daemon.WaitReady(m.t)
 		m.checkedReadiness = true
 	}
 	if dice.IntN(4) == 0 {
-		m.sidecar.Kill(m.t)
+		m.daemon.Kill(m.t)
 		st.kills.Add(1)
 		m.start()
 	}
@@ -71,7 +71,7 @@ func (m *mountBatch) changeMount(st *stats, dice *rand.Rand) {
 func (m *mountBatch) wantRefused(dice *rand.Rand) {
 	// An ADD or DEL in the background may have started before.
 	held := map[string]bool{}
-	for _, a := range m.sidecar.List(m.t) {
+	for _, a := range m.daemon.List(m.t) {
 		held[a.ContainerID] = a.State == "held"
 	}
 	unfinished := func(l oracle.Lease) bool { return !held[l.ContainerID] }

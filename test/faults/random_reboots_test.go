@@ -134,7 +134,7 @@ func (r *powerLoss) loseLeases(dice *rand.Rand) {
 			check.Must(r.t, os.WriteFile(file, []byte(podContainerID+"\r\neth0"), 0o600))
 			r.unavailable, r.taken = append(r.unavailable, l.IP), append(r.taken, l.IP)
 		default:
-			// A plugin process that outlived the sidecar may have released it.
+			// A plugin process that outlived the daemon may have released it.
 			if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 				check.Must(r.t, err)
 			}
@@ -156,7 +156,7 @@ func (r *powerLoss) leaseFiles(held []*batchOwner) map[string]os.FileInfo {
 }
 
 // holders returns the owners that certainly have every lease of their record: no request of
-// theirs was interrupted. It must be called while no sidecar runs.
+// theirs was interrupted. It must be called while no daemon runs.
 func (b *batch) holders() []*batchOwner {
 	answered := b.answered()
 	stored := b.node.Leases(b.t)

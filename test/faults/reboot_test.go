@@ -9,8 +9,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// killAndReboot kills the sidecar and changes the boot ID.
-func killAndReboot(t *testing.T, st *stats, n *harness.Node, s *harness.Sidecar) {
+// killAndReboot kills the daemon and changes the boot ID.
+func killAndReboot(t *testing.T, st *stats, n *harness.Node, s *harness.Daemon) {
 	t.Helper()
 	s.Kill(t)
 	st.kills.Add(1)
@@ -81,7 +81,7 @@ func TestRebootWithAddressOfPod(t *testing.T) {
 	backup := n.BackUpStore(t)
 	held := s.AllocateFor(t, "router")
 	killAndReboot(t, st, n, s)
-	backup() // the lease is lost, and a pod gets the address before the sidecar starts
+	backup() // the lease is lost, and a pod gets the address before the daemon starts
 	n.LeaseToPod(t, "pods", held[0])
 
 	s = n.Start(t)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/strace"
@@ -87,7 +87,7 @@ func TestStartWritesJournalAnew(t *testing.T) {
 }
 
 // traceDisk returns a wrapper that traces the system calls that change the disk or write responses.
-// With -D the sidecar is the child of the test, and strace a separate process.
+// With -D the daemon is the child of the test, and strace a separate process.
 func traceDisk(t *testing.T, trace string) []string {
 	t.Helper()
 	return []string{

@@ -16,10 +16,10 @@ const envReport = "DELEGATED_IPAM_FAULTS_REPORT"
 
 // The classes of faults, with the numbers of their rows in the table.
 const (
-	sidecarKilled   = "10\tsidecar killed at each visit of each failpoint"
-	killedAgain     = "11\tsidecar killed again in recovery"
+	daemonKilled    = "10\tdaemon killed at each visit of each failpoint"
+	killedAgain     = "11\tdaemon killed again in recovery"
 	pluginKilled    = "12\tplugin killed at each system call that writes"
-	bothKilled      = "13\tplugin and sidecar killed together"
+	bothKilled      = "13\tplugin and daemon killed together"
 	killedAtRandom  = "14\tkilled at random"
 	uninstallKilled = "15\tuninstall killed at each visit of each failpoint"
 	fsyncOrder      = "16\tfsync order"

@@ -16,7 +16,7 @@ import (
 )
 
 // injection causes a fault of the state directory and returns a function that removes it.
-type injection func(t *testing.T, n *harness.Node, s *harness.Sidecar) (undo func())
+type injection func(t *testing.T, n *harness.Node, s *harness.Daemon) (undo func())
 
 func stateDir(n *harness.Node) string { return n.StateDir }
 
@@ -39,7 +39,7 @@ func tryUnmount(t *testing.T, dir string) {
 	}
 }
 
-func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+func fillDisk(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 	ballast := filepath.Join(n.StateDir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err == nil {
 		t.Fatal("the file system is too large for this test")
@@ -48,14 +48,14 @@ func fillDisk(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
 }
 
 func makeReadOnly(directory func(*harness.Node) string) injection {
-	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+	return func(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 		remount := func(flags uintptr) { check.Must(t, unix.Mount("", directory(n), "", unix.MS_REMOUNT|flags, "")) }
 		remount(unix.MS_RDONLY)
 		return func() { remount(0) }
 	}
 }
 
-// dropCapabilities makes file modes apply to a sidecar that runs as root.
+// dropCapabilities makes file modes apply to a daemon that runs as root.
 func dropCapabilities(t *testing.T, n *harness.Node) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -63,21 +63,21 @@ func dropCapabilities(t *testing.T, n *harness.Node) {
 	}
 }
 
-func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+func removeWritePermission(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 	check.Must(t, os.Chmod(n.StateDir, 0o500))
 	return func() { check.Must(t, os.Chmod(n.StateDir, 0o700)) }
 }
 
-// failCalls makes every one of these system calls of the sidecar fail, by strace.
+// failCalls makes every one of these system calls of the daemon fail, by strace.
 func failCalls(calls, errno string) injection {
-	return func(t *testing.T, _ *harness.Node, s *harness.Sidecar) func() { return inject(t, s, calls, errno) }
+	return func(t *testing.T, _ *harness.Node, s *harness.Daemon) func() { return inject(t, s, calls, errno) }
 }
 
-func inject(t *testing.T, s *harness.Sidecar, calls, errno string) func() {
+func inject(t *testing.T, s *harness.Daemon, calls, errno string) func() {
 	cmd := exec.Command(wantStrace(t), "-f", "-o", os.DevNull, "-e", "trace="+calls, "-e", "inject="+calls+":error="+errno, "-p", fmt.Sprint(s.PID()))
 	check.Must(t, cmd.Start())
 	stop := func() {
-		// Its end detaches strace from the sidecar. SIGINT would let it detach from one thread after the
+		// Its end detaches strace from the daemon. SIGINT would let it detach from one thread after the
 		// other, for ever from one whose vfork waits for a child that strace has stopped.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // by that signal
@@ -86,16 +86,16 @@ func inject(t *testing.T, s *harness.Sidecar, calls, errno string) func() {
 	return stop
 }
 
-// failReads makes every read of a file by the node's next sidecars fail, by strace.
+// failReads makes every read of a file by the node's next daemons fail, by strace.
 func failReads(t *testing.T, n *harness.Node, file string) func() {
-	// With -D the sidecar is the child of the test, and strace a separate process.
+	// With -D the daemon is the child of the test, and strace a separate process.
 	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-P", file, "-e", "trace=read,pread64", "-e", "inject=read,pread64:error=EIO"}
 	return func() { n.Wrapper = nil }
 }
 
 // replace moves a directory away, and calls put to create something in its place.
 func replace(directory func(*harness.Node) string, put func(path, moved string) error) injection {
-	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+	return func(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 		path, moved := directory(n), filepath.Join(n.Dir, "moved")
 		check.Must(t, errors.Join(os.Rename(path, moved), put(path, moved)))
 		return func() {
@@ -117,7 +117,7 @@ func emptyDir(path, _ string) error { return os.Mkdir(path, 0o700) }
 
 // mountOver mounts an empty file system over a directory.
 func mountOver(directory func(*harness.Node) string) injection {
-	return func(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+	return func(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 		mountSmall(t, directory(n))
 		return func() { check.Must(t, unix.Unmount(directory(n), 0)) }
 	}
@@ -139,7 +139,7 @@ func mountDisk(t *testing.T, n *harness.Node) {
 }
 
 // unmount detaches the state directory although it is in use, like "umount -l".
-func unmount(t *testing.T, n *harness.Node, _ *harness.Sidecar) func() {
+func unmount(t *testing.T, n *harness.Node, _ *harness.Daemon) func() {
 	check.Must(t, unix.Unmount(n.StateDir, unix.MNT_DETACH))
 	return func() { mountDisk(t, n) }
 }

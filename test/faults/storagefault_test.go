@@ -14,9 +14,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// storageFault is a fault of the state directory of a running sidecar.
+// storageFault is a fault of the state directory of a running daemon.
 type storageFault struct {
-	// prepare is called before the sidecar starts, unless it is nil.
+	// prepare is called before the daemon starts, unless it is nil.
 	prepare func(t *testing.T, n *harness.Node)
 	inject  injection
 	// err must be in every error response and in readiness.
@@ -25,7 +25,7 @@ type storageFault struct {
 	replacement func(n *harness.Node) string
 }
 
-// otherDir is the error for a directory that is not the one that the sidecar has opened.
+// otherDir is the error for a directory that is not the one that the daemon has opened.
 const otherDir = "another directory or file system"
 
 // noSpace is the error of a disk without space for another record. Those that there are can be changed.
@@ -109,7 +109,7 @@ func TestStorageFault(t *testing.T) {
 }
 
 // fillDiskAndJournal fills the disk, and then the journal by attachments that are released when there is space again.
-func fillDiskAndJournal(t *testing.T, n *harness.Node, s *harness.Sidecar) func() {
+func fillDiskAndJournal(t *testing.T, n *harness.Node, s *harness.Daemon) func() {
 	free := fillDisk(t, n, s)
 	var filled []string
 	for {
@@ -200,7 +200,7 @@ func (f pluginFixture) failDuring(t *testing.T, verb, method, path string, meanw
 		pending <- answered{a, err}
 	}()
 	f.plugin.WaitCall(t, verb, before)
-	back := replace(stateDir, nothing)(t, f.node, f.Sidecar)
+	back := replace(stateDir, nothing)(t, f.node, f.Daemon)
 	f.plugin.Open(t, "go")
 	a := <-pending
 	check.Must(t, a.err)
@@ -266,7 +266,7 @@ func TestStartWithUnreadableJournal(t *testing.T) {
 	})
 }
 
-// Without space a release frees the address and its record; without permission for the directory the sidecar serves on,
+// Without space a release frees the address and its record; without permission for the directory the daemon serves on,
 // because it has its file open.
 //
 //evidence:design/reliability permission of the directory removed while it serves

@@ -14,13 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// A kill between the write and the sync of a change leaves it in the memory of the kernel alone. What the next sidecar
+// A kill between the write and the sync of a change leaves it in the memory of the kernel alone. What the next daemon
 // answers of it survives a power loss.
 //
 //evidence:design/reliability killed before the sync of a change, and the power fails after the restart
@@ -29,7 +29,7 @@ func TestKilledBeforeSync(t *testing.T) {
 	killed := true
 	for visit := 1; killed; visit++ {
 		if visit > 40 {
-			t.Fatal("each of 40 syncs kills the sidecar; want an allocation before")
+			t.Fatal("each of 40 syncs kills the daemon; want an allocation before")
 		}
 		t.Run(fmt.Sprintf("sync %d", visit), func(t *testing.T) {
 			n := nodeWith(t)
@@ -74,9 +74,9 @@ func TestKilledBeforeSync(t *testing.T) {
 	})
 }
 
-// launchWithSlowCommits runs a sidecar whose commits take seconds, and waits until it responds. Its start syncs the new file
+// launchWithSlowCommits runs a daemon whose commits take seconds, and waits until it responds. Its start syncs the new file
 // by fsync, which is not delayed.
-func launchWithSlowCommits(t *testing.T, n *harness.Node) *harness.Sidecar {
+func launchWithSlowCommits(t *testing.T, n *harness.Node) *harness.Daemon {
 	t.Helper()
 	n.Wrapper = []string{wantStrace(t), "-D", "-f", "-o", os.DevNull, "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=1000000"}
 	s := n.Launch(t, "--enable-ipv6=false")
@@ -85,8 +85,8 @@ func launchWithSlowCommits(t *testing.T, n *harness.Node) *harness.Sidecar {
 	return s
 }
 
-// wantDurableAnswer wants what a restarted sidecar answers to survive a power loss right after it.
-func wantDurableAnswer(t *testing.T, d *disk, s *harness.Sidecar, n *harness.Node) {
+// wantDurableAnswer wants what a restarted daemon answers to survive a power loss right after it.
+func wantDurableAnswer(t *testing.T, d *disk, s *harness.Daemon, n *harness.Node) {
 	t.Helper()
 	n.ResetHistory()
 	held := s.AllocateFor(t, "router")
@@ -108,7 +108,7 @@ func wantDurableAnswer(t *testing.T, d *disk, s *harness.Sidecar, n *harness.Nod
 var extent = regexp.MustCompile(`(?m)^ *0: +0\.\. *\d+: +(\d+)\.\.`)
 
 // A block error leaves pages in the memory of the kernel that look clean, so that no later sync writes them. What the next
-// sidecar answers of them survives a reboot.
+// daemon answers of them survives a reboot.
 //
 //evidence:design/reliability a block error in a change, and a reboot after the restart
 func TestBlockErrorBeforeReboot(t *testing.T) {

@@ -41,7 +41,7 @@ func (r Response) String() string { return fmt.Sprintf("%d %s", r.Status, r.Body
 
 // Do sends a request and fails the test without a response. The path starts with /v1;
 // header is name, value, name, value. The end of the test is checked against the addresses
-// in the response (Sidecar.WaitConsistent).
+// in the response (Daemon.WaitConsistent).
 func (c Client) Do(t testing.TB, method, path string, header ...string) Response {
 	t.Helper()
 	r := parseRequest(method, path, header)
@@ -90,7 +90,7 @@ func send(req *http.Request, dial func() (net.Conn, error)) (Response, error) {
 }
 
 // clientHistory is what the clients of a node requested and received since the last reset, for the
-// oracle. It outlives every sidecar of the node. A nil one records nothing.
+// oracle. It outlives every daemon of the node. A nil one records nothing.
 type clientHistory struct {
 	current atomic.Pointer[oracle.History]
 }
@@ -101,7 +101,7 @@ func newClientHistory() *clientHistory {
 	return c
 }
 
-// ResetHistory drops the recorded responses: the test deletes state of the sidecar or of its plugin, or
+// ResetHistory drops the recorded responses: the test deletes state of the daemon or of its plugin, or
 // lets other clients than the node's change it, so that earlier responses no longer hold.
 func (n *Node) ResetHistory() { n.history.current.Store(oracle.NewHistory()) }
 
@@ -168,7 +168,7 @@ type ipamRequest struct {
 	expires bool
 }
 
-// parseRequest parses a request as the sidecar does; the result is empty for one that is
+// parseRequest parses a request as the daemon does; the result is empty for one that is
 // not for /v1/ipam.
 func parseRequest(method, path string, header []string) ipamRequest {
 	u, err := url.Parse(path)

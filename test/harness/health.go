@@ -51,7 +51,7 @@ type Health struct {
 	} `json:"delegated-ipam"`
 }
 
-// Health returns the health of a sidecar, which must respond.
+// Health returns the health of a daemon, which must respond.
 func (c Client) Health(t testing.TB) Health {
 	t.Helper()
 	h, err := c.health()
@@ -59,7 +59,7 @@ func (c Client) Health(t testing.TB) Health {
 	return h
 }
 
-// Ready returns nil if the sidecar is ready, otherwise an error with its reasons.
+// Ready returns nil if the daemon is ready, otherwise an error with its reasons.
 func (c Client) Ready() error {
 	h, err := c.health()
 	if err != nil {
@@ -71,10 +71,10 @@ func (c Client) Ready() error {
 	return nil
 }
 
-// WaitNotReady waits until the sidecar is not ready for reasons that contain each text.
+// WaitNotReady waits until the daemon is not ready for reasons that contain each text.
 func (c Client) WaitNotReady(t testing.TB, texts ...string) {
 	t.Helper()
-	Eventually(t, "the sidecar not to be ready", func() error {
+	Eventually(t, "the daemon not to be ready", func() error {
 		err := c.Ready()
 		for _, text := range texts {
 			if err == nil {
@@ -116,7 +116,7 @@ func (c Client) health() (Health, error) {
 	return h, nil
 }
 
-// WantJournal fails the test unless the journal of a stopped sidecar equals its last list. It
+// WantJournal fails the test unless the journal of a stopped daemon equals its last list. It
 // ignores an attachment that was in transition in that list and may have changed since.
 func (n *Node) WantJournal(t testing.TB, last []Attachment) {
 	t.Helper()

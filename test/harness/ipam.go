@@ -163,7 +163,7 @@ func (c Client) Release(t testing.TB, ips ...string) {
 	}
 }
 
-// List returns every attachment of the sidecar.
+// List returns every attachment of the daemon.
 func (c Client) List(t testing.TB) []Attachment {
 	t.Helper()
 	all, err := c.TryList()
@@ -171,7 +171,7 @@ func (c Client) List(t testing.TB) []Attachment {
 	return all
 }
 
-// TryList is List that returns the error. The sidecar may be starting.
+// TryList is List that returns the error. The daemon may be starting.
 func (c Client) TryList() ([]Attachment, error) {
 	response, err := c.Try(http.MethodGet, "/v1/ipam")
 	if err != nil {

@@ -18,7 +18,7 @@ func Skipf(t testing.TB, format string, args ...any) {
 
 const (
 	// waitTimeout is when a test gives up waiting. It is long enough for a busy machine, so it
-	// does not limit the time of the sidecar.
+	// does not limit the time of the daemon.
 	waitTimeout = 10 * time.Minute
 	// The interval between two checks grows up to a limit: most waits are short, and frequent
 	// checks in a long one would only slow down the process that they wait for.

@@ -18,10 +18,10 @@ import (
 // maxSocketPath is the longest path of a unix socket (unix(7), sun_path).
 const maxSocketPath = 107
 
-// Node is the part of a machine that a sidecar works with. Sidecars can be started on it one
+// Node is the part of a machine that a daemon works with. Daemons can be started on it one
 // after the other.
 type Node struct {
-	// Name is --node-name. It is unique to the test: a second sidecar of one
+	// Name is --node-name. It is unique to the test: a second daemon of one
 	// node and network is refused.
 	Name string
 	// Dir is the parent of the following directories and the socket.
@@ -34,7 +34,7 @@ type Node struct {
 	StoreDir string
 	// Socket is --socket-path.
 	Socket string
-	// Flags are passed to every sidecar of the node.
+	// Flags are passed to every daemon of the node.
 	Flags []string
 	// Store returns the leases in the plugin's own files: host-local's by default, nil if the
 	// files cannot be compared with the list.
@@ -45,8 +45,8 @@ type Node struct {
 	Env []string
 	// Program replaces the binary under test, if not empty.
 	Program string
-	// Wrapper is a command, such as setpriv, that executes the sidecar's command line; it
-	// must exec the sidecar, because signals are sent to its process. Empty for none.
+	// Wrapper is a command, such as setpriv, that executes the daemon's command line; it
+	// must exec the daemon, because signals are sent to its process. Empty for none.
 	Wrapper []string
 	// history records the requests of the node's clients and their responses.
 	history *clientHistory
@@ -107,14 +107,14 @@ func (n *Node) WipeStore(t testing.TB) {
 	check.Must(t, os.RemoveAll(n.StoreDir))
 }
 
-// WipeJournal deletes the journal of a stopped sidecar.
+// WipeJournal deletes the journal of a stopped daemon.
 func (n *Node) WipeJournal(t testing.TB) {
 	t.Helper()
 	n.ResetHistory()
 	check.Must(t, os.RemoveAll(n.StateDir))
 }
 
-// DamageRecord changes the record of an owner in the journal of a stopped sidecar, as a disk error may.
+// DamageRecord changes the record of an owner in the journal of a stopped daemon, as a disk error may.
 func (n *Node) DamageRecord(t testing.TB, pool, owner string) {
 	t.Helper()
 	n.ResetHistory()
@@ -144,7 +144,7 @@ type Network struct {
 	Plugin string
 	// IPAM overrides keys of the ipam section, or adds them.
 	IPAM map[string]any
-	// Socket is that of the sidecar through which pods get their addresses; empty if they get them
+	// Socket is that of the daemon through which pods get their addresses; empty if they get them
 	// from the plugin. Spool is the directory for its DELs while it is away.
 	Socket, Spool string
 }

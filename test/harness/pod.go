@@ -17,7 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )
 
-// Pods calls a network's plugin for pods as cilium-cni does, besides the sidecar. Its methods
+// Pods calls a network's plugin for pods as cilium-cni does, besides the daemon. Its methods
 // may be called concurrently.
 type Pods struct {
 	plugin, binDir string
@@ -29,7 +29,7 @@ type Pods struct {
 }
 
 // PodsOf returns the pods of a network of the node. From now on Store omits the leases of
-// pods, which the sidecar does not list.
+// pods, which the daemon does not list.
 func (n *Node) PodsOf(t testing.TB, nw Network) Pods {
 	t.Helper()
 	n.omitPods()
@@ -44,10 +44,10 @@ func (n *Node) podsOf(t testing.TB, nw Network) Pods {
 	return Pods{plugin: filepath.Join(n.BinDir, fmt.Sprint(section["type"])), binDir: n.BinDir, stdin: stdin}
 }
 
-// cniPlugin is the type of the plugin through which pods get their addresses from the sidecar.
+// cniPlugin is the type of the plugin through which pods get their addresses from the daemon.
 const cniPlugin = "delegated-ipam-cni"
 
-// PodsThrough writes a network whose pods get their addresses through the sidecar, which lists their
+// PodsThrough writes a network whose pods get their addresses through the daemon, which lists their
 // leases, and returns them.
 func (n *Node) PodsThrough(t testing.TB, file string, nw Network) Pods {
 	t.Helper()
@@ -57,10 +57,10 @@ func (n *Node) PodsThrough(t testing.TB, file string, nw Network) Pods {
 	return n.podsOf(t, nw)
 }
 
-// Spool returns the directory for DELs while the sidecar is away.
+// Spool returns the directory for DELs while the daemon is away.
 func (n *Node) Spool() string { return filepath.Join(n.StateDir, "spool") }
 
-// omitPods makes Store omit the leases of pods, which the sidecar does not list.
+// omitPods makes Store omit the leases of pods, which the daemon does not list.
 func (n *Node) omitPods() {
 	all := n.Store
 	if all == nil {

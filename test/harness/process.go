@@ -111,11 +111,11 @@ func (o *lockedBuffer) String() string {
 	return o.buf.String()
 }
 
-// ReadTrace waits until strace has written the exit of the sidecar, and returns the trace.
+// ReadTrace waits until strace has written the exit of the daemon, and returns the trace.
 func ReadTrace(t testing.TB, file string, pid int) string {
 	t.Helper()
 	var trace string
-	Eventually(t, "strace to write the exit of the sidecar", func() error {
+	Eventually(t, "strace to write the exit of the daemon", func() error {
 		data, err := os.ReadFile(file)
 		trace = string(data)
 		ends := func(s strace.Step) bool { return s.PID == pid && s.Call == strace.Exited }

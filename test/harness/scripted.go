@@ -146,7 +146,7 @@ type Central struct {
 }
 
 // InstallCentral adds a network of a central plugin to the node, and its profile to the
-// flags of every sidecar: an ADD or a DEL may act for outlivesSeconds after its process
+// flags of every daemon: an ADD or a DEL may act for outlivesSeconds after its process
 // has ended, even across a reboot of the node. Facts override the facts of the profile, and
 // quirks are added to the network's ipam section.
 func (n *Node) InstallCentral(t testing.TB, outlivesSeconds int, facts, quirks map[string]any) Central {

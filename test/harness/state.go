@@ -32,7 +32,7 @@ func (n *Node) BackUpStore(t testing.TB) (restore func()) {
 }
 
 // LeaseToPod writes a lease of a pod into host-local's store, as an ADD by cilium-cni would.
-// From now on Store omits the leases of pods, which the sidecar does not list.
+// From now on Store omits the leases of pods, which the daemon does not list.
 func (n *Node) LeaseToPod(t testing.TB, network, ip string) {
 	t.Helper()
 	n.ResetHistory()
@@ -53,7 +53,7 @@ func bindMount(from, over string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", from, over}
 }
 
-// ReplaceFile makes every sidecar that is started from now on read other content from a
+// ReplaceFile makes every daemon that is started from now on read other content from a
 // file of the machine. Without the right to create a mount namespace the test is skipped.
 func (n *Node) ReplaceFile(t testing.TB, path, content string) {
 	t.Helper()
@@ -71,7 +71,7 @@ func (n *Node) replacementOf(path string) string {
 	return filepath.Join(n.Dir, "in-place-of-"+filepath.Base(path))
 }
 
-// Reboot gives every sidecar that is started from now on a new boot ID. The caller has killed
+// Reboot gives every daemon that is started from now on a new boot ID. The caller has killed
 // the processes that a reboot ends.
 func (n *Node) Reboot(t testing.TB) {
 	t.Helper()

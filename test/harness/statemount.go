@@ -12,7 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// MountState makes every sidecar that is started from now on reach the state directory through
+// MountState makes every daemon that is started from now on reach the state directory through
 // a separate mount, which MountOverState, UnmountState and RemountState change while it runs.
 // Without root the test is skipped.
 func (n *Node) MountState(t testing.TB) {
@@ -29,27 +29,27 @@ func (n *Node) MountState(t testing.TB) {
 
 func (n *Node) mountPoint() string { return filepath.Join(n.Dir, "mount") }
 
-// MountOverState mounts an empty file system over the state directory of a sidecar.
-func (s *Sidecar) MountOverState(t testing.TB) {
+// MountOverState mounts an empty file system over the state directory of a daemon.
+func (s *Daemon) MountOverState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Mount("tmpfs", s.node.mountPoint(), "tmpfs", 0, "mode=0700") })
 }
 
-// UnmountState detaches the last mount at the state directory of a sidecar despite its open
+// UnmountState detaches the last mount at the state directory of a daemon despite its open
 // files, like "umount -l".
-func (s *Sidecar) UnmountState(t testing.TB) {
+func (s *Daemon) UnmountState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Unmount(s.node.mountPoint(), unix.MNT_DETACH) })
 }
 
 // RemountState mounts the state directory again.
-func (s *Sidecar) RemountState(t testing.TB) {
+func (s *Daemon) RemountState(t testing.TB) {
 	t.Helper()
 	s.inMountNamespace(t, func() error { return unix.Mount(s.node.StateDir, s.node.mountPoint(), "", unix.MS_BIND, "") })
 }
 
-// ListStateMount lists the files at the path of a sidecar's state directory, as the sidecar sees them.
-func (s *Sidecar) ListStateMount(t testing.TB) []string {
+// ListStateMount lists the files at the path of a daemon's state directory, as the daemon sees them.
+func (s *Daemon) ListStateMount(t testing.TB) []string {
 	t.Helper()
 	var names []string
 	s.inMountNamespace(t, func() error {
@@ -62,8 +62,8 @@ func (s *Sidecar) ListStateMount(t testing.TB) []string {
 	return names
 }
 
-// inMountNamespace calls f in the mount namespace of a sidecar, on a thread that exits with f.
-func (s *Sidecar) inMountNamespace(t testing.TB, f func() error) {
+// inMountNamespace calls f in the mount namespace of a daemon, on a thread that exits with f.
+func (s *Daemon) inMountNamespace(t testing.TB, f func() error) {
 	t.Helper()
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", s.PID()))
 	check.Must(t, err)

@@ -17,7 +17,7 @@ import (
 // every exported method of it, such as text/template, exceeds the limit.
 const archiveLimit = 26_000_000
 
-// programLimit is the limit of the sidecar's program in bytes. A dependency that reaches
+// programLimit is the limit of the daemon's program in bytes. A dependency that reaches
 // reflect.Type.Methods or MethodByName exceeds it, because the linker must then keep every exported
 // method ("go build -ldflags=-dumpdep" names the dependency).
 const programLimit = 18 << 20

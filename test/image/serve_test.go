@@ -17,7 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// served is a sidecar in a container of its image.
+// served is a daemon in a container of its image.
 type served struct {
 	harness.Client
 	node      *harness.Node
@@ -26,7 +26,7 @@ type served struct {
 	options []string
 }
 
-// serve runs the sidecar in its image as a user and without capabilities. The plugins, the
+// serve runs the daemon in its image as a user and without capabilities. The plugins, the
 // configuration and the directories of a node are mounted as in a pod. It is stopped with the test.
 func serve(t *testing.T, n *harness.Node, user string) served {
 	t.Helper()
@@ -60,23 +60,23 @@ func (s served) start(t *testing.T, user string) {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() {
-		// buildah would kill the sidecar, so the signal goes to the sidecar's process.
+		// buildah would kill the daemon, so the signal goes to the daemon's process.
 		if pid := s.pid(); pid > 0 {
 			_ = unix.Kill(pid, unix.SIGTERM)
 		} else {
 			_ = cmd.Process.Kill()
 		}
 		if err := <-done; err != nil || t.Failed() {
-			t.Errorf("the sidecar ended: %v\n%s", err, &log)
+			t.Errorf("the daemon ended: %v\n%s", err, &log)
 		}
 	})
-	harness.Eventually(t, "the sidecar to be ready", s.Ready)
+	harness.Eventually(t, "the daemon to be ready", s.Ready)
 }
 
 // as returns the options with a user.
 func (s served) as(user string) []string { return append([]string{"--user=" + user}, s.options...) }
 
-// pid returns the sidecar's process ID from the socket; 0 without a peer.
+// pid returns the daemon's process ID from the socket; 0 without a peer.
 func (s served) pid() int {
 	conn, err := net.Dial("unix", s.Socket)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	upgradePods = 20
 )
 
-// TestClusterPods runs the cases of pods that get their addresses through the sidecar. The nodes have
+// TestClusterPods runs the cases of pods that get their addresses through the daemon. The nodes have
 // the CNI configuration without it first, as docs/install/pods.md describes the change.
 func TestClusterPods(t *testing.T) {
 	tb := newTestbed(t, podsMode())
@@ -41,7 +41,7 @@ func TestClusterPods(t *testing.T) {
 func (tb *testbed) testRounds(t *testing.T) {
 	tb.waitRecords(t, "before the first pod")
 	m := tb.startMonitor(t)
-	programs := []target{sidecarProgram(), daemon("kubelet"), daemon("containerd")}
+	programs := []target{daemonProgram(), daemon("kubelet"), daemon("containerd")}
 	var starts, ends []time.Duration
 	var lost []string
 	for round := range podRounds {
@@ -74,7 +74,7 @@ func (tb *testbed) testRounds(t *testing.T) {
 	tb.record(t, "comparisons without a duplicate", m.stop(t))
 }
 
-// rebootWithPods reboots a node, and measures in which order the sidecar and the pods start.
+// rebootWithPods reboots a node, and measures in which order the daemon and the pods start.
 func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
 	failed, begin := tb.failedSandboxes(t), tb.reboot(t, n)
 	tb.waitReady(t, "the pods to be ready", roundPods, anyPod)
@@ -88,10 +88,10 @@ func (tb *testbed) rebootWithPods(t *testing.T, n *node) {
 			started = append(started, after(p.Status.ContainerStatuses[0].State.Running.StartedAt.Time))
 		}
 	}
-	tb.record(t, "of this: until the sidecar is ready; the first pod runs; the last", fmt.Sprintf("%s; %s; %s",
-		after(readySince(tb.sidecarPod(t, n))), slices.Min(started), slices.Max(started)))
+	tb.record(t, "of this: until the daemon is ready; the first pod runs; the last", fmt.Sprintf("%s; %s; %s",
+		after(readySince(tb.daemonPod(t, n))), slices.Min(started), slices.Max(started)))
 	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
-	tb.record(t, "addresses of the previous boot that neither sidecar nor runtime released", len(tb.collect(t)))
+	tb.record(t, "addresses of the previous boot that neither daemon nor runtime released", len(tb.collect(t)))
 	tb.waitRecords(t, "after the reboot")
 }
 
@@ -107,19 +107,19 @@ func (tb *testbed) failedSandboxes(t *testing.T) int {
 	return count
 }
 
-// testPodsUpgrade replaces the pods of the sidecar while pods are created.
+// testPodsUpgrade replaces the pods of the daemon while pods are created.
 func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	m := tb.startMonitor(t)
 	before, failed := map[*node]int{}, tb.failedSandboxes(t)
 	for _, n := range tb.nodes {
-		pid, err := n.find(sidecarProgram())
+		pid, err := n.find(daemonProgram())
 		check.Must(t, err)
 		before[n] = pid
 	}
 	tb.mustKubectl(t, "--namespace", systemNamespace, "rollout", "restart", "daemonset/delegated-ipam")
 	for _, n := range tb.nodes {
-		cluster.MustEventually(t, "the sidecar of "+n.name+" to end", convergeTimeout, func() error {
-			pids, err := n.processes(sidecarProgram().match)
+		cluster.MustEventually(t, "the daemon of "+n.name+" to end", convergeTimeout, func() error {
+			pids, err := n.processes(daemonProgram().match)
 			if err == nil && slices.Contains(pids, before[n]) {
 				err = fmt.Errorf("process %d still runs", before[n])
 			}
@@ -129,13 +129,13 @@ func (tb *testbed) testPodsUpgrade(t *testing.T) {
 	begin := time.Now()
 	tb.createPods(t, "timed", upgradePods)
 	tb.waitReady(t, "the pods to be ready", upgradePods, anyPod)
-	tb.record(t, fmt.Sprintf("%d pods ready, created while the sidecars of both nodes are replaced", upgradePods), time.Since(begin))
+	tb.record(t, fmt.Sprintf("%d pods ready, created while the daemons of both nodes are replaced", upgradePods), time.Since(begin))
 	tb.record(t, "sandboxes that could not be created meanwhile", tb.failedSandboxes(t)-failed)
 	tb.deletePods(t)
 	tb.waitLeft(t, "the pods to be deleted", 0)
-	tb.waitHealthy(t, "the sidecars to be replaced")
+	tb.waitHealthy(t, "the daemons to be replaced")
 	for _, n := range tb.nodes {
-		tb.record(t, "from the end of the old sidecars until that of "+n.name+" is ready", readySince(tb.sidecarPod(t, n)).Sub(begin).Round(time.Second))
+		tb.record(t, "from the end of the old daemons until that of "+n.name+" is ready", readySince(tb.daemonPod(t, n)).Sub(begin).Round(time.Second))
 	}
 	tb.waitRecords(t, "after the upgrade")
 	m.stop(t)

@@ -149,8 +149,8 @@ configMapGenerator:
 func (tb *testbed) wantDebugLogs(t *testing.T) {
 	t.Helper()
 	for _, n := range tb.nodes {
-		if out := tb.mustKubectl(t, "--namespace", systemNamespace, "logs", tb.sidecarPod(t, n).Name); !strings.Contains(out, "level=debug") {
-			t.Errorf("the sidecar of %s does not log with log-level=debug", n.name)
+		if out := tb.mustKubectl(t, "--namespace", systemNamespace, "logs", tb.daemonPod(t, n).Name); !strings.Contains(out, "level=debug") {
+			t.Errorf("the daemon of %s does not log with log-level=debug", n.name)
 		}
 	}
 }
@@ -201,10 +201,10 @@ func (tb *testbed) helm(t *testing.T, args ...string) string {
 
 // chartFlags names the chart, its release and the images, whose tag is otherwise the chart's version.
 func (tb *testbed) chartFlags(more ...string) []string {
-	values := "sidecar.image.tag=local,bridge.image.tag=local"
+	values := "daemon.image.tag=local,bridge.image.tag=local"
 	return append([]string{
 		"delegated-ipam", "deploy/chart", "--namespace", systemNamespace, "--set", values,
-		"--set-string", "sidecar.options.enable-ipv6=" + strconv.FormatBool(tb.dual),
+		"--set-string", "daemon.options.enable-ipv6=" + strconv.FormatBool(tb.dual),
 	}, more...)
 }
 
@@ -219,7 +219,7 @@ func (tb *testbed) testHelm(t *testing.T) {
 	tb.checkPods(t, "after the installation by Helm")
 
 	m := tb.startMonitor(t)
-	tb.helm(t, append([]string{"upgrade"}, tb.chartFlags("--set", "sidecar.options.log-level=debug,bridge.options.log-level=debug")...)...)
+	tb.helm(t, append([]string{"upgrade"}, tb.chartFlags("--set", "daemon.options.log-level=debug,bridge.options.log-level=debug")...)...)
 	tb.waitHealthy(t, "the upgrade to be rolled out")
 	tb.wantDebugLogs(t)
 	tb.waitRecords(t, "after the upgrade by Helm")
@@ -284,7 +284,7 @@ func (tb *testbed) testRelease(t *testing.T) {
 
 	tb.removePools(t)
 	inDir("helm", "install", "delegated-ipam", "delegated-ipam-"+releaseVersion+".tgz", "--namespace", systemNamespace,
-		"--set-string", "sidecar.options.enable-ipv6="+strconv.FormatBool(tb.dual))
+		"--set-string", "daemon.options.enable-ipv6="+strconv.FormatBool(tb.dual))
 	tb.waitHealthy(t, "the chart of the release to be installed")
 	wantImages()
 	tb.checkPods(t, "after the installation of the release's chart")

@@ -240,8 +240,8 @@ type target struct {
 	match func(args []string) bool
 }
 
-func sidecarProgram() target {
-	return target{"sidecar", func(args []string) bool { return isProgram(args, "delegated-ipam", "serve") }}
+func daemonProgram() target {
+	return target{"daemon", func(args []string) bool { return isProgram(args, "delegated-ipam", "serve") }}
 }
 
 func bridgeProgram() target {
@@ -302,7 +302,7 @@ func (tb *testbed) testChaos(t *testing.T) {
 	tb.ensurePods(t)
 	m, c := tb.startMonitor(t), tb.startChurn(t)
 	kills := 0
-	for _, p := range []target{daemon("kubelet"), daemon("containerd"), sidecarProgram(), bridgeProgram(), networkProgram(), daemon("cilium-agent")} {
+	for _, p := range []target{daemon("kubelet"), daemon("containerd"), daemonProgram(), bridgeProgram(), networkProgram(), daemon("cilium-agent")} {
 		var took []time.Duration
 		for _, n := range tb.nodes {
 			begin := time.Now()
@@ -341,7 +341,7 @@ func (tb *testbed) testHung(t *testing.T) {
 		p   target
 		pid int
 	}
-	all := []*hung{{n: tb.nodes[0], p: sidecarProgram()}, {n: tb.nodes[1], p: bridgeProgram()}, {n: tb.nodes[1], p: networkProgram()}}
+	all := []*hung{{n: tb.nodes[0], p: daemonProgram()}, {n: tb.nodes[1], p: bridgeProgram()}, {n: tb.nodes[1], p: networkProgram()}}
 	begin := time.Now()
 	for _, h := range all {
 		h.pid = h.n.signal(t, h.p, syscall.SIGSTOP)
@@ -359,7 +359,7 @@ func (tb *testbed) testHung(t *testing.T) {
 			_ = syscall.Kill(h.pid, syscall.SIGCONT)
 		}
 	}
-	tb.record(t, "from SIGSTOP of sidecar, bridge and network program until the kubelet has replaced all", time.Since(begin))
+	tb.record(t, "from SIGSTOP of daemon, bridge and network program until the kubelet has replaced all", time.Since(begin))
 	tb.waitHealthy(t, "the cluster to be healthy")
 	tb.waitRecords(t, "after the replacement")
 	m.stop(t)
@@ -432,8 +432,8 @@ func (tb *testbed) waitRestarted(t *testing.T, n *node, boot time.Time) {
 func (tb *testbed) checkRenderedFirst(t *testing.T, n *node) {
 	file, err := os.Stat(n.path(renderedFile))
 	check.Must(t, err)
-	if ready := readySince(tb.sidecarPod(t, n)); ready.Before(file.ModTime().Truncate(time.Second)) {
-		t.Errorf("the sidecar was ready at %s, and %s was rendered at %s", ready, renderedFile, file.ModTime())
+	if ready := readySince(tb.daemonPod(t, n)); ready.Before(file.ModTime().Truncate(time.Second)) {
+		t.Errorf("the daemon was ready at %s, and %s was rendered at %s", ready, renderedFile, file.ModTime())
 	}
 }
 
@@ -447,14 +447,14 @@ func readySince(p corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-func (tb *testbed) sidecarPod(t *testing.T, n *node) corev1.Pod {
+func (tb *testbed) daemonPod(t *testing.T, n *node) corev1.Pod {
 	t.Helper()
 	pods, err := listOf[corev1.Pod](t.Context(), tb.Pods(systemNamespace), metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=delegated-ipam", FieldSelector: "spec.nodeName=" + n.name,
 	})
 	check.Must(t, err)
 	if len(pods) != 1 {
-		t.Fatalf("%s has %d pods of the sidecar; want one", n.name, len(pods))
+		t.Fatalf("%s has %d pods of the daemon; want one", n.name, len(pods))
 	}
 	return pods[0]
 }

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/ciliumagent"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -171,22 +171,22 @@ func (tb *testbed) waitRecords(t *testing.T, when string) {
 }
 
 const (
-	// sidecarSocket and sidecarState are the sidecar's on a node.
-	sidecarSocket = "/run/delegated-ipam/ipam.sock"
-	sidecarState  = "/var/lib/delegated-ipam"
-	// networkFile is the CNI configuration, which runtime and sidecar read.
+	// daemonSocket and daemonState are the daemon's on a node.
+	daemonSocket = "/run/delegated-ipam/ipam.sock"
+	daemonState  = "/var/lib/delegated-ipam"
+	// networkFile is the CNI configuration, which runtime and daemon read.
 	networkFile = "/etc/cni/net.d/05-pods.conflist"
 	networkName = "pods"
 )
 
 // podsMode is ipam mode delegated-plugin: the patched agents and, by delegated-ipam-cni, the pods get
-// their addresses from the sidecar.
+// their addresses from the daemon.
 func podsMode() mode {
 	return mode{
 		manifests: "deploy/kubernetes/overlays/pods",
 		agent:     "cilium-agent-delegated",
 		agentFlags: []string{
-			"--ipam=delegated-plugin", "--delegated-ipam-socket=" + sidecarSocket,
+			"--ipam=delegated-plugin", "--delegated-ipam-socket=" + daemonSocket,
 			// By default an agent refuses pods (429) when it is busy with those before.
 			"--api-rate-limit=endpoint-create=auto-adjust:false,rate-limit:50/s,rate-burst:50,parallel-requests:4,max-wait-duration:60s",
 		},
@@ -195,24 +195,24 @@ func podsMode() mode {
 }
 
 // cniPlugin returns the first plugin of the node's CNI configuration: with host-local for pods, or
-// with the sidecar over it.
-func (tb *testbed) cniPlugin(t *testing.T, n *node, throughSidecar bool) map[string]any {
+// with the daemon over it.
+func (tb *testbed) cniPlugin(t *testing.T, n *node, throughDaemon bool) map[string]any {
 	t.Helper()
 	var ranges [][]map[string]string
 	for _, cidr := range tb.mustPodCIDRs(t, n) {
 		ranges = append(ranges, []map[string]string{{"subnet": cidr.String()}})
 	}
 	ipam := map[string]any{"type": "host-local", "ranges": ranges}
-	if throughSidecar {
+	if throughDaemon {
 		ipam = map[string]any{"type": "delegated-ipam-cni", "delegate": ipam}
 	}
 	return map[string]any{"type": "cilium-cni", "log-file": "/run/cilium/cilium-cni.log", "ipam": ipam}
 }
 
-func (tb *testbed) writeNetworks(t *testing.T, throughSidecar bool) {
+func (tb *testbed) writeNetworks(t *testing.T, throughDaemon bool) {
 	t.Helper()
 	for _, n := range tb.nodes {
-		data, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{tb.cniPlugin(t, n, throughSidecar)}})
+		data, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": networkName, "plugins": []any{tb.cniPlugin(t, n, throughDaemon)}})
 		check.Must(t, err)
 		check.Must(t, os.WriteFile(n.path(networkFile+".new"), data, 0o644))
 		check.Must(t, os.Rename(n.path(networkFile+".new"), n.path(networkFile)))
@@ -220,10 +220,10 @@ func (tb *testbed) writeNetworks(t *testing.T, throughSidecar bool) {
 }
 
 func (n *node) attachments() ([]harness.Attachment, error) {
-	return harness.Client{Socket: n.path(sidecarSocket)}.TryList()
+	return harness.Client{Socket: n.path(daemonSocket)}.TryList()
 }
 
-// checkContainers checks the records of one node without a pool: journal, sidecar and host-local have
+// checkContainers checks the records of one node without a pool: journal, daemon and host-local have
 // the same leases, which are those of the agent and of the running pods.
 func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.Pod) error {
 	listed, err := n.attachments()
@@ -234,7 +234,7 @@ func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.P
 	if err != nil {
 		return err
 	}
-	onDisk, err := oracle.Journal(n.path(sidecarState))
+	onDisk, err := oracle.Journal(n.path(daemonState))
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (tb *testbed) checkContainers(ctx context.Context, n *node, pods []corev1.P
 	errs = append(errs, err)
 	for ip, name := range owners {
 		if unused[ip] == "" {
-			errs = append(errs, fmt.Errorf("%s of pod %s is not in the sidecar's list", ip, name))
+			errs = append(errs, fmt.Errorf("%s of pod %s is not in the daemon's list", ip, name))
 		}
 		delete(unused, ip)
 	}

@@ -20,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -90,11 +90,11 @@ func (tb *testbed) tryAll(t *testing.T, rows []symptom) {
 const symptomTimeout = 10 * time.Minute
 
 const (
-	pluginFile = "/opt/cni/bin/host-local" // only the sidecar uses it in mode crd
+	pluginFile = "/opt/cni/bin/host-local" // only the daemon uses it in mode crd
 	shellFile  = "/opt/cni/bin/busybox"
 )
 
-// installShell installs what interprets the plugins of pluginScript: the sidecar's container has no shell.
+// installShell installs what interprets the plugins of pluginScript: the daemon's container has no shell.
 func (p patient) installShell(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
 	check.Must(t, err)
@@ -139,7 +139,7 @@ func (p patient) configure(change func(string) string) func(*testing.T) func() {
 func (p patient) printed(args ...string) func(*testing.T) string {
 	return func(t *testing.T) string {
 		t.Helper()
-		args := append([]string{"--namespace", systemNamespace, "exec", p.sidecarPod(t, p.n).Name, "--", "delegated-ipam"}, args...)
+		args := append([]string{"--namespace", systemNamespace, "exec", p.daemonPod(t, p.n).Name, "--", "delegated-ipam"}, args...)
 		out, _ := p.kubectl(t.Context(), args...) // a refusal is an error, too
 		return out
 	}
@@ -147,7 +147,7 @@ func (p patient) printed(args ...string) func(*testing.T) string {
 
 func (p patient) logged(t *testing.T) string {
 	t.Helper()
-	return p.mustKubectl(t, "--namespace", systemNamespace, "logs", p.sidecarPod(t, p.n).Name)
+	return p.mustKubectl(t, "--namespace", systemNamespace, "logs", p.daemonPod(t, p.n).Name)
 }
 
 func (p patient) found(t *testing.T) string {
@@ -155,12 +155,12 @@ func (p patient) found(t *testing.T) string {
 	return regexp.MustCompile("(?m)^ok .*$").ReplaceAllString(p.printed("doctor")(t), "")
 }
 
-// restart deletes the sidecar's pod, as the page says: a container that ends often waits for the kubelet.
+// restart deletes the daemon's pod, as the page says: a container that ends often waits for the kubelet.
 func (p patient) restart(t *testing.T) {
 	t.Helper()
-	p.mustKubectl(t, "--namespace", systemNamespace, "delete", "pod", p.sidecarPod(t, p.n).Name)
-	cluster.MustEventually(t, "the next sidecar to start", convergeTimeout, func() error {
-		_, err := p.n.find(sidecarProgram())
+	p.mustKubectl(t, "--namespace", systemNamespace, "delete", "pod", p.daemonPod(t, p.n).Name)
+	cluster.MustEventually(t, "the next daemon to start", convergeTimeout, func() error {
+		_, err := p.n.find(daemonProgram())
 		return err
 	})
 }
@@ -185,13 +185,13 @@ func (p patient) notReady() []symptom {
 		{"which is on this container's own file system", status, with(`"host-local"`, `"host-local", "dataDir": "/var/lib/elsewhere"`)},
 		{"is refused as unsafe", status, with(`"host-local"`, `"whereabouts"`)},
 		{"journal.db: ", status, func(t *testing.T) func() {
-			file := p.n.path(sidecarState + "/journal.db")
+			file := p.n.path(daemonState + "/journal.db")
 			cluster.RunLines(t, "chattr +i "+file)
 			p.printed("allocate", "ciliumnode-symptom")(t)
 			return func() { cluster.RunLines(t, "chattr -i "+file) }
 		}},
 		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
-			file := p.n.path(sidecarState + "/journal.db")
+			file := p.n.path(daemonState + "/journal.db")
 			check.Must(t, os.Rename(file, file+".away"))
 			return func() { check.Must(t, os.Rename(file+".away", file)) }
 		}},
@@ -199,11 +199,11 @@ func (p patient) notReady() []symptom {
 }
 
 func (p patient) notRunning() []symptom {
-	// second starts another sidecar in the container, with further options, and returns what it logs.
+	// second starts another daemon in the container, with further options, and returns what it logs.
 	second := func(flags ...string) func(*testing.T) string {
 		return func(t *testing.T) string {
 			t.Helper()
-			pid, err := p.n.find(sidecarProgram())
+			pid, err := p.n.find(daemonProgram())
 			check.Must(t, err)
 			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
 			out, _ := cluster.Run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), flags)...))
@@ -214,7 +214,7 @@ func (p patient) notRunning() []symptom {
 	const other = "--state-dir=/var/run/delegated-ipam/second"
 	return []symptom{
 		{"waiting for the state directory", second("--socket-path=/var/run/delegated-ipam/second.sock"), nothing},
-		{"another sidecar serves network", second("--socket-path=/var/run/delegated-ipam/second.sock", other), nothing},
+		{"another daemon serves network", second("--socket-path=/var/run/delegated-ipam/second.sock", other), nothing},
 		{"already listens on it", second(other, "--node-name=another"), nothing},
 		{"Error: --", second("--verify-interval=soon"), nothing},
 	}
@@ -232,16 +232,16 @@ func argsOf(t *testing.T, pid int) []string {
 }
 
 func (p patient) refusals() []symptom {
-	socket := p.n.path(sidecarSocket)
+	socket := p.n.path(daemonSocket)
 	byAnotherUser := func(t *testing.T) string {
 		t.Helper()
-		pid, err := p.n.find(sidecarProgram())
+		pid, err := p.n.find(daemonProgram())
 		check.Must(t, err)
 		out, _ := cluster.Run(exec.CommandContext(t.Context(), "nsenter", "--setuid=4242", "--setgid=4242", "--mount", "--target", strconv.Itoa(pid), "--", argsOf(t, pid)[0], "list"))
 		return out
 	}
 	return []symptom{
-		{"no sidecar can be reached at", p.printed("-H", "/nowhere.sock", "list"), nothing},
+		{"no daemon can be reached at", p.printed("-H", "/nowhere.sock", "list"), nothing},
 		{"permission denied", byAnotherUser, nothing},
 		{"may not call: expected one that --allow-uids", byAnotherUser, func(t *testing.T) func() {
 			check.Must(t, os.Chmod(socket, 0o666))
@@ -250,7 +250,7 @@ func (p patient) refusals() []symptom {
 		{"is not admitted by --owners", p.printed("allocate", "mine"), nothing},
 		{"Retry-After", func(t *testing.T) string {
 			const requests = `for n in $(seq 30); do curl --silent --include --unix-socket "$0" -X POST "http://localhost/v1/ipam?owner=ciliumnode-symptom-$n" & done; wait`
-			out, _ := p.n.command(t.Context(), "sh", "-c", requests, sidecarSocket)
+			out, _ := p.n.command(t.Context(), "sh", "-c", requests, daemonSocket)
 			return out
 		}, func(t *testing.T) func() {
 			back := p.replace(pluginFile, pluginScript("ADD", "exec "+shellFile+" sleep 1000"), 0o755)(t)
@@ -307,17 +307,17 @@ func (tb *testbed) testSandboxErrors(t *testing.T) {
 	tb.waitHealthy(t, "the bridge to have its limit again")
 }
 
-// testPodsSymptoms does that with pods that get their addresses through the sidecar.
+// testPodsSymptoms does that with pods that get their addresses through the daemon.
 func (tb *testbed) testPodsSymptoms(t *testing.T) {
 	p := patient{tb, tb.nodes[0]}
 	const waiting = "Waiting for the delegated IPAM server to become ready" // at the agent's first start
 	tb.tryAll(t, []symptom{{waiting, p.agentLog, nothing}})
 
-	sidecar := p.n.signal(t, sidecarProgram(), syscall.SIGSTOP)
-	tb.createPodOn(t, p.n, "without-sidecar")
-	tb.waitSandboxError(t, "without-sidecar", "the sidecar at")
-	_ = syscall.Kill(sidecar, syscall.SIGCONT) // unless the kubelet has replaced it
-	tb.waitPodOn(t, p.n, "without-sidecar")
+	daemon := p.n.signal(t, daemonProgram(), syscall.SIGSTOP)
+	tb.createPodOn(t, p.n, "without-daemon")
+	tb.waitSandboxError(t, "without-daemon", "the daemon at")
+	_ = syscall.Kill(daemon, syscall.SIGCONT) // unless the kubelet has replaced it
+	tb.waitPodOn(t, p.n, "without-daemon")
 
 	written := p.fillRange(t)
 	tb.createPodOn(t, p.n, "without-address")
@@ -326,7 +326,7 @@ func (tb *testbed) testPodsSymptoms(t *testing.T) {
 		check.Must(t, os.Remove(file))
 	}
 	tb.waitPodOn(t, p.n, "without-address")
-	tb.waitHealthy(t, "the sidecar to have addresses")
+	tb.waitHealthy(t, "the daemon to have addresses")
 	tb.waitLeft(t, "the pods to be deleted", 0)
 	tb.waitRecords(t, "after the symptoms")
 }
@@ -349,7 +349,7 @@ func (tb *testbed) waitSandboxError(t *testing.T, pod, text string) {
 	})
 }
 
-// otherLease is the lease of a container that is not the sidecar's.
+// otherLease is the lease of a container that is not the daemon's.
 const otherLease = "0123456789abcdef\r\neth0"
 
 // freeSlot returns an attachment of the bridge whose address the agent does not use, the last one. After a
@@ -416,7 +416,7 @@ func (p patient) addressProblems() []symptom {
 			back := p.configure(func(text string) string {
 				return strings.Replace(text, `"host-local"`, `"host-local", "dataDir": "`+leaseDir+`/second"`, 1)
 			})(t)
-			cluster.MustEventually(t, "the sidecar to read the configuration", convergeTimeout, func() error {
+			cluster.MustEventually(t, "the daemon to read the configuration", convergeTimeout, func() error {
 				if out := p.printed("doctor")(t); !strings.Contains(out, leaseDir+"/second") {
 					return fmt.Errorf("doctor prints %s", out)
 				}
@@ -458,16 +458,16 @@ func foreignJournal(t *testing.T) []byte {
 
 func (p patient) recordProblems(t *testing.T) []symptom {
 	status, foreign := p.printed("status"), foreignJournal(t)
-	// damage changes the journal, which the next sidecar reads.
+	// damage changes the journal, which the next daemon reads.
 	damage := func(text string, change func(data []byte, containerID string) []byte) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
-			file := p.n.path(sidecarState + "/journal.db")
+			file := p.n.path(daemonState + "/journal.db")
 			data, err := os.ReadFile(file)
 			check.Must(t, err)
 			check.Must(t, os.WriteFile(file, change(data, p.freeSlot(t).ContainerID), 0o600))
 			p.restart(t)
 			return func() {
-				removed, err := filepath.Glob(p.n.path(sidecarState) + "/quarantine/*")
+				removed, err := filepath.Glob(p.n.path(daemonState) + "/quarantine/*")
 				check.Must(t, err)
 				for _, name := range removed {
 					check.Must(t, os.Remove(name))
@@ -507,10 +507,10 @@ func (p patient) poolProblems() []symptom {
 		check.Must(t, cluster.Patch(t.Context(), p.CiliumNodes(), p.n.name, patch))
 	}
 	rows := []symptom{
-		{"SidecarUnavailable", logged, func(t *testing.T) func() {
-			socket := p.n.path(sidecarSocket)
+		{"DaemonUnavailable", logged, func(t *testing.T) func() {
+			socket := p.n.path(daemonSocket)
 			check.Must(t, os.Rename(socket, socket+".away"))
-			patch(t, `{"metadata":{"labels":{"symptom":"sidecar"}}}`) // the bridge looks again
+			patch(t, `{"metadata":{"labels":{"symptom":"daemon"}}}`) // the bridge looks again
 			return func() { check.Must(t, os.Rename(socket+".away", socket)) }
 		}},
 		{"NotPermitted", logged, func(t *testing.T) func() {

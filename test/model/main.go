@@ -32,7 +32,7 @@ func main() {
 const diagramPage = "docs/design/how-it-works.md"
 
 // packageDoc has the table of what follows a kill at each step.
-const packageDoc = "internal/sidecar/attachment/doc.go"
+const packageDoc = "internal/daemon/attachment/doc.go"
 
 // run explores what matches: each configuration with the protocol as it is and, if asked, without each rule.
 func run(only string, draw, removeRules bool) error {
@@ -134,7 +134,7 @@ func build(scratch, name string, edits []edit) (program string, err error) {
 func apply(root string, edits []edit) (changed map[string]string, err error) {
 	changed = map[string]string{}
 	for _, e := range edits {
-		file := filepath.Join(root, "internal/sidecar/attachment", e.file)
+		file := filepath.Join(root, "internal/daemon/attachment", e.file)
 		source, ok := changed[file]
 		if !ok {
 			read, err := os.ReadFile(file)

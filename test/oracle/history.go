@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// oursPrefix begins every container ID that the sidecar makes (docs/design/how-it-works.md, Identity).
+// oursPrefix begins every container ID that the daemon makes (docs/design/how-it-works.md, Identity).
 const oursPrefix = "cilium-agent-"
 
 // Invariant is a promise of docs/design/reliability.md.
@@ -41,7 +41,7 @@ type Violation struct {
 // Error returns the invariant and the details.
 func (v Violation) Error() string { return fmt.Sprintf("%s: %s", v.Invariant, v.Details) }
 
-// Listed is one address in the sidecar's list.
+// Listed is one address in the daemon's list.
 type Listed struct {
 	Lease
 	Owner string
@@ -53,7 +53,7 @@ type Listed struct {
 type Snapshot struct {
 	// Stored are all leases in the plugin's store, of other clients too.
 	Stored []Lease
-	// Listed are the addresses in the sidecar's list.
+	// Listed are the addresses in the daemon's list.
 	Listed []Listed
 	// Orphaned are addresses that a killed plugin reserved without an ID (HostLocalAfterKill). An owner
 	// that held one cannot get it back: its next request gets another address. Until then
@@ -204,7 +204,7 @@ func (h *History) Check(f Snapshot) []Violation {
 			found.add(StaysReleased, "%s is claimed by %q, which released it", a.IP, a.Owner)
 		}
 	}
-	for _, err := range append(duplicates("the plugin's store", f.Stored), duplicates("the sidecar's list", listed)...) {
+	for _, err := range append(duplicates("the plugin's store", f.Stored), duplicates("the daemon's list", listed)...) {
 		found.add(NoDouble, "%v", err)
 	}
 	return append(found, h.losses(f)...)

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 )
 
 // Attachment is an attachment as the journal or the list has it.
 type Attachment struct {
 	ContainerID, Owner, Pool, Network string
-	// State is a state of internal/sidecar/attachment/doc.go.
+	// State is a state of internal/daemon/attachment/doc.go.
 	State string
 	// IPs and Claims are in the order of the source.
 	IPs    []netip.Addr
@@ -26,7 +26,7 @@ func (k Attachment) String() string {
 		k.ContainerID, k.Owner, k.Pool, k.Network, k.State, k.IPs, k.Claims)
 }
 
-// Journal returns the attachments that a sidecar would load from a state directory, without those
+// Journal returns the attachments that a daemon would load from a state directory, without those
 // that hold nothing. A missing directory has no attachments.
 func Journal(stateDir string) (kept []Attachment, err error) {
 	_, all, err := journal.Read(stateDir)
@@ -43,7 +43,7 @@ func Journal(stateDir string) (kept []Attachment, err error) {
 	return kept, err
 }
 
-// CompareAttachments returns nil if the journal on disk and the sidecar's list have the same attachments.
+// CompareAttachments returns nil if the journal on disk and the daemon's list have the same attachments.
 // Otherwise the error names each one that only one of them has in that form.
 func CompareAttachments(onDisk, listed []Attachment) error {
 	return errors.Join(

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
 )

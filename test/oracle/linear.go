@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Linearizable is the promise to one owner: the responses are as if the sidecar ran
+// Linearizable is the promise to one owner: the responses are as if the daemon ran
 // one operation after the other, each at some moment between request and response.
 const Linearizable Invariant = "the owner's operations are linearizable"
 

@@ -1,4 +1,4 @@
-// Package oracle checks the sidecar from outside: whether its list agrees with the plugin's
+// Package oracle checks the daemon from outside: whether its list agrees with the plugin's
 // store, its journal and the responses that clients got. An address that only one side knows is
 // leaked, or will be allocated twice.
 package oracle
@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// Lease is an allocated address, as the plugin's store or the sidecar's list has it.
+// Lease is an allocated address, as the plugin's store or the daemon's list has it.
 type Lease struct {
 	// Network is the name of the CNI network configuration.
 	Network string
@@ -19,13 +19,13 @@ type Lease struct {
 	Interface   string
 }
 
-// Compare returns nil if the plugin's store and the sidecar's list have the same leases, each
+// Compare returns nil if the plugin's store and the daemon's list have the same leases, each
 // once. Otherwise the error names every lease that only one of them has, or that is twice in
 // one.
 func Compare(plugin, listed []Lease) error {
-	errs := append(duplicates("the plugin's store", plugin), duplicates("the sidecar's list", listed)...)
+	errs := append(duplicates("the plugin's store", plugin), duplicates("the daemon's list", listed)...)
 	return errors.Join(append(errs,
-		missing("only the plugin's store has %s", plugin, listed), missing("only the sidecar's list has %s", listed, plugin))...)
+		missing("only the plugin's store has %s", plugin, listed), missing("only the daemon's list has %s", listed, plugin))...)
 }
 
 // String describes the lease in an error.

@@ -25,9 +25,9 @@ func TestCompare(t *testing.T) {
 		"both empty":     {},
 		"another order":  {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{b, a}},
 		"leaked address": {plugin: []oracle.Lease{a, b}, listed: []oracle.Lease{a}, want: []string{"only the plugin's store has fd00::2"}},
-		"lost address":   {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, b}, want: []string{"only the sidecar's list has fd00::2"}},
-		"another holder": {plugin: []oracle.Lease{a}, listed: []oracle.Lease{stolen}, want: []string{`only the plugin's store has 10.0.0.2 in network "pods" of container ID "a"`, `only the sidecar's list has 10.0.0.2 in network "pods" of container ID "b"`}},
-		"address twice":  {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, stolen}, want: []string{"the sidecar's list has an address twice"}},
+		"lost address":   {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, b}, want: []string{"only the daemon's list has fd00::2"}},
+		"another holder": {plugin: []oracle.Lease{a}, listed: []oracle.Lease{stolen}, want: []string{`only the plugin's store has 10.0.0.2 in network "pods" of container ID "a"`, `only the daemon's list has 10.0.0.2 in network "pods" of container ID "b"`}},
+		"address twice":  {plugin: []oracle.Lease{a}, listed: []oracle.Lease{a, stolen}, want: []string{"the daemon's list has an address twice"}},
 	}
 	for name, tt := range tests {
 		wantError(t, name, oracle.Compare(tt.plugin, tt.listed), tt.want)

@@ -9,7 +9,7 @@ import (
 
 	bridge "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-bridge/cli"
 	cri "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam-cri/cli"
-	sidecar "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
+	daemon "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
 )
 
 // flagTables returns the tables of the commands of each program and of their flags. The flags of serve
@@ -17,7 +17,7 @@ import (
 // meanings its help has.
 func flagTables(string) (map[string]string, error) {
 	tables := map[string]string{}
-	for _, root := range []*cobra.Command{sidecar.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
+	for _, root := range []*cobra.Command{daemon.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
 		if rows := commandRows(root); len(rows) > 1 { // more than version
 			tables["commands of "+root.Name()] = table(rows, "", "command", "purpose")
 		}

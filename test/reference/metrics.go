@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/doctor"
+	daemon "github.com/delegated-ipam/delegated-ipam/internal/daemon/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
-	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
 func programs() map[string]prometheus.Gatherer {
 	return map[string]prometheus.Gatherer{
-		"sidecar": sidecar.Definitions(), "bridge": bridge.Definitions(), "network": nodenetwork.Definitions(),
+		"daemon": daemon.Definitions(), "bridge": bridge.Definitions(), "network": nodenetwork.Definitions(),
 	}
 }
 

@@ -40,7 +40,7 @@ func packageGraph(string) (map[string]string, error) {
 }
 
 // packageNode returns the name of a package in the diagram, or "" if the diagram omits it. A package includes
-// its subdirectories, except internal/sidecar, which only assembles them.
+// its subdirectories, except internal/daemon, which only assembles them.
 func packageNode(path string) string {
 	path, ours := strings.CutPrefix(path, module)
 	kind, name, _ := strings.Cut(path, "/")
@@ -51,7 +51,7 @@ func packageNode(path string) string {
 	switch below, _, _ = strings.Cut(below, "/"); {
 	case kind == "cmd" && first == "internal":
 		return "" // what the programs share
-	case first == "sidecar" && below != "":
+	case first == "daemon" && below != "":
 		return first + "/" + below
 	}
 	return first

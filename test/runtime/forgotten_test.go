@@ -38,8 +38,8 @@ func (n *node) holdADDs(t *testing.T, sandboxes int) (ended <-chan []error, gate
 	return results, later + ".gate"
 }
 
-// forget lets containerd forget sandboxes: a later plugin fails the ADD, and the DEL meets no sidecar.
-func forget(t *testing.T, n *node, s *harness.Sidecar, sandboxes int) {
+// forget lets containerd forget sandboxes: a later plugin fails the ADD, and the DEL meets no daemon.
+func forget(t *testing.T, n *node, s *harness.Daemon, sandboxes int) {
 	t.Helper()
 	ended, gate := n.holdADDs(t, sandboxes)
 	s.Kill(t)
@@ -53,9 +53,9 @@ func forget(t *testing.T, n *node, s *harness.Sidecar, sandboxes int) {
 	check.Equal(t, "leases before the DELs", len(n.Leases(t)), sandboxes)
 }
 
-// containerd calls the DEL of a failed ADD once. The sidecar that was away carries it out.
+// containerd calls the DEL of a failed ADD once. The daemon that was away carries it out.
 //
-//evidence:design/reliability a DEL while the sidecar is away
+//evidence:design/reliability a DEL while the daemon is away
 func TestForgottenSandboxes(t *testing.T) {
 	const sandboxes = 5
 	n := newNode(t)

@@ -63,7 +63,7 @@ func ended(c harness.Client) (endedContainers, error) {
 	return health.DelegatedIPAM.Ended, err
 }
 
-// A sidecar that cannot see the network namespaces learns from containerd which sandboxes have ended.
+// A daemon that cannot see the network namespaces learns from containerd which sandboxes have ended.
 //
 //evidence:design/reliability the runtime loses its state, the boot ID stays
 func TestLostRuntimeAndHiddenNamespaces(t *testing.T) {

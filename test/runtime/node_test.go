@@ -1,5 +1,5 @@
 // Package runtime tests delegated-ipam-cni under a real containerd: its CRI plugin with runc, the real
-// bridge and host-local, and the sidecar. "make runtime-test" builds the programs and runs the tests in
+// bridge and host-local, and the daemon. "make runtime-test" builds the programs and runs the tests in
 // separate namespaces; plain "go test" skips them.
 package runtime
 
@@ -43,7 +43,7 @@ const (
 	convergeTimeout = 10 * time.Minute
 )
 
-// node is a machine with a containerd and a sidecar.
+// node is a machine with a containerd and a daemon.
 type node struct {
 	*harness.Node
 	// logs is the directory of the logs.
@@ -73,7 +73,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// mountNetNS makes the next sidecars run in their own mount namespace, with a command that mounts the
+// mountNetNS makes the next daemons run in their own mount namespace, with a command that mounts the
 // directory of the network namespaces, as a container does.
 func (n *node) mountNetNS(propagation, command string) {
 	n.Wrapper = []string{"unshare", "--mount", "--propagation", propagation, "sh", "-c", `mkdir -p "$0" && ` + command + ` && exec "$@"`, netnsDir}
@@ -90,7 +90,7 @@ func (n *node) hostLocal(subnet string) section {
 	return section{"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]section{{{"subnet": subnet}}}}
 }
 
-// through returns the ipam section that calls the plugin through the sidecar.
+// through returns the ipam section that calls the plugin through the daemon.
 func (n *node) through(delegate section) section {
 	return section{"type": "delegated-ipam-cni", "socket": n.Socket, "spool": n.Spool(), "delegate": delegate}
 }
@@ -273,7 +273,7 @@ func (n *node) leases(ctx context.Context) ([]oracle.Lease, error) {
 	return all, err
 }
 
-// consistent returns nil if containerd, the sidecar's list and host-local's store have the same count of
+// consistent returns nil if containerd, the daemon's list and host-local's store have the same count of
 // containers, with the same addresses, and no DEL waits.
 func (n *node) consistent(ctx context.Context, count int) error {
 	reported, reportErr := n.leases(ctx)
@@ -294,7 +294,7 @@ func (n *node) consistent(ctx context.Context, count int) error {
 
 func (n *node) waitConsistent(t *testing.T, count int) {
 	t.Helper()
-	cluster.MustEventually(t, fmt.Sprintf("containerd, sidecar and host-local to agree on %d containers", count), convergeTimeout,
+	cluster.MustEventually(t, fmt.Sprintf("containerd, daemon and host-local to agree on %d containers", count), convergeTimeout,
 		func() error { return n.consistent(t.Context(), count) })
 }
 

@@ -39,8 +39,8 @@ func (u *users) remove(ip netip.Addr) {
 	delete(u.all, ip)
 }
 
-// Sandboxes start and end, eight at a time over 13 addresses, while the sidecar is killed repeatedly.
-func TestKillsOfSidecar(t *testing.T) {
+// Sandboxes start and end, eight at a time over 13 addresses, while the daemon is killed repeatedly.
+func TestKillsOfDaemon(t *testing.T) {
 	const pods, workers = 50, 8
 	n := newNode(t)
 	n.configure(t, n.through(n.hostLocal("10.15.0.0/28")))
@@ -76,7 +76,7 @@ func TestKillsOfSidecar(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(8000)) * time.Millisecond) // a DEL waits 5 s, then it is left in the spool
 	}
 	check.Must(t, errors.Join(errs...))
-	t.Logf("%d kills of the sidecar; %d DELs in the spool at its starts; %d calls of the runtime failed and were repeated", kills, spooled, failed.Load())
+	t.Logf("%d kills of the daemon; %d DELs in the spool at its starts; %d calls of the runtime failed and were repeated", kills, spooled, failed.Load())
 
 	n.Start(t)
 	n.waitConsistent(t, 0)

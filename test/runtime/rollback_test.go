@@ -47,14 +47,14 @@ func del(t *testing.T, n *node, id string) {
 		&libcni.RuntimeConf{ContainerID: ctrID(id), IfName: "eth0"}))
 }
 
-// After a rollback the plugin itself adds the ID of a container again that was added through the sidecar.
+// After a rollback the plugin itself adds the ID of a container again that was added through the daemon.
 //
 //evidence:design/reliability the same container ID is added by the plugin after a rollback
 func TestRollbackAndReusedID(t *testing.T) {
 	for name, test := range map[string]struct{ running, spooled bool }{
-		"sidecar running": {running: true},
-		"sidecar stopped": {},
-		"DEL in spool":    {spooled: true},
+		"daemon running": {running: true},
+		"daemon stopped": {},
+		"DEL in spool":   {spooled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -81,7 +81,7 @@ func TestRollbackAndReusedID(t *testing.T) {
 			if !test.running {
 				s = n.Start(t)
 			}
-			cluster.MustEventually(t, "the sidecar to drop the record", convergeTimeout, func() error {
+			cluster.MustEventually(t, "the daemon to drop the record", convergeTimeout, func() error {
 				if a := s.Attachment(t, "cni/"+ctrID("web")+"/eth0"); a != nil {
 					return fmt.Errorf("%+v", *a)
 				}

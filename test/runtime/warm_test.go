@@ -24,7 +24,7 @@ exec "$0.real"
 `
 
 // warmNode returns a node with a slow plugin and leases that were acquired ahead of pods.
-func warmNode(t *testing.T, leases int) (n *node, s *harness.Sidecar) {
+func warmNode(t *testing.T, leases int) (n *node, s *harness.Daemon) {
 	t.Helper()
 	n = newNode(t)
 	plugin := filepath.Join(n.BinDir, "host-local")
@@ -38,7 +38,7 @@ func warmNode(t *testing.T, leases int) (n *node, s *harness.Sidecar) {
 	return n, s
 }
 
-// waitWarm waits until the sidecar and the plugin agree on so many leases under IDs of the sidecar.
+// waitWarm waits until the daemon and the plugin agree on so many leases under IDs of the daemon.
 func (n *node) waitWarm(t *testing.T, leases int) {
 	t.Helper()
 	cluster.MustEventually(t, fmt.Sprintf("%d leases ahead", leases), convergeTimeout, func() error {
@@ -47,7 +47,7 @@ func (n *node) waitWarm(t *testing.T, leases int) {
 		err = errors.Join(err, storeErr)
 		for _, l := range stored {
 			if !strings.HasPrefix(l.ContainerID, "cilium-agent-warm-") {
-				err = errors.Join(err, fmt.Errorf("%v is not under an ID of the sidecar", l))
+				err = errors.Join(err, fmt.Errorf("%v is not under an ID of the daemon", l))
 			}
 		}
 		if len(listed) != leases || len(stored) != leases {
@@ -65,7 +65,7 @@ func (n *node) calls(t *testing.T) int {
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// Sandboxes of a real containerd start and end over a slow plugin without a call of it, and the sidecar is killed
+// Sandboxes of a real containerd start and end over a slow plugin without a call of it, and the daemon is killed
 // between: each has an address of its own, and nothing leaks.
 func TestWarmLeases(t *testing.T) {
 	const leases, pods = 8, 6

@@ -95,7 +95,7 @@ func scriptFile(dir, verb string) string {
 	return filepath.Join(dir, strings.ToLower(verb)+".json")
 }
 
-// ownerID matches a container ID of the sidecar, with or without a generation.
+// ownerID matches a container ID of the daemon, with or without a generation.
 var ownerID = regexp.MustCompile(`^cilium-agent-(.+)-[0-9a-f]{16}(-[gu][0-9a-f]+)?$`)
 
 func ownerOf(containerID string) string {

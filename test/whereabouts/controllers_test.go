@@ -85,11 +85,11 @@ func (ns *namespace) deleteWorker(t *testing.T, name string) {
 	check.Must(t, ns.Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
 }
 
-// reservedBy returns the reservations of the sidecar, or those of pods.
-func (ns *namespace) reservedBy(sidecar bool) func() ([]oracle.Lease, error) {
+// reservedBy returns the reservations of the daemon, or those of pods.
+func (ns *namespace) reservedBy(daemon bool) func() ([]oracle.Lease, error) {
 	return func() ([]oracle.Lease, error) {
 		all, err := ns.reservations()
-		return slices.DeleteFunc(all, func(l oracle.Lease) bool { return strings.HasPrefix(l.ContainerID, "cilium-agent-") != sidecar }), err
+		return slices.DeleteFunc(all, func(l oracle.Lease) bool { return strings.HasPrefix(l.ContainerID, "cilium-agent-") != daemon }), err
 	}
 }
 
@@ -137,14 +137,14 @@ func (ns *namespace) defineNetwork(t *testing.T, ipam map[string]any) {
 	t.Cleanup(func() { check.Must(t, in.Delete(context.Background(), networkName, metav1.DeleteOptions{})) })
 }
 
-// testReconciler shows a danger of the profile: the reconciler frees every address of the sidecar, and that of a
-// running pod whose default network is whereabouts. An ADD of the sidecar that gets a held address proves its loss:
-// the holder gets it again. Where pods use the plugin without the sidecar, one address is in use twice.
+// testReconciler shows a danger of the profile: the reconciler frees every address of the daemon, and that of a
+// running pod whose default network is whereabouts. An ADD of the daemon that gets a held address proves its loss:
+// the holder gets it again. Where pods use the plugin without the daemon, one address is in use twice.
 func testReconciler(t *testing.T, ns *namespace) {
 	n := ns.newNode(t, ipv4Range)
 	n.Store = ns.reservedBy(true)
 	s := n.Start(t)
-	wantDanger(t, s, "frees every reservation of the sidecar, and those of running pods whose default network is whereabouts")
+	wantDanger(t, s, "frees every reservation of the daemon, and those of running pods whose default network is whereabouts")
 	held := map[string][]string{}
 	for _, owner := range owners() {
 		held[owner] = s.AllocateFor(t, owner)
@@ -168,7 +168,7 @@ func testReconciler(t *testing.T, ns *namespace) {
 	reconcile()
 	wantSame(t, s, held) // by the journal
 
-	// Each ADD makes the sidecar acquire the lost addresses again that it got; it is refused if they were too many.
+	// Each ADD makes the daemon acquire the lost addresses again that it got; it is refused if they were too many.
 	var next []string
 	cluster.MustEventually(t, "another owner to get an address", retryLimit, func() error {
 		response := s.TryAllocate(t, harness.Request{Owner: "default/app-2"})
@@ -195,7 +195,7 @@ func testReconciler(t *testing.T, ns *namespace) {
 	n.Store = nil
 }
 
-// ip-control-loop frees the address of a pod that is deleted, and none of the sidecar.
+// ip-control-loop frees the address of a pod that is deleted, and none of the daemon.
 func testControlLoop(t *testing.T, ns *namespace) {
 	if !ns.hasProgram("ip-reconciler") {
 		t.Skip("ip-control-loop is ip-reconciler, too, before v0.9")
@@ -224,7 +224,7 @@ func testControlLoop(t *testing.T, ns *namespace) {
 }
 
 // testNodeSlices shows a danger of the profile: whereabouts divides the range itself, by its node-slice-controller, and
-// a Node that is made again may get another slice, in which nothing of what the sidecar holds is found.
+// a Node that is made again may get another slice, in which nothing of what the daemon holds is found.
 func testNodeSlices(t *testing.T, ns *namespace) {
 	if !ns.hasProgram("node-slice-controller") {
 		t.Skip("whereabouts before v0.9 has no node slices")

@@ -16,7 +16,7 @@ func dual(i invocation) invocation {
 	return i
 }
 
-// pluginCases execute the plugin without the sidecar. With "profile try", which repeats ADD and calls CHECK, they
+// pluginCases execute the plugin without the daemon. With "profile try", which repeats ADD and calls CHECK, they
 // are the evidence for the profile and for the section of whereabouts in docs/reference/plugins.md.
 var pluginCases = cases{
 	"ADD with another ID": func(t *testing.T, ns *namespace) {

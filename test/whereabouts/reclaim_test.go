@@ -41,7 +41,7 @@ func reclaim(t *testing.T, n *harness.Node, flags ...string) harness.CommandResu
 	}, flags...)...)
 }
 
-func lose(t *testing.T, n *harness.Node, s *harness.Sidecar) {
+func lose(t *testing.T, n *harness.Node, s *harness.Daemon) {
 	t.Helper()
 	s.Kill(t)
 	n.WipeJournal(t)
@@ -62,7 +62,7 @@ func testReclaim(t *testing.T, ns *namespace) {
 	flags := []string{"--node=" + a.Name, "--owner=" + strings.Join(owners(), ",") + ",never-was,ciliumnode-0..3"}
 	confirmed := append(flags, "--yes-the-node-is-gone="+a.Name)
 
-	// Refused: its sidecar runs, this node, not confirmed.
+	// Refused: its daemon runs, this node, not confirmed.
 	for want, args := range map[string][]string{
 		"runs on this machine":   confirmed,
 		"is this node":           {"--node=" + b.Name, "--yes-the-node-is-gone=" + b.Name},

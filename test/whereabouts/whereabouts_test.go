@@ -1,4 +1,4 @@
-// Package whereabouts tests the sidecar with the real whereabouts over a real kube-apiserver.
+// Package whereabouts tests the daemon with the real whereabouts over a real kube-apiserver.
 // "make plugin-test" builds the programs and runs the tests in separate namespaces; plain "go test"
 // skips them. test/README.md describes requirements and tests.
 package whereabouts
@@ -53,7 +53,7 @@ func TestWhereabouts(t *testing.T) {
 		})
 	}
 	group("plugin", pluginCases)
-	group("sidecar", sidecarCases)
+	group("daemon", daemonCases)
 	t.Run("controllers", func(t *testing.T) {
 		for name, test := range controllerCases {
 			t.Run(name, func(t *testing.T) { test(t, tb.newNamespace(t)) })
@@ -126,7 +126,7 @@ func (ns *namespace) ipam(subnets ...string) map[string]any {
 }
 
 // newNode returns a node with whereabouts as the IPAM plugin of its network. At the end of the case
-// the list of its sidecar must equal the IPPools of the namespace.
+// the list of its daemon must equal the IPPools of the namespace.
 func (ns *namespace) newNode(t *testing.T, subnets ...string) *harness.Node {
 	t.Helper()
 	n := harness.NewNode(t)

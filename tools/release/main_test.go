@@ -151,10 +151,10 @@ func TestPrograms(t *testing.T) {
 	got := build(t, "v1.2.3-snapshot", root)
 	for _, arch := range architectures() {
 		for name, want := range map[string]map[string]int64{
-			sidecar: {"delegated-ipam.service": 0o644},
-			bridge:  {},
-			cni:     {},
-			cri:     {},
+			daemon: {"delegated-ipam.service": 0o644},
+			bridge: {},
+			cni:    {},
+			cri:    {},
 		} {
 			want[name], want["LICENSE"], want["licenses/"+name] = 0o755, 0o644, 0o644
 			content, modes := unpack(t, got[name+"-linux-"+arch+".tar.gz"])
@@ -173,26 +173,26 @@ func TestPinned(t *testing.T) {
 	deploy, _ := unpack(t, got["deploy.tar.gz"])
 	chart, _ := unpack(t, got["delegated-ipam-1.2.3-snapshot.tgz"])
 	for name, want := range map[string]string{
-		deploy["deploy/kubernetes/base/sidecar/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n    digest: " + digest(sidecar) + "\n",
-		deploy["deploy/kubernetes/base/bridge/kustomization.yaml"]:  "newTag: v1.2.3-snapshot\n    digest: " + digest(bridge) + "\n",
-		deploy["deploy/chart/Chart.yaml"]:                           "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
-		chart["delegated-ipam/Chart.yaml"]:                          "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
-		deploy["deploy/prometheus/alerts.yaml"]:                     "/blob/v1.2.3-snapshot/docs/troubleshooting.md#delegatedipamdown\n",
-		string(got["cilium-values.yaml"]):                           "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
-		string(got["kubernetes-with-bridge.yaml"]):                  "image: ghcr.io/delegated-ipam/delegated-ipam-bridge:v1.2.3-snapshot@" + digest(bridge) + "\n",
-		deploy["deploy/kubernetes/overlays/pods/install-cni.yaml"]:  "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(sidecar) + "\n",
+		deploy["deploy/kubernetes/base/daemon/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n    digest: " + digest(daemon) + "\n",
+		deploy["deploy/kubernetes/base/bridge/kustomization.yaml"]: "newTag: v1.2.3-snapshot\n    digest: " + digest(bridge) + "\n",
+		deploy["deploy/chart/Chart.yaml"]:                          "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
+		chart["delegated-ipam/Chart.yaml"]:                         "\nversion: 1.2.3-snapshot\nappVersion: v1.2.3-snapshot\n",
+		deploy["deploy/prometheus/alerts.yaml"]:                    "/blob/v1.2.3-snapshot/docs/troubleshooting.md#delegatedipamdown\n",
+		string(got["cilium-values.yaml"]):                          "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(daemon) + "\n",
+		string(got["kubernetes-with-bridge.yaml"]):                 "image: ghcr.io/delegated-ipam/delegated-ipam-bridge:v1.2.3-snapshot@" + digest(bridge) + "\n",
+		deploy["deploy/kubernetes/overlays/pods/install-cni.yaml"]: "image: ghcr.io/delegated-ipam/delegated-ipam:v1.2.3-snapshot@" + digest(daemon) + "\n",
 	} {
 		if !strings.Contains(name, want) {
 			t.Errorf("got %s; want it to contain %q", name, want)
 		}
 	}
 	var values struct {
-		Sidecar, Bridge struct {
+		Daemon, Bridge struct {
 			Image struct{ Repository, Digest string }
 		}
 	}
 	must(t, yaml.Unmarshal([]byte(chart["delegated-ipam/values.yaml"]), &values))
-	if values.Sidecar.Image.Digest != digest(sidecar) || values.Bridge.Image.Digest != digest(bridge) {
+	if values.Daemon.Image.Digest != digest(daemon) || values.Bridge.Image.Digest != digest(bridge) {
 		t.Errorf("the chart has the images %+v; want the digests of the archives", values)
 	}
 	count := 0
@@ -262,7 +262,7 @@ func TestCheckImages(t *testing.T) {
 		"kind: ConfigMap\n":                                                       "no image",
 		"image: delegated-ipam:v1.0.0\n      - image: delegated-ipam-bridge:v2\n": "delegated-ipam-bridge:v2",
 	} {
-		err := references{sidecar: sidecar + ":v1.0.0", bridge: bridge + ":v1.0.0"}.check("x.yaml", []byte(text))
+		err := references{daemon: daemon + ":v1.0.0", bridge: bridge + ":v1.0.0"}.check("x.yaml", []byte(text))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v; want %q", text, err, want)
 		}

@@ -99,8 +99,8 @@ func (images references) check(name string, text []byte) error {
 		return fmt.Errorf("%s names no image", name)
 	}
 	for _, m := range all {
-		if reference := string(m[1]); reference != images[sidecar] && reference != images[bridge] {
-			return fmt.Errorf("%s names the image %s; expected %s or %s", name, reference, images[sidecar], images[bridge])
+		if reference := string(m[1]); reference != images[daemon] && reference != images[bridge] {
+			return fmt.Errorf("%s names the image %s; expected %s or %s", name, reference, images[daemon], images[bridge])
 		}
 	}
 	return nil
@@ -186,13 +186,13 @@ func (r release) writeChart(tree []file) error {
 		if inChart == "Chart.yaml" && !bytes.Contains(f.content, []byte("\nversion: "+r.version.number()+"\nappVersion: "+string(r.version)+"\n")) {
 			return fmt.Errorf("%s has no version and appVersion to replace; expected 0.0.0 and %s", f.name, unpinned)
 		}
-		f.name = sidecar + "/" + inChart
+		f.name = daemon + "/" + inChart
 		chart = append(chart, f)
 	}
 	if len(chart) == 0 {
 		return fmt.Errorf("%s: %w", dir, os.ErrNotExist)
 	}
-	return r.saveTarGz(sidecar+"-"+r.version.number()+".tgz", chart)
+	return r.saveTarGz(daemon+"-"+r.version.number()+".tgz", chart)
 }
 
 // saveTarGz writes an archive of the release.

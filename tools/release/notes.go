@@ -80,7 +80,7 @@ const fileTable = `## Files
 
 | file | content |
 |---|---|
-| ` + "`NAME-linux-ARCHITECTURE.tar.gz`" + ` | the program, static, and the licences of its modules; with the sidecar's the systemd unit |
+| ` + "`NAME-linux-ARCHITECTURE.tar.gz`" + ` | the program, static, and the licences of its modules; with the daemon's the systemd unit |
 | ` + "`NAME-image.tar`" + ` | the image ` + "`NAME:VERSION`" + ` for amd64 and arm64, an OCI archive; chart and manifests name its digest |
 | ` + "`NAME-linux-ARCHITECTURE.cdx.json`" + ` | the bill of materials of the program, CycloneDX |
 | ` + "`kubernetes-DIRECTORY.yaml`" + ` | a kustomization of ` + "`deploy/kubernetes`" + ` as one file, with the images of this version |

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	sidecar = "delegated-ipam"
-	bridge  = "delegated-ipam-bridge"
-	cni     = "delegated-ipam-cni"
-	cri     = "delegated-ipam-cri"
-	sums    = "SHA256SUMS"
+	daemon = "delegated-ipam"
+	bridge = "delegated-ipam-bridge"
+	cni    = "delegated-ipam-cni"
+	cri    = "delegated-ipam-cri"
+	sums   = "SHA256SUMS"
 )
 
 // names returns the programs.
-func names() []string { return []string{sidecar, bridge, cni, cri} }
+func names() []string { return []string{daemon, bridge, cni, cri} }
 
-// images returns the images. That of the sidecar has the CNI plugin and the reporter of CRI, too.
-func images() []string { return []string{sidecar, bridge} }
+// images returns the images. That of the daemon has the CNI plugin and the reporter of CRI, too.
+func images() []string { return []string{daemon, bridge} }
 
 // architectures returns the architectures in the words of GOARCH.
 func architectures() []string { return []string{"amd64", "arm64"} }
@@ -51,7 +51,7 @@ func (r release) writeProgram(name, arch string) error {
 		return err
 	}
 	content := []file{program, license, licenses}
-	if name == sidecar {
+	if name == daemon {
 		unit, err := readFile("delegated-ipam.service", 0o644, filepath.Join(r.root, "deploy", "systemd", "delegated-ipam.service"))
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ func (d dependencies) holderCommand() *cobra.Command {
 		Use:   "holder IP...",
 		Short: "Find the node that holds an address",
 		Long: `Read all CiliumNodes and Nodes once, and report for each address the node that has it in
-its pool or uses it: the slot (the sidecar's owner), what uses it, such as NAMESPACE/NAME of
+its pool or uses it: the slot (the daemon's owner), what uses it, such as NAMESPACE/NAME of
 a pod, and the state of its release. If none has it, the Node whose pod CIDR contains it.
 
 STATE is held (one node), not-held (none), or conflict: it is in several pools, or a node

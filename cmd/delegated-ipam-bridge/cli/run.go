@@ -43,7 +43,7 @@ func (d dependencies) command() *cobra.Command {
 		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
 		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
 crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the
-sidecar has from the delegated CNI IPAM plugin, and releases those that are not needed.
+daemon has from the delegated CNI IPAM plugin, and releases those that are not needed.
 
 It is stateless: it can be killed and started at any moment. SIGTERM or SIGINT ends it
 without releasing an address. SIGHUP is logged and has no effect: every option is a flag.

@@ -74,7 +74,7 @@ func (d dependencies) networkCommand() *cobra.Command {
 		Use:   "network",
 		Short: "Render the CNI network configuration of this node from its podCIDRs",
 		Long: `delegated-ipam-bridge network watches the Node of its own name, renders a template of
-a CNI network configuration list with it, and keeps the result in a file that the sidecar
+a CNI network configuration list with it, and keeps the result in a file that the daemon
 reads (--cni-conf-file). So each node allocates from its own range.
 
 The file is replaced atomically, and removed when this Node has no range. It stays when

@@ -25,7 +25,7 @@ func (d dependencies) uninstallCommand() *cobra.Command {
 
   prepare  delete bridge and network, unless a pod has an address of a pool
   finish   wait until the pods of NAME-uninstall have released the addresses of each
-           node, delete the sidecar, and wait until its files are removed
+           node, delete the daemon, and wait until its files are removed
 
 Between both the DaemonSet NAME-uninstall is created. It needs the rights to get and delete
 the DaemonSets, and to list pods and ciliumnodes.
@@ -50,7 +50,7 @@ Exit status: 0 done; 1 refused or failed; 2 wrong usage.`,
 				return err
 			}
 			u := fleet.Uninstall{
-				Cluster: cluster, Namespace: o.Namespace, Name: o.Name, KeepSidecar: o.KeepSidecar,
+				Cluster: cluster, Namespace: o.Namespace, Name: o.Name, KeepDaemon: o.KeepDaemon,
 				Interval: uninstallInterval, Progress: cmd.OutOrStdout(),
 			}
 			if err := step(u, cmd.Context()); err != nil {

@@ -30,9 +30,9 @@ func command(environ []string, version string, serve func(context.Context, optio
 	o, set := options.NewCRI(env)
 	cmd := &cobra.Command{
 		Use:   "delegated-ipam-cri",
-		Short: "Report the pod sandboxes of the container runtime to the sidecar",
+		Short: "Report the pod sandboxes of the container runtime to the daemon",
 		Long: `delegated-ipam-cri lists the pod sandboxes of the container runtime over CRI, and
-reports all of them to the sidecar of the node. The sidecar then releases the addresses
+reports all of them to the daemon of the node. The daemon then releases the addresses
 of containers that ended without a DEL.
 
 It needs root, calls Version and ListPodSandbox only, and changes nothing. A list that is

@@ -26,7 +26,7 @@ func (d dependencies) allocateCommand() *cobra.Command {
 		Long: `Allocate the addresses of an owner and print them, one per line.
 
 An owner that already holds addresses gets the same ones again. Without --family
-an address of each family that the sidecar and the plugin have is allocated.`,
+an address of each family that the daemon and the plugin have is allocated.`,
 		Example: `  # Both families of the owner "router"
   delegated-ipam allocate router
 

@@ -18,7 +18,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// clientFlags are the flags of every command that queries a sidecar.
+// clientFlags are the flags of every command that queries a daemon.
 type clientFlags struct {
 	host   string
 	output string
@@ -39,7 +39,7 @@ func (f clientFlags) printOutcome(w io.Writer, v any, line string) error {
 	return err
 }
 
-// connection is a client of one sidecar with the time limit of a request.
+// connection is a client of one daemon with the time limit of a request.
 type connection struct {
 	*client.Client
 	limit time.Duration
@@ -51,7 +51,7 @@ func (d dependencies) connect(host string) (connection, error) {
 	return connection{api, d.requestLimit}, err
 }
 
-// connected returns the RunE of a command that queries the sidecar of its flags.
+// connected returns the RunE of a command that queries the daemon of its flags.
 func (d dependencies) connected(f *clientFlags, run func(*cobra.Command, connection, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := d.connect(f.host)
@@ -65,7 +65,7 @@ func (d dependencies) connected(f *clientFlags, run func(*cobra.Command, connect
 // list returns all attachments.
 func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 	all, err := c.List(ctx)
-	if errors.Is(err, client.ErrNotSidecar) {
+	if errors.Is(err, client.ErrNotDaemon) {
 		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: it does not list attachments (that of cilium-agent does not)", c.Socket())
 	}
 	return all, c.explain(ctx, err)
@@ -74,7 +74,7 @@ func (c connection) list(ctx context.Context) ([]*models.Attachment, error) {
 // health returns the status; one without the part "delegated-ipam" is an error.
 func (c connection) health(ctx context.Context) (*models.StatusResponse, error) {
 	status, err := c.Status(ctx)
-	if errors.Is(err, client.ErrNotSidecar) {
+	if errors.Is(err, client.ErrNotDaemon) {
 		return nil, fmt.Errorf("%s is not a socket of delegated-ipam: its status has no part \"delegated-ipam\" (that of cilium-agent has none)", c.Socket())
 	}
 	return status, c.explain(ctx, err)
@@ -92,7 +92,7 @@ func (c connection) explain(ctx context.Context, err error) error {
 		}
 		return err
 	case errors.Is(ctx.Err(), context.Canceled):
-		return errors.New("interrupted; the sidecar completes a request in progress, and `delegated-ipam list` shows the result")
+		return errors.New("interrupted; the daemon completes a request in progress, and `delegated-ipam list` shows the result")
 	}
 	return unreachable.Explain(c.Socket(), c.limit, err)
 }
@@ -103,7 +103,7 @@ func poolOption(target *string, help string) options.Option {
 }
 
 // listedPool returns the pool that a value of --pool names, as the list has it. A pool that the
-// sidecar does not have, and no attachment, is an error.
+// daemon does not have, and no attachment, is an error.
 func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
 	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == poolName(name) }) {
 		return poolName(name), nil
@@ -114,7 +114,7 @@ func (c connection) listedPool(ctx context.Context, name string, all []*models.A
 	}
 	pool, known := poolInStatus(status, name), poolNames(status)
 	if !slices.Contains(known, pool) {
-		return "", fmt.Errorf("no pool %q: the sidecar has the pools %q, and no attachment is in another one", name, known)
+		return "", fmt.Errorf("no pool %q: the daemon has the pools %q, and no attachment is in another one", name, known)
 	}
 	return pool, nil
 }
@@ -131,7 +131,7 @@ func poolInStatus(status *models.StatusResponse, name string) string {
 	return poolName(name)
 }
 
-// poolNames returns the pools of the sidecar.
+// poolNames returns the pools of the daemon.
 func poolNames(status *models.StatusResponse) []string {
 	names := make([]string, len(status.DelegatedIpam.Pools))
 	for i, p := range status.DelegatedIpam.Pools {

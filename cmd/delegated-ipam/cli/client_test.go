@@ -42,7 +42,7 @@ func TestAllocate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"POST /v1/ipam": {jsonResponse(201, tt.body)}})
+			s := startDaemon(t, map[string][]response{"POST /v1/ipam": {jsonResponse(201, tt.body)}})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
 			s.wantRequests(t, tt.asked)
 		})
@@ -67,7 +67,7 @@ func TestRestoreAndRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			yes := []response{{code: 200}}
-			s := startSidecar(t, map[string][]response{
+			s := startDaemon(t, map[string][]response{
 				"POST /v1/ipam/10.15.0.2": yes, "POST /v1/ipam/fd00::2": yes, "DELETE /v1/ipam/10.15.0.2": yes, "DELETE /v1/ipam/fd00::2": yes,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitOK, tt.stdout)
@@ -97,7 +97,7 @@ func TestRefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := []response{tt.response}
-			s := startSidecar(t, map[string][]response{
+			s := startDaemon(t, map[string][]response{
 				"POST /v1/ipam": all, "GET /v1/ipam": all, "GET /v1/healthz": all, "POST /v1/ipam/10.0.0.1": all, "DELETE /v1/ipam/10.0.0.1": all,
 			})
 			s.dependencies().exec(t, tt.args...).wants(t, cmdline.ExitFailed, "", tt.words...)
@@ -105,7 +105,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-func TestNoSidecar(t *testing.T) {
+func TestNoDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	other := socket + "2"
 	for name, tt := range map[string]struct {
@@ -123,7 +123,7 @@ func TestNoSidecar(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, tt.args...).wants(t, cmdline.ExitFailed, "",
-				"no sidecar can be reached at "+tt.names+": no such file or directory; start delegated-ipam on this node, or correct the path\n")
+				"no daemon can be reached at "+tt.names+": no such file or directory; start delegated-ipam on this node, or correct the path\n")
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestNoSidecar(t *testing.T) {
 // silentServer listens on a socket and never responds: without Accept the system connects clients.
 func silentServer(t *testing.T) (socket string, l net.Listener) {
 	t.Helper()
-	socket = startSidecar(t, nil).socket + "2"
+	socket = startDaemon(t, nil).socket + "2"
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestRequestTimeout(t *testing.T) {
 	socket, _ := silentServer(t)
 	d := testDependencies(map[string]string{options.SocketEnv: socket})
 	d.requestLimit = time.Millisecond
-	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "Error: allocate: no answer from the sidecar at "+socket+" within 1ms; it completes a request in progress: see its log\n")
+	d.exec(t, "allocate", "router").wants(t, cmdline.ExitFailed, "", "Error: allocate: no answer from the daemon at "+socket+" within 1ms; it completes a request in progress: see its log\n")
 }
 
 func TestInterrupted(t *testing.T) {
@@ -161,8 +161,8 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestInvalidJSON(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[{")}})
-	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the sidecar at "+s.socket, "see its log")
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[{")}})
+	s.dependencies().exec(t, "list").wants(t, cmdline.ExitFailed, "", "list: the daemon at "+s.socket, "see its log")
 }
 
 func TestForeignServer(t *testing.T) {
@@ -184,7 +184,7 @@ func TestForeignServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, line := range tt.commands {
-				s := startSidecar(t, tt.responses)
+				s := startDaemon(t, tt.responses)
 				s.dependencies().exec(t, strings.Fields(line)...).wants(t, cmdline.ExitFailed, "", s.socket+" is not a socket of delegated-ipam")
 			}
 		})
@@ -197,7 +197,7 @@ func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestWriteError(t *testing.T) {
 	for _, line := range []string{"allocate router", "allocate router -o json", "list", "list -o json", "status", "status -o json", "id router", "release 10.0.0.1", "version"} {
-		s := startSidecar(t, map[string][]response{
+		s := startDaemon(t, map[string][]response{
 			"POST /v1/ipam":            {jsonResponse(201, `{"address":{"ipv4":"10.0.0.1"}}`)},
 			"GET /v1/ipam":             lists(heldBoth),
 			"GET /v1/healthz":          {jsonResponse(200, read(t, "status-ready.json"))},

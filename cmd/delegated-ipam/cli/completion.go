@@ -14,7 +14,7 @@ import (
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
 // addFlagCompletions completes the values of flags with a fixed set of values, and pools of the
-// sidecar.
+// daemon.
 func (d dependencies) addFlagCompletions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		d.addFlagCompletions(cmd)
@@ -33,7 +33,7 @@ func (d dependencies) addFlagCompletions(root *cobra.Command) {
 	}
 }
 
-// completeQueried completes with words that query the sidecar of the command line. Errors are
+// completeQueried completes with words that query the daemon of the command line. Errors are
 // dropped, because a shell cannot show them.
 func (d dependencies) completeQueried(words func(context.Context, connection, *cobra.Command, []string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -67,7 +67,7 @@ func (d dependencies) completeListed(byPlace ...func([]*models.Attachment) []str
 	})
 }
 
-// pools returns the pools of the sidecar.
+// pools returns the pools of the daemon.
 func pools(ctx context.Context, c connection, _ *cobra.Command, _ []string) ([]string, error) {
 	status, err := c.health(ctx)
 	if err != nil {

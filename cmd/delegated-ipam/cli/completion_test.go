@@ -12,7 +12,7 @@ import (
 )
 
 func TestCompletion(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":    lists(heldBoth + "," + heldOne + "," + cooldown),
 		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true,"pools":[{"pool":"default","network":"pods"},{"pool":"blue"}]}}`)},
 	})
@@ -45,7 +45,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestCompletionNoSidecar(t *testing.T) {
+func TestCompletionNoDaemon(t *testing.T) {
 	d := testDependencies(map[string]string{options.SocketEnv: filepath.Join(t.TempDir(), "none.sock")})
 	for _, line := range [][]string{{"release", ""}, {"allocate", ""}, {"list", "--pool", ""}, {"release", "--pool", ""}} {
 		if got := d.complete(t, line); len(got) > 0 {

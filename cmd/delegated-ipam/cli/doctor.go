@@ -16,9 +16,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/doctor"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 )
 
 // exitWarning is the exit code of `doctor` if there are warnings and no error.
@@ -38,23 +38,23 @@ func (d dependencies) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose configuration, plugin and node",
-		Long: `Check the sidecar, its directories and socket, the CNI configuration, the plugin and
+		Long: `Check the daemon, its directories and socket, the CNI configuration, the plugin and
 the files of the plugin, and report for each what was found and how to fix it. Nothing
-is changed without --repair. Without a running sidecar, doctor makes the checks of its
+is changed without --repair. Without a running daemon, doctor makes the checks of its
 readiness: VERSION, STATUS and, of host-local, a CHECK that reads no lease.
 
-While the sidecar runs, its own options apply, otherwise those that serve would have:
+While the daemon runs, its own options apply, otherwise those that serve would have:
 doctor accepts every flag of serve (see "serve --help"), its environment variables and
---config-dir. Run it where the sidecar runs, with its mounts and as its user.
+--config-dir. Run it where the daemon runs, with its mounts and as its user.
 docs/operate/doctor.md lists the checks.
 
-A leak is a lease of the sidecar that none of its attachments has. --report writes the leaks
+A leak is a lease of the daemon that none of its attachments has. --report writes the leaks
 to a new file (- for standard output, without the findings). After a review, --repair with
 the same file (- for standard input) releases those that are still leaks and in the file.
 
 STATE is ok, warning (a waste, or a future risk) or error. The exit status is 0 if every
 state is ok, 1 if there is an error, and 3 if there are only warnings.`,
-		Example: `  # In the sidecar's container
+		Example: `  # In the daemon's container
   delegated-ipam doctor
 
   # Before the first start, with the options of serve
@@ -117,7 +117,7 @@ func (f *clientFlags) useSocket(cmd *cobra.Command, own doctorConfig) {
 // useReport writes the report or, to repair, releases the leaks that are in it. It reports whether that was all to do.
 func (d dependencies) useReport(cmd *cobra.Command, o doctorOptions, observed *doctor.Observations, found []doctor.Finding) (done bool, err error) {
 	if err := cmp.Or(observed.StatusErr, observed.ListErr); err != nil {
-		return false, fmt.Errorf("doctor: --report needs a running sidecar: %w", err)
+		return false, fmt.Errorf("doctor: --report needs a running daemon: %w", err)
 	}
 	node := observed.Status.NodeName
 	if !o.repair {
@@ -134,7 +134,7 @@ func (d dependencies) useReport(cmd *cobra.Command, o doctorOptions, observed *d
 	return false, c.releaseLeaks(cmd.Context(), cmd.ErrOrStderr(), r.Leases, found)
 }
 
-// observe queries the sidecar, and collects everything else between its two lists.
+// observe queries the daemon, and collects everything else between its two lists.
 func (d dependencies) observe(ctx context.Context, own doctorConfig, flags doctorOptions) *doctor.Observations {
 	o := &doctor.Observations{}
 	var status *models.StatusResponse
@@ -198,10 +198,10 @@ var serviceLink = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(
 // doctorConfig are the options of serve here, with what doctor has found in their sources.
 type doctorConfig struct {
 	serveOptions
-	// socket is the socket of the sidecar by these options; empty to leave it to $CILIUM_SOCK.
+	// socket is the socket of the daemon by these options; empty to leave it to $CILIUM_SOCK.
 	socket string
 	// config is nil if the options cannot be used.
-	config *sidecar.Config
+	config *daemon.Config
 	doctor.Options
 }
 
@@ -215,38 +215,38 @@ func resolveForDoctor(o serveOptions) doctorConfig {
 		r.Invalid = split(errors.Unwrap(err)) // of the *cmdline.ExitError
 		return r
 	}
-	r.config, r.Invalid = &config, split(errors.Join(config.Sidecar.Validate(), config.SocketOptions().Validate()))
+	r.config, r.Invalid = &config, split(errors.Join(config.Daemon.Validate(), config.SocketOptions().Validate()))
 	if o.env[options.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
 		r.socket = config.SocketPath
 	}
 	return r
 }
 
-// compare returns the configuration to inspect, nil if there is none: the sidecar's if its
+// compare returns the configuration to inspect, nil if there is none: the daemon's if its
 // status has it. Options that doctor has otherwise become findings.
-func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*sidecar.Config, doctor.Options) {
+func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*daemon.Config, doctor.Options) {
 	if status == nil || len(status.Options) == 0 {
 		return r.config, r.Options
 	}
-	theirs, set := options.NewSidecar(r.env)
+	theirs, set := options.NewDaemon(r.env)
 	for _, o := range status.Options {
 		known, err := set.Set(o.Name, o.Value)
 		if !known {
 			continue // an option of another version
 		}
 		if err != nil {
-			return r.config, r.invalid(fmt.Errorf("the sidecar's own option --%s cannot be read by this version: %w", o.Name, err))
+			return r.config, r.invalid(fmt.Errorf("the daemon's own option --%s cannot be read by this version: %w", o.Name, err))
 		}
 		if own := r.set.Setting(o.Name); differs(own, set.Setting(o.Name), options.Source(o.Source)) {
-			r.Differing = append(r.Differing, fmt.Sprintf("--%s is %q here (%s), and the sidecar runs with %q (%s)", o.Name, own.Value, own.Source, o.Value, o.Source))
+			r.Differing = append(r.Differing, fmt.Sprintf("--%s is %q here (%s), and the daemon runs with %q (%s)", o.Name, own.Value, own.Source, o.Value, o.Source))
 		}
 	}
 	resolved, err := theirs.Complete()
 	if err != nil {
 		return r.config, r.invalid(err)
 	}
-	r.FromSidecar = true
-	return &sidecar.Config{Sidecar: resolved}, r.Options
+	r.FromDaemon = true
+	return &daemon.Config{Daemon: resolved}, r.Options
 }
 
 func (r doctorConfig) invalid(err error) doctor.Options {
@@ -254,8 +254,8 @@ func (r doctorConfig) invalid(err error) doctor.Options {
 	return r.Options
 }
 
-// differs reports whether doctor has another value than the sidecar, from a source that would take
-// precedence for the sidecar, too. An option that a flag of the sidecar overrides is not a
+// differs reports whether doctor has another value than the daemon, from a source that would take
+// precedence for the daemon, too. An option that a flag of the daemon overrides is not a
 // difference, nor is a default.
 func differs(own, theirs options.Setting, from options.Source) bool {
 	return own.Source != "" && own.Source != options.FromDefault && own.Source.Before(from) && own.Value != theirs.Value

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/doctor"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// startWithStore serves a sidecar with one pool of host-local, whose store has an
-// empty file. It returns the sidecar and that file.
-func startWithStore(t *testing.T) (*testSidecar, string) {
+// startWithStore serves a daemon with one pool of host-local, whose store has an
+// empty file. It returns the daemon and that file.
+func startWithStore(t *testing.T) (*testDaemon, string) {
 	t.Helper()
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "pods", "10.15.0.3")
@@ -32,7 +32,7 @@ func startWithStore(t *testing.T) (*testSidecar, string) {
 		check.Must(t, os.WriteFile(file, []byte(text), 0o700))
 	}
 	pool := fmt.Sprintf(`{"pool":"default","network":"pods","file":%q,"plugin":"host-local","profile":"host-local","profile-facts":{"stateDirKey":"dataDir","defaultStateDir":"/nowhere"}}`, conf)
-	return startSidecar(t, map[string][]response{
+	return startDaemon(t, map[string][]response{
 		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ready":true,"pools":[`+pool+`],"options":[`+optionsOf(dir)+`]}}`)},
 		"GET /v1/ipam":    {jsonResponse(200, "[]")},
 	}), empty
@@ -92,7 +92,7 @@ func TestDoctorTable(t *testing.T) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
 	}
 	for _, want := range []string{
-		"STATE CHECK POOL MESSAGE", "ok sidecar - the sidecar responds and is ready", "ok options - the options of the running sidecar are used",
+		"STATE CHECK POOL MESSAGE", "ok daemon - the daemon responds and is ready", "ok options - the options of the running daemon are used",
 		"warning stale-lease-files default " + empty + " contains no container ID: a killed host-local left it, and no CNI call frees address " + filepath.Base(empty),
 	} {
 		if !slices.Contains(got, want) {
@@ -140,11 +140,11 @@ func bad(t *testing.T, o outcome) []string {
 func TestDoctorOptions(t *testing.T) {
 	quiet := map[string]string{
 		"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "DELEGATED_IPAM_METRICS_SERVICE_PORT_HTTP": "9", "DELEGATED_IPAM_PORT_9_TCP_ADDR": "10.0.0.1",
-		"DELEGATED_IPAM_STATE_DIR": "/elsewhere", // the sidecar has a flag, which overrides it there, too
+		"DELEGATED_IPAM_STATE_DIR": "/elsewhere", // the daemon has a flag, which overrides it there, too
 	}
 	const known = `{"name":"owners","value":"*","source":"default"},{"name":"of-the-future","value":"1","source":"default"},`
 	for name, tt := range map[string]struct {
-		// own are options of the sidecar.
+		// own are options of the daemon.
 		own  string
 		env  map[string]string
 		args []string
@@ -152,13 +152,13 @@ func TestDoctorOptions(t *testing.T) {
 	}{
 		"service links and overridden variable": {known, quiet, nil, ""},
 		"flag": {
-			known, nil, []string{"--state-dir=/elsewhere"}, `warning options --state-dir is "/elsewhere" here (flag), and the sidecar runs with`,
+			known, nil, []string{"--state-dir=/elsewhere"}, `warning options --state-dir is "/elsewhere" here (flag), and the daemon runs with`,
 		},
 		"variable": {
 			known,
 			map[string]string{"DELEGATED_IPAM_OWNERS": "x"},
 			nil,
-			`warning options --owners is "x" here (environment), and the sidecar runs with "*" (default)`,
+			`warning options --owners is "x" here (environment), and the daemon runs with "*" (default)`,
 		},
 		"unknown variable": {
 			known,
@@ -173,9 +173,9 @@ func TestDoctorOptions(t *testing.T) {
 			`error options DELEGATED_IPAM_ENABLE_IPV4 is "perhaps"; expected true or false`,
 		},
 		"no config-dir": {known, nil, []string{"--config-dir=/nowhere"}, `error options --config-dir is "/nowhere"`},
-		"unreadable option of the sidecar": {
+		"unreadable option of the daemon": {
 			`{"name":"enable-ipv4","value":"perhaps","source":"flag"},`, nil, nil,
-			"error options the sidecar's own option --enable-ipv4 cannot be read",
+			"error options the daemon's own option --enable-ipv4 cannot be read",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,18 +192,18 @@ func TestDoctorOptions(t *testing.T) {
 	}
 }
 
-func TestDoctorNoSidecar(t *testing.T) {
+func TestDoctorNoDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	o := testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "doctor")
 	o.wants(t, cmdline.ExitFailed, o.stdout, "doctor: the worst of ", "error")
-	for _, says := range []string{"CHECK", "sidecar", "error", socket, "those of a new start"} {
+	for _, says := range []string{"CHECK", "daemon", "error", socket, "those of a new start"} {
 		if !strings.Contains(o.stdout, says) {
 			t.Errorf("printed %q; want it to say %q", o.stdout, says)
 		}
 	}
 }
 
-// doctor reports a server that is not a sidecar.
+// doctor reports a server that is not a daemon.
 func TestDoctorForeignServer(t *testing.T) {
 	for body, path := range map[string]string{
 		`{"cilium":{"state":"Ok"}}`:                 "/v1/healthz",
@@ -218,9 +218,9 @@ func TestDoctorForeignServer(t *testing.T) {
 			s.responses["GET "+path] = []response{jsonResponse(200, body)}
 			o := s.dependencies().exec(t, "doctor", "-o", "json")
 			if got := bad(t, o); o.code != cmdline.ExitFailed || !slices.ContainsFunc(got, func(line string) bool {
-				return strings.HasPrefix(line, "error sidecar ") && strings.Contains(line, s.socket+" is not a socket of delegated-ipam")
+				return strings.HasPrefix(line, "error daemon ") && strings.Contains(line, s.socket+" is not a socket of delegated-ipam")
 			}) {
-				t.Errorf("ended with status %d and found %q; want an error of the sidecar", o.code, got)
+				t.Errorf("ended with status %d and found %q; want an error of the daemon", o.code, got)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestDoctorListRefused(t *testing.T) {
 	for _, line := range bad(t, o) {
 		got = append(got, strings.Join(strings.Fields(line)[:2], " "))
 	}
-	if want := []string{"error sidecar", "warning stale-lease-files"}; o.code != cmdline.ExitFailed || !slices.Equal(got, want) {
+	if want := []string{"error daemon", "warning stale-lease-files"}; o.code != cmdline.ExitFailed || !slices.Equal(got, want) {
 		t.Errorf("ended with status %d and found %q; want %q", o.code, got, want)
 	}
 }

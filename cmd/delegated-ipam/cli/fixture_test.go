@@ -19,8 +19,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -38,7 +38,7 @@ type outcome struct {
 func testDependencies(env map[string]string) dependencies {
 	return dependencies{
 		version: "v1.2.3", env: env, now: noon, requestLimit: time.Minute, pollInterval: time.Millisecond, completionLimit: time.Minute,
-		serve: func(context.Context, sidecar.Config, logrus.FieldLogger) error {
+		serve: func(context.Context, daemon.Config, logrus.FieldLogger) error {
 			return errors.New("unexpected call of serve")
 		},
 	}
@@ -92,8 +92,8 @@ func jsonResponse(code int, body string) response {
 	return response{code: code, contentType: "application/json", body: body}
 }
 
-// testSidecar serves canned responses on a unix socket and records the requests.
-type testSidecar struct {
+// testDaemon serves canned responses on a unix socket and records the requests.
+type testDaemon struct {
 	socket string
 	mu     sync.Mutex
 	log    []string
@@ -102,14 +102,14 @@ type testSidecar struct {
 	responses map[string][]response
 }
 
-// startSidecar serves until the test ends.
-func startSidecar(t *testing.T, responses map[string][]response) *testSidecar {
+// startDaemon serves until the test ends.
+func startDaemon(t *testing.T, responses map[string][]response) *testDaemon {
 	t.Helper()
 	// Not t.TempDir: the path of a socket has at most 107 bytes (unix(7)).
 	dir, err := os.MkdirTemp("", "cli")
 	check.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &testSidecar{socket: filepath.Join(dir, "s"), responses: responses}
+	s := &testDaemon{socket: filepath.Join(dir, "s"), responses: responses}
 	l, err := net.Listen("unix", s.socket)
 	check.Must(t, err)
 	server := httptest.NewUnstartedServer(s)
@@ -121,7 +121,7 @@ func startSidecar(t *testing.T, responses map[string][]response) *testSidecar {
 }
 
 // ServeHTTP records the request and serves the next response.
-func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *testDaemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	next := s.next(r)
 	if next == nil {
 		http.NotFound(w, r)
@@ -137,7 +137,7 @@ func (s *testSidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, next.body)
 }
 
-func (s *testSidecar) next(r *http.Request) *response {
+func (s *testDaemon) next(r *http.Request) *response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := r.Method + " " + r.URL.RequestURI()
@@ -158,17 +158,17 @@ func (s *testSidecar) next(r *http.Request) *response {
 	return &all[0]
 }
 
-func (s *testSidecar) wantRequests(t *testing.T, want ...string) {
+func (s *testDaemon) wantRequests(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Equal(s.log, want) {
-		t.Errorf("the sidecar got the requests %q; want %q", s.log, want)
+		t.Errorf("the daemon got the requests %q; want %q", s.log, want)
 	}
 }
 
-// dependencies returns dependencies whose environment names the sidecar.
-func (s *testSidecar) dependencies() dependencies {
+// dependencies returns dependencies whose environment names the daemon.
+func (s *testDaemon) dependencies() dependencies {
 	return testDependencies(map[string]string{options.SocketEnv: s.socket})
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -36,11 +36,11 @@ func (d dependencies) gcCommand() *cobra.Command {
 condition every attachment is listed, and --yes is refused: that would be
 "release --all".
 
-The sidecar never does this automatically: it cannot know whether an address is in use.
+The daemon never does this automatically: it cannot know whether an address is in use.
 Attachments of containers match only with --owner and a pattern that begins with cni/.
 
 --unused-for compares the time of the last request for the attachment. That is kept in
-memory: after a restart of the sidecar it is unknown, and such an attachment never
+memory: after a restart of the daemon it is unknown, and such an attachment never
 matches. An address can be in use without requests, so check the list before you add
 --yes.`,
 		Example: `  # Attachments of pods without a request for a day

@@ -30,7 +30,7 @@ func TestGCList(t *testing.T) {
 		{"all conditions", []string{"--owner=default/*", "--older-than=240h"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
+			s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
 			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
 			o.wants(t, cmdline.ExitOK, o.stdout, "nothing was released")
 			var owners []string
@@ -53,10 +53,10 @@ func TestGCPool(t *testing.T) {
 	}{
 		"configured, without attachments": {"blue", "0 attachments; nothing was released", cmdline.ExitOK},
 		"the default one, by its name":    {"default", "0 attachments; nothing was released", cmdline.ExitOK},
-		"unknown":                         {"bleu", `no pool "bleu": the sidecar has the pools ["pods" "blue"], and no attachment is in another one`, cmdline.ExitFailed},
+		"unknown":                         {"bleu", `no pool "bleu": the daemon has the pools ["pods" "blue"], and no attachment is in another one`, cmdline.ExitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{
+			s := startDaemon(t, map[string][]response{
 				"GET /v1/ipam": lists(""),
 				"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"pools":[{"pool":"pods"},{"pool":"blue"}],
 					"options":[{"name":"ipam-default-ip-pool","value":"pods"}]}}`)},
@@ -87,7 +87,7 @@ func TestGCRelease(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(tt.list), "DELETE /v1/ipam/10.0.0.1": {tt.del}})
+			s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(tt.list), "DELETE /v1/ipam/10.0.0.1": {tt.del}})
 			s.dependencies().exec(t, "gc", tt.flag, "--yes").wants(t, tt.code, tt.stdout, tt.words...)
 		})
 	}

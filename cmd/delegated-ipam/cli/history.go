@@ -13,10 +13,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/history"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
 )
 
 func (d dependencies) historyCommand() *cobra.Command {
@@ -26,7 +26,7 @@ func (d dependencies) historyCommand() *cobra.Command {
 		Use:   "history [IP | OWNER]",
 		Short: "Show which address was given to whom and freed when",
 		Long: `Show what happened to addresses, the oldest first: of all, of one address, or of the owners
-or pods that match a pattern, in which "*" stands for any text. The sidecar need not run.
+or pods that match a pattern, in which "*" stands for any text. The daemon need not run.
 
   allocated  the plugin has allocated them to the owner
   released   a client has released them, and the cooldown begins (serve --release-delay)
@@ -35,7 +35,7 @@ or pods that match a pattern, in which "*" stands for any text. The sidecar need
 
 The log in the state directory has the last 4 to 8 MiB of events, some ten thousand. A full
 disk or a power loss may take some. Leases that the plugin has made for other clients than
-the sidecar are not in it.`,
+the daemon are not in it.`,
 		Example: `  delegated-ipam history 10.15.0.2
 
   # Of the pods of a namespace

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/history"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/history"
 )
 
 func TestHistory(t *testing.T) {

@@ -19,9 +19,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
 // Exit codes of `holder`, those of `delegated-ipam-bridge holder`.
@@ -47,7 +47,7 @@ type heldLease struct {
 	Interface   string    `json:"interface"`
 	File        string    `json:"file"`
 	Written     time.Time `json:"written"`
-	// Own reports that the sidecar has made it.
+	// Own reports that the daemon has made it.
 	Own bool `json:"own"`
 }
 
@@ -66,8 +66,8 @@ func (d dependencies) holderCommand() *cobra.Command {
 in the store of host-local, also one that the plugin has made for another client, such as a
 container runtime. Of other plugins only the attachments are known.
 
-The store is read with the options of the running sidecar; without one with those that serve
-would have, as by doctor. Run it where the sidecar runs, with its mounts.
+The store is read with the options of the running daemon; without one with those that serve
+would have, as by doctor. Run it where the daemon runs, with its mounts.
 
 Exit status: 0 held; 1 failed, holder unknown; 2 wrong usage; 3 conflict: the attachment and
 the lease differ; 4 not held.`,
@@ -140,7 +140,7 @@ const (
 )
 
 // addLeases reads the stores of the networks of all pools.
-func (h *holders) addLeases(config sidecar.Config, ip netip.Addr) {
+func (h *holders) addLeases(config daemon.Config, ip netip.Addr) {
 	runner, err := plugin.New(config.PluginOptions())
 	conf, confErr := cniconf.New(config.NetworkOptions())
 	if err = errors.Join(err, confErr); err != nil {

@@ -60,19 +60,19 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Without a sidecar the store is read by the options of serve.
-func TestHolderWithoutSidecar(t *testing.T) {
+// Without a daemon the store is read by the options of serve.
+func TestHolderWithoutDaemon(t *testing.T) {
 	s, empty := startWithStore(t)
 	dir := filepath.Dir(filepath.Dir(empty))
 	put(t, filepath.Join(filepath.Dir(empty), "10.15.0.2"), "0123abcd\r\neth0")
 	d := testDependencies(map[string]string{options.SocketEnv: s.socket + "2"})
 	flags := []string{"--cni-conf-dir=" + dir, "--cni-bin-dir=" + dir, "-o=json"}
 	o := d.exec(t, append([]string{"holder", "10.15.0.2"}, flags...)...)
-	o.wantsAnyOutput(t, cmdline.ExitOK, "the attachments are not known", "no sidecar can be reached")
+	o.wantsAnyOutput(t, cmdline.ExitOK, "the attachments are not known", "no daemon can be reached")
 	var got holders
 	if err := json.Unmarshal([]byte(o.stdout), &got); err != nil || got.State != "held" || len(got.Leases) != 1 || got.Leases[0].ContainerID != "0123abcd" || got.Leases[0].Own {
 		t.Errorf("got %s, %v; want the lease", o.stdout, err)
 	}
-	d.exec(t, append([]string{"holder", "10.15.0.4"}, flags...)...).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
+	d.exec(t, append([]string{"holder", "10.15.0.4"}, flags...)...).wants(t, cmdline.ExitFailed, "", "no daemon can be reached")
 	d.exec(t, "holder", "10.15.0.2/24").wants(t, cmdline.ExitUsage, "", "expected an address")
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // idOptions are the flags of `id`.
@@ -23,7 +23,7 @@ type idOptions struct {
 // identified is the output of `id -o json`.
 type identified struct {
 	ContainerID string `json:"container-id"`
-	// InUse reports that the sidecar lists the ID; otherwise it is computed.
+	// InUse reports that the daemon lists the ID; otherwise it is computed.
 	InUse bool `json:"in-use"`
 	// note has the inputs of a computed ID, or that it is the runtime's.
 	note string
@@ -42,14 +42,14 @@ the old one. Otherwise the ID of a new attachment is computed from the owner and
 of node and network, and a note on standard error reports that.
 
 With --node-name or --cni-network the ID is always computed, for that node and network,
-and the other name is that of the sidecar. With both no sidecar is needed.
+and the other name is that of the daemon. With both no daemon is needed.
 
 For the interface of a container (cni/ID/INTERFACE) it is the ID of the container runtime,
 which is never changed.`,
 		Example: `  # The files of host-local for the router
   grep -rl "$(delegated-ipam id router)" /var/lib/cni/networks
 
-  # Without a sidecar
+  # Without a daemon
   delegated-ipam id router --node-name worker-1 --cni-network pods`,
 		Args: args("OWNER"),
 		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
@@ -66,7 +66,7 @@ which is never changed.`,
 	}
 	o.register(cmd, d.env,
 		poolOption(&o.pool, "pool of the attachment"),
-		options.Option{Name: "node-name", Value: options.Text(&o.node, "name"), Help: "name of the node (empty = node of the sidecar)"},
+		options.Option{Name: "node-name", Value: options.Text(&o.node, "name"), Help: "name of the node (empty = node of the daemon)"},
 		options.Option{Name: "cni-network", Value: options.Text(&o.network, "name"), Help: "name of the CNI network (empty = network of the pool)"})
 	return cmd
 }
@@ -105,7 +105,7 @@ func (c connection) identify(ctx context.Context, o idOptions, owner string) (id
 			}
 		}
 		if o.network == "" {
-			return identified{}, fmt.Errorf("the network of pool %q is unknown; the sidecar has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, poolNames(status))
+			return identified{}, fmt.Errorf("the network of pool %q is unknown; the daemon has the pools %q, and knows the network of a pool once it has found a configuration; --cni-network names one", pool, poolNames(status))
 		}
 	}
 	note := fmt.Sprintf("%s (node %q, network %q)", why, o.node, o.network)

@@ -24,19 +24,19 @@ func TestID(t *testing.T) {
 		"new":                    {[]string{"nobody"}, containerid.For("nobody", "worker-1", "pods"), []string{`no attachment in pool "default", and a new one may get a suffix (-gN or -u...) (node "worker-1", network "pods")`}, []string{list, health}},
 		"other node":             {[]string{"router", "--node-name=worker-2"}, containerid.For("router", "worker-2", "pods"), []string{`may have a suffix (-gN or -u...), which list shows (node "worker-2"`}, []string{health}},
 		"other network":          {[]string{"router", "--cni-network=other"}, containerid.For("router", "worker-1", "other"), []string{"computed: the ID in use"}, []string{health}},
-		"no sidecar needed":      {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), []string{"computed: the ID in use"}, nil},
+		"no daemon needed":       {[]string{"router", "--node-name=a", "--cni-network=b"}, containerid.For("router", "a", "b"), []string{"computed: the ID in use"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, responses)
+			s := startDaemon(t, responses)
 			s.dependencies().exec(t, append([]string{"id"}, tt.args...)...).wants(t, cmdline.ExitOK, tt.want+"\n", tt.notes...)
 			s.wantRequests(t, tt.asked...)
 		})
 	}
 }
 
-// The sidecar lists the default pool by its name.
+// The daemon lists the default pool by its name.
 func TestIDDefaultPool(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam": {jsonResponse(200, `[{"owner":"router","pool":"red","container-id":"id-red"},{"owner":"router","pool":"blue","container-id":"id-blue"}]`)},
 		"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"node-name":"n","pools":[{"pool":"blue","network":"pods"},{"pool":"red","network":"r"}],
 			"options":[{"name":"ipam-default-ip-pool","value":"blue","source":"flag"}]}}`)},
@@ -49,7 +49,7 @@ func TestIDDefaultPool(t *testing.T) {
 
 // A container has the ID of its runtime, on each node and in each network.
 func TestIDOfContainer(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"cni/0a1b/eth0","pool":"red","container-id":"0a1b"}]`)}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"cni/0a1b/eth0","pool":"red","container-id":"0a1b"}]`)}})
 	s.dependencies().exec(t, "id", "cni/0a1b/eth0", "-o=json").wants(t, cmdline.ExitOK, "{\n  \"container-id\": \"0a1b\",\n  \"in-use\": true\n}\n", "the container runtime's own ID")
 	s.dependencies().exec(t, "id", "cni/77cc/eth0").wants(t, cmdline.ExitOK, "77cc\n", "the container runtime's own ID")
 	testDependencies(nil).exec(t, "id", "cni/77cc/eth0", "--cni-network=b").wants(t, cmdline.ExitOK, "77cc\n", "the container runtime's own ID")
@@ -62,7 +62,7 @@ func TestIDJSON(t *testing.T) {
 }
 
 func TestIDUnknownNetwork(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":    {jsonResponse(200, "[]")},
 		"GET /v1/healthz": {jsonResponse(200, read(t, "status-not-ready.json"))},
 	})

@@ -10,10 +10,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 )
 
 func (d dependencies) journalCommand() *cobra.Command {
@@ -21,7 +21,7 @@ func (d dependencies) journalCommand() *cobra.Command {
 		Use:   "journal COMMAND",
 		Short: "List, copy and delete the records of a state directory",
 		Long: `The journal has a record of each attachment (docs/design/state-directory.md). These commands
-read the file of the state directory: the sidecar need not run, and may run for "list" and
+read the file of the state directory: the daemon need not run, and may run for "list" and
 "backup".`,
 		Example: `  delegated-ipam journal list
   delegated-ipam journal backup /root/journal.db
@@ -55,7 +55,7 @@ func (d dependencies) journalListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the records of a state directory",
-		Long: `List the records of a state directory, also while its sidecar runs. A running sidecar
+		Long: `List the records of a state directory, also while its daemon runs. A running daemon
 has more recent attachments only while it changes one; "delegated-ipam list" shows them. The
 exit status is 1 if the file or a record is damaged: the next start moves it to quarantine/.
 
@@ -100,9 +100,9 @@ func (d dependencies) journalBackupCommand() *cobra.Command {
 	var serve serveOptions
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Copy the journal to a new file, also while the sidecar runs",
+		Short: "Copy the journal to a new file, also while the daemon runs",
 		Long: `Copy the journal to a new file, which is as the journal was at one moment, and durable
-when the command succeeds. The sidecar may run meanwhile. An existing file is not replaced.
+when the command succeeds. The daemon may run meanwhile. An existing file is not replaced.
 
 When a copy may be restored is in docs/operate/operations.md, Backup.`,
 		Example: `  delegated-ipam journal backup /root/journal-$(date +%F).db`,
@@ -131,11 +131,11 @@ func (d dependencies) journalDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete OWNER --yes",
 		Short: "Delete the record of an owner whose release the plugin refuses forever",
-		Long: `Delete the record of an owner from the journal of a sidecar that has stopped. The plugin is
+		Long: `Delete the record of an owner from the journal of a daemon that has stopped. The plugin is
 not called, and may keep the addresses of the owner forever: the command prints what it may
-keep. Start the sidecar again afterwards.
+keep. Start the daemon again afterwards.
 
-While the sidecar runs, the command fails and names its process.`,
+While the daemon runs, the command fails and names its process.`,
 		Example: `  delegated-ipam journal delete default/web-1 --yes`,
 		Args:    args("OWNER"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -155,8 +155,8 @@ While the sidecar runs, the command fails and names its process.`,
 	return cmd
 }
 
-// errSidecarRuns ends the wait for the lock of a state directory.
-var errSidecarRuns = errors.New("stop the sidecar, and run the command again")
+// errDaemonRuns ends the wait for the lock of a state directory.
+var errDaemonRuns = errors.New("stop the daemon, and run the command again")
 
 func deleteRecord(cmd *cobra.Command, stateDir, pool, owner string) (err error) {
 	existing, err := statedir.Open(stateDir) // Lock would create it
@@ -166,7 +166,7 @@ func deleteRecord(cmd *cobra.Command, stateDir, pool, owner string) (err error) 
 	_ = existing.Close()
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	dir, err := statedir.Lock(ctx, stateDir, statedir.Holder{Started: time.Now()}, func(string) { cancel(errSidecarRuns) })
+	dir, err := statedir.Lock(ctx, stateDir, statedir.Holder{Started: time.Now()}, func(string) { cancel(errDaemonRuns) })
 	if err != nil {
 		return err
 	}

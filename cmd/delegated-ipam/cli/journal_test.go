@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -34,7 +34,7 @@ func tombstone(owner string, rest time.Duration) attachment.Record {
 	}
 }
 
-// writeJournal makes the journal of a sidecar that has stopped.
+// writeJournal makes the journal of a daemon that has stopped.
 func writeJournal(t *testing.T, stateDir string, records ...attachment.Record) {
 	t.Helper()
 	dir, err := statedir.Lock(t.Context(), stateDir, statedir.Holder{}, nil)
@@ -71,7 +71,7 @@ func TestJournal(t *testing.T) {
 	d.exec(t, "journal", "delete", "router", "--yes", "--pool=blue", flag).wants(t, cmdline.ExitFailed, "", `no record of owner "router" in pool "blue"`)
 	lock, err := statedir.Lock(t.Context(), state, statedir.Holder{}, nil)
 	check.Must(t, err)
-	d.exec(t, "journal", "delete", "router", "--yes", flag).wants(t, cmdline.ExitFailed, "", "held by PID ", "stop the sidecar")
+	d.exec(t, "journal", "delete", "router", "--yes", flag).wants(t, cmdline.ExitFailed, "", "held by PID ", "stop the daemon")
 	check.Must(t, lock.Close())
 	d.exec(t, "journal", "delete", "router", "--yes", flag).wants(t, cmdline.ExitOK,
 		"deleted router of pool default (held, container ID id-router): 10.1.0.7; the plugin may keep its addresses\n  container ID id-router, interface eth0, network pods, plugin host-local\n")

@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/doctor"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/doctor"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// leakReport is the file of `doctor --report`: the leases of the sidecar without an attachment, which `doctor --repair`
+// leakReport is the file of `doctor --report`: the leases of the daemon without an attachment, which `doctor --repair`
 // releases after a review.
 type leakReport struct {
 	Created time.Time `json:"created"`
@@ -74,7 +74,7 @@ func readReport(cmd *cobra.Command, file, node string) (r leakReport, err error)
 		err = json.Unmarshal(data, &r)
 	}
 	if err == nil && r.Node != node {
-		err = fmt.Errorf("the report is of node %q, and the sidecar is %q", r.Node, node)
+		err = fmt.Errorf("the report is of node %q, and the daemon is %q", r.Node, node)
 	}
 	if err != nil {
 		return r, fmt.Errorf("doctor: --report: %w", err)
@@ -82,7 +82,7 @@ func readReport(cmd *cobra.Command, file, node string) (r leakReport, err error)
 	return r, nil
 }
 
-// releaseLeaks releases the leases of a report that are leaks as they were then. The sidecar refuses what has an owner now.
+// releaseLeaks releases the leases of a report that are leaks as they were then. The daemon refuses what has an owner now.
 func (c connection) releaseLeaks(ctx context.Context, stderr io.Writer, reported, found []doctor.Finding) error {
 	var failed error
 	for _, r := range reported {

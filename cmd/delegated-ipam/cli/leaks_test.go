@@ -14,8 +14,8 @@ import (
 
 const leakID = "cilium-agent-gone-0123456789abcdef"
 
-// startWithLeaks serves a sidecar whose store has two leaks and the lease of a pod.
-func startWithLeaks(t *testing.T) (s *testSidecar, store, report string) {
+// startWithLeaks serves a daemon whose store has two leaks and the lease of a pod.
+func startWithLeaks(t *testing.T) (s *testDaemon, store, report string) {
 	t.Helper()
 	s, empty := startWithStore(t)
 	store = filepath.Dir(empty)
@@ -28,7 +28,7 @@ func startWithLeaks(t *testing.T) (s *testSidecar, store, report string) {
 	return s, store, filepath.Join(filepath.Dir(store), "leaks.json")
 }
 
-func deletions(s *testSidecar) (all []string) {
+func deletions(s *testDaemon) (all []string) {
 	for _, request := range s.log {
 		if strings.HasPrefix(request, "DELETE") {
 			all = append(all, request)
@@ -92,5 +92,5 @@ func TestDoctorReportStreams(t *testing.T) {
 		}
 	}
 	check.Must(t, os.Remove(s.socket))
-	s.dependencies().exec(t, "doctor", "--report=-").wantsAnyOutput(t, cmdline.ExitFailed, "--report needs a running sidecar")
+	s.dependencies().exec(t, "doctor", "--report=-").wantsAnyOutput(t, cmdline.ExitFailed, "--report needs a running daemon")
 }

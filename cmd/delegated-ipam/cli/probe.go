@@ -13,9 +13,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/unreachable"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -41,18 +41,18 @@ func (d dependencies) probeCommand() *cobra.Command {
 	o := &probeOptions{}
 	cmd := &cobra.Command{
 		Use:   "probe {startup | ready | live}",
-		Short: "Report by the exit status whether the sidecar serves",
+		Short: "Report by the exit status whether the daemon serves",
 		Long: `Run a probe: exit status 0 is success, 1 failure with the reason on stderr, 2 wrong
 usage. The kubelet cannot speak HTTP to a unix socket, so this is for exec probes.
 
-  startup  the sidecar beside this command answers on its socket, ready or not: on a new
-           node cilium-agent itself writes the CNI configuration, and waits for the sidecar
+  startup  the daemon beside this command answers on its socket, ready or not: on a new
+           node cilium-agent itself writes the CNI configuration, and waits for the daemon
   ready    it has a CNI configuration, its plugin reports that it can serve, and the
            journal can be written
   live     a process answers; plugin, journal and configuration have no effect
 
 For startup and ready the answer must come from this PID namespace: while a pod is
-replaced, the old sidecar still answers on the same socket, and the new one waits for it.`,
+replaced, the old daemon still answers on the same socket, and the new one waits for it.`,
 		Example: `  delegated-ipam probe ready && echo ready
 
   # In a pod
@@ -103,16 +103,16 @@ func (o *probeOptions) run(ctx context.Context, kind string) error {
 	return nil
 }
 
-// checkReady returns nil if the sidecar reports that it is ready.
+// checkReady returns nil if the daemon reports that it is ready.
 func checkReady(ctx context.Context, c *client.Client) error {
 	status, err := c.BriefStatus(ctx)
 	switch {
 	case err != nil:
 		return err
 	case status.Cilium == nil:
-		return fmt.Errorf("the sidecar at %s reports no state; does it have the version of this command?", c.Socket())
+		return fmt.Errorf("the daemon at %s reports no state; does it have the version of this command?", c.Socket())
 	case status.Cilium.State != models.StatusStateOk:
-		return fmt.Errorf("sidecar %s", status.Cilium.Msg)
+		return fmt.Errorf("daemon %s", status.Cilium.Msg)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func dialSamePIDNamespace(ctx context.Context, network, socket string) (net.Conn
 	}
 	peer, err := unixsock.PeerOf(conn)
 	if err == nil && peer.PID == 0 {
-		err = fmt.Errorf("the process that answers on %s is in another PID namespace, such as the pod that this one replaces: the sidecar here does not serve yet", socket)
+		err = fmt.Errorf("the process that answers on %s is in another PID namespace, such as the pod that this one replaces: the daemon here does not serve yet", socket)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -20,7 +20,7 @@ func (d dependencies) profileCommand() *cobra.Command {
 		Short: "List, show and try plugin profiles",
 		Long: `A profile describes a plugin type: the effect and the guarantees of its verbs
 (docs/reference/profiles.md). "list" and "show" print the profiles that serve would use, "try" runs
-a plugin and proposes a profile. No sidecar is needed.`,
+a plugin and proposes a profile. No daemon is needed.`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile show host-local
   delegated-ipam profile try my-ipam --cni-conf-file=/etc/cni/net.d/10-my.conflist`,
@@ -61,7 +61,7 @@ func (d dependencies) profileListCommand() *cobra.Command {
 		Short: "List the plugin types that have a profile",
 		Long: `List the plugin types that have a profile: whether the plugin is safe, where the facts
 come from, the dangers of a plugin that serve refuses without --accept-unsafe-plugin, whether
-the sidecar notices that the plugin has lost an address, and which attachments share an
+the daemon notices that the plugin has lost an address, and which attachments share an
 address. Any other type has the profile "unknown".`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,

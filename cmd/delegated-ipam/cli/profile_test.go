@@ -85,7 +85,7 @@ func TestProfileFileMissing(t *testing.T) {
 	}
 }
 
-// The sidecar's own options apply, as in its container.
+// The daemon's own options apply, as in its container.
 func TestProfileTryEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	conf := `{"cniVersion":"1.0.0","name":"blue-network","plugins":[{"type":"cilium-cni","ipam":{"type":"my-ipam"}}]}`

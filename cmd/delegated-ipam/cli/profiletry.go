@@ -15,12 +15,12 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/profiletry"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/profiletry"
 )
 
 func (d dependencies) profileTryCommand() *cobra.Command {
@@ -43,7 +43,7 @@ profile of the type are explained.
 
 The exit status is 0 if every step was possible and everything is released, with
 or without differences, and 1 otherwise.`,
-		Example: `  # In the sidecar's container: its network and its plugin
+		Example: `  # In the daemon's container: its network and its plugin
   delegated-ipam profile try host-local
 
   # A new plugin
@@ -53,7 +53,7 @@ or without differences, and 1 otherwise.`,
   delegated-ipam profile try my-ipam -o json | jq .proposal > my-ipam.json`,
 		Args: args("TYPE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := serve.withPlugins(func(_ sidecar.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+			err := serve.withPlugins(func(_ daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
 				return profileTry(cmd, networks, plugins, args[0], format.output)
 			})
 			if err != nil {

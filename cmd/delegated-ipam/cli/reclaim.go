@@ -11,11 +11,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/nodelock"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/nodelock"
 )
 
 // usualOwners are the owners of an agent, and the slots of a bridge with twice as many pods as a
@@ -38,15 +38,15 @@ func (d dependencies) reclaimCommand() *cobra.Command {
 	o := &reclaimOptions{}
 	cmd := &cobra.Command{
 		Use:   "reclaim {--node NAME | --from FILE}",
-		Short: "Release the addresses of the sidecar of a lost node",
-		Long: `Release the addresses of the sidecar of another node, which has ended without a release and
+		Short: "Release the addresses of the daemon of a lost node",
+		Long: `Release the addresses of the daemon of another node, which has ended without a release and
 will not return: each owner's container ID is computed from owner, node and network, and the
-plugin's DEL is run with it, for each pool. No sidecar is needed. Run it where the
+plugin's DEL is run with it, for each pool. No daemon is needed. Run it where the
 plugin works as on the lost node, with the same options and the same CNI configuration:
 it accepts the flags of serve, its environment variables and --config-dir.
 
 THE NODE MUST BE REMOVED. Addresses that it still uses are allocated a second time afterwards.
-This command cannot observe another node. It refuses only its own, and one whose sidecar runs
+This command cannot observe another node. It refuses only its own, and one whose daemon runs
 on this machine. --yes-the-node-is-gone confirms it, with the name once more, or --yes for
 the list of --from, which delegated-ipam-bridge lost-nodes writes from the Nodes of the
 API server and which must not be older than 15 minutes.
@@ -76,7 +76,7 @@ the report was written, which contains the failures.`,
 		},
 	}
 	options.Register(cmd.Flags(),
-		options.Option{Name: "node", Value: options.Text(&o.node, "name"), Help: "name of the lost node: the --node-name of its sidecar"},
+		options.Option{Name: "node", Value: options.Text(&o.node, "name"), Help: "name of the lost node: the --node-name of its daemon"},
 		options.Option{
 			Name: "owner", Value: options.Texts(&o.owners, "owners"), Default: usualOwners,
 			Help: "list of owners that may hold addresses of --node; PREFIX and FIRST..LAST expand to numbered ones",
@@ -131,13 +131,13 @@ func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
 	if err != nil {
 		return err
 	}
-	return o.serve.withPlugins(func(config sidecar.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+	return o.serve.withPlugins(func(config daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
 		runner, err := plugin.New(plugins)
 		if err != nil {
 			return cmdline.Usage(err)
 		}
 		r := lostnodes.Reclaim{
-			Plugin: runner, Self: config.NodeName, Sidecar: nodelock.Holder,
+			Plugin: runner, Self: config.NodeName, Daemon: nodelock.Holder,
 			DryRun: o.dryRun, Until: until, Now: now,
 		}
 		var names []string

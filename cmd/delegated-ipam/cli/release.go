@@ -24,9 +24,9 @@ type releaseOptions struct {
 	skipDelay bool
 	// timeout is how long --all waits without progress.
 	timeout time.Duration
-	// wait is how long --all waits for the sidecar to respond.
+	// wait is how long --all waits for the daemon to respond.
 	wait time.Duration
-	// stateDir is the state directory of a sidecar that need not run if it has no record there; empty for one
+	// stateDir is the state directory of a daemon that need not run if it has no record there; empty for one
 	// that must run.
 	stateDir string
 }
@@ -50,12 +50,12 @@ other address, they are returned to the plugin: immediately, or after serve --re
 unless --skip-release-delay is given. Whether the address is in use is not checked.
 
 With --all every address in every pool is released, those of the agent itself included,
-for a node from which the sidecar will be removed. --release-delay does not apply then,
+for a node from which the daemon will be removed. --release-delay does not apply then,
 also not to addresses in cooldown. The command waits until the plugin has released
 everything, and ends with status 1 and a list of the remaining attachments after --timeout
-without progress. The sidecar keeps retrying; run the command again for the result.
+without progress. The daemon keeps retrying; run the command again for the result.
 
-Before a removal on all nodes, --wait bounds how long the command waits for a sidecar
+Before a removal on all nodes, --wait bounds how long the command waits for a daemon
 that does not answer yet. With --state-dir it is a success that none listens on the socket
 even then, if this state directory has no record to release.
 
@@ -98,7 +98,7 @@ For an attachment whose release the plugin refuses forever there is "journal del
 		},
 		options.Option{
 			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
-			Help: "how long --all waits for a sidecar that does not answer, and until no ADD with an unknown outcome can act (0s = do not wait)",
+			Help: "how long --all waits for a daemon that does not answer, and until no ADD with an unknown outcome can act (0s = do not wait)",
 		},
 		options.Option{
 			Name: "state-dir", Value: options.Path(&o.stateDir),

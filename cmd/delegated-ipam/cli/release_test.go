@@ -23,7 +23,7 @@ const (
 	adding    = `{"owner":"new","pool":"default","container-id":"n","state":"adding","claims":[],"addresses":[]}`
 )
 
-// allRead is the status of a sidecar with a record in quarantine.
+// allRead is the status of a daemon with a record in quarantine.
 const allRead = `{"delegated-ipam":{"ready":true,"quarantined":[{"file":"x","reason":"damaged"}]}}`
 
 func lists(bodies ...string) []response {
@@ -36,7 +36,7 @@ func lists(bodies ...string) []response {
 
 func TestReleaseAll(t *testing.T) {
 	yes := []response{{code: 200}}
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam": lists(
 			heldBoth+","+heldOne+","+releasing+","+cooldown+","+adding,
 			releasing+","+cooldown+","+adding,
@@ -83,7 +83,7 @@ func TestReleaseOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			yes := []response{{code: 200}}
-			s := startSidecar(t, map[string][]response{
+			s := startDaemon(t, map[string][]response{
 				"GET /v1/ipam": lists(strings.ReplaceAll(heldBoth+","+cooldown, "default", "green") + "," + heldOne +
 					`,{"owner":"gone","pool":"green","state":"held","claims":["ipv4"],"addresses":[{"family":"ipv4","ip":"10.0.0.9"}]}`),
 				"GET /v1/healthz":          {jsonResponse(200, status)},
@@ -117,12 +117,12 @@ func TestReleaseAllResults(t *testing.T) {
 					"  ingress of pool default (releasing, container ID i): the plugin failed\n", "journal delete OWNER --yes",
 			},
 		},
-		"empty":         {lists(""), read, []string{"-o=json"}, cmdline.ExitOK, "[]\n", nil},
-		"already gone":  {lists(cooldown, ""), read, nil, cmdline.ExitOK, "released 10.0.0.4 of pool default\n", nil},
-		"sidecar fails": {append(lists(adding), response{code: 500}), read, nil, cmdline.ExitFailed, "", []string{"release --all: ", "500"}},
+		"empty":        {lists(""), read, []string{"-o=json"}, cmdline.ExitOK, "[]\n", nil},
+		"already gone": {lists(cooldown, ""), read, nil, cmdline.ExitOK, "released 10.0.0.4 of pool default\n", nil},
+		"daemon fails": {append(lists(adding), response{code: 500}), read, nil, cmdline.ExitFailed, "", []string{"release --all: ", "500"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{
+			s := startDaemon(t, map[string][]response{
 				"GET /v1/ipam": tt.list, "GET /v1/healthz": {tt.status},
 				"DELETE /v1/ipam/10.0.0.1": {{code: 200}}, "DELETE /v1/ipam/fd00::1": {jsonResponse(500, `"DEL failed"`)},
 				"DELETE /v1/ipam/10.0.0.3": {jsonResponse(500, `"DEL failed, too"`)}, "DELETE /v1/ipam/10.0.0.4": {{code: 404}},
@@ -133,7 +133,7 @@ func TestReleaseAllResults(t *testing.T) {
 }
 
 func TestReleaseAllProgress(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":             lists(cooldown, cooldown+","+adding+","+releasing, cooldown+","+adding, cooldown+","+adding, cooldown, cooldown, ""),
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
@@ -144,7 +144,7 @@ func TestReleaseAllProgress(t *testing.T) {
 }
 
 func TestReleaseAllInterrupted(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": lists(adding)})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(adding)})
 	ctx, cancel := context.WithCancel(t.Context())
 	d, calls := s.dependencies(), 0
 	d.pollInterval = time.Hour
@@ -159,7 +159,7 @@ func TestReleaseAllInterrupted(t *testing.T) {
 }
 
 func TestReleaseAllHangingPlugin(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":             lists(heldBoth + "," + releasing + "," + cooldown),
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.1": {jsonResponse(500, `"it did not end"`)},
@@ -180,25 +180,25 @@ func advancing(d dependencies, step time.Duration) dependencies {
 }
 
 func TestReleaseAllWaits(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":             {{code: http.StatusServiceUnavailable}, {code: http.StatusServiceUnavailable}, jsonResponse(200, "["+cooldown+"]"), {code: 500}, jsonResponse(200, "[]")},
 		"GET /v1/healthz":          {jsonResponse(200, allRead)},
 		"DELETE /v1/ipam/10.0.0.4": {{code: 200}},
 	})
 	advancing(s.dependencies(), time.Second).exec(t, "release", "--all", "--yes", "--wait=1m").wants(t, cmdline.ExitOK,
-		"released 10.0.0.4 of pool default\n", "waiting for the sidecar, at most 1m", "503")
+		"released 10.0.0.4 of pool default\n", "waiting for the daemon, at most 1m", "503")
 }
 
 func TestReleaseAllWaitsNoLonger(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {{code: http.StatusServiceUnavailable}}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {{code: http.StatusServiceUnavailable}}})
 	o := advancing(s.dependencies(), time.Second).exec(t, "release", "--all", "--yes", "--wait=10s", "--state-dir="+t.TempDir())
-	o.wants(t, cmdline.ExitFailed, "", "waiting for the sidecar, at most 10s", "release --all: ", "503")
+	o.wants(t, cmdline.ExitFailed, "", "waiting for the daemon, at most 10s", "release --all: ", "503")
 	if got := len(s.log); got < 2 || got > 10 {
 		t.Errorf("%d requests; want several within 10s", got)
 	}
 }
 
-func TestReleaseAllWithoutSidecar(t *testing.T) {
+func TestReleaseAllWithoutDaemon(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
@@ -213,8 +213,8 @@ func TestReleaseAllWithoutSidecar(t *testing.T) {
 			release := []string{"release", "--all", "--yes", "--wait=3s", "--state-dir=" + state, "-H=" + socket}
 			d.exec(t, release...).wants(t, cmdline.ExitOK, "", "no process listens on "+socket, state+" has no record")
 			writeJournal(t, state, heldRecord("router"), tombstone("ingress", time.Hour))
-			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" is in use", "1 attachments", "router", "start the sidecar")
-			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no sidecar can be reached")
+			d.exec(t, release...).wants(t, cmdline.ExitFailed, "", "no process listens on "+socket, state+" is in use", "1 attachments", "router", "start the daemon")
+			d.exec(t, "release", "--all", "--yes", "--wait=3s", "-H="+socket).wants(t, cmdline.ExitFailed, "", "no daemon can be reached")
 		})
 	}
 }
@@ -224,7 +224,7 @@ func TestReleaseAllSettles(t *testing.T) {
 	until := noon().Add(4 * time.Minute).UTC().Format(time.RFC3339)
 	settling := strings.Replace(adding, `{`, `{"acts-until":"`+until+`",`, 1)
 	run := func(args ...string) outcome {
-		s := startSidecar(t, map[string][]response{
+		s := startDaemon(t, map[string][]response{
 			"GET /v1/ipam":    lists(append(slices.Repeat([]string{settling}, 9), "")...),
 			"GET /v1/healthz": {jsonResponse(200, allRead)},
 		})

@@ -16,19 +16,19 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/uninstall"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // releaseAll releases all listed attachments but those of containers, and waits until the list is empty. A failed release
-// does not end it: the sidecar retries, and the result has the remaining ones.
+// does not end it: the daemon retries, and the result has the remaining ones.
 func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOptions) error {
 	ctx := cmd.Context()
 	all, err := d.listWithin(ctx, c, o.wait, cmd.ErrOrStderr())
-	// A sidecar that hangs listens.
+	// A daemon that hangs listens.
 	if o.stateDir != "" && (errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)) {
 		if err := uninstall.InUse(o.stateDir, false, time.Now()); err != nil {
 			return fmt.Errorf("release --all: no process listens on %s, and the state directory %s is in use: %w", c.Socket(), o.stateDir, err)
@@ -62,7 +62,7 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	return nil
 }
 
-// ahead returns what the sidecar acquired ahead of pods and only it can release, with what to do; nothing if there is
+// ahead returns what the daemon acquired ahead of pods and only it can release, with what to do; nothing if there is
 // none.
 func ahead(all []*models.Attachment) (lines []string) {
 	warm := 0
@@ -76,15 +76,15 @@ func ahead(all []*models.Attachment) (lines []string) {
 		}
 	}
 	if warm > 0 {
-		lines = append(lines, fmt.Sprintf("%d leases were acquired ahead of pods: start the sidecar with --warm-leases=0, which releases them, and run the command again", warm))
+		lines = append(lines, fmt.Sprintf("%d leases were acquired ahead of pods: start the daemon with --warm-leases=0, which releases them, and run the command again", warm))
 	}
 	if len(lent) > 0 {
-		lines = append(lines, fmt.Sprintf("%d containers have leases that were acquired ahead, and the plugin knows them by IDs of the sidecar: drain the node, so that their DELs reach the sidecar, and run the command again:", len(lent)))
+		lines = append(lines, fmt.Sprintf("%d containers have leases that were acquired ahead, and the plugin knows them by IDs of the daemon: drain the node, so that their DELs reach the daemon, and run the command again:", len(lent)))
 	}
 	return append(lines, lent...)
 }
 
-// withoutContainers omits the attachments of containers: their runtime releases them, through the sidecar
+// withoutContainers omits the attachments of containers: their runtime releases them, through the daemon
 // or without it, and until then their addresses are in use. It need not release those in cooldown or releasing.
 func withoutContainers(all []*models.Attachment) []*models.Attachment {
 	return slices.DeleteFunc(all, func(a *models.Attachment) bool {
@@ -106,7 +106,7 @@ func (d dependencies) listWithin(ctx context.Context, c connection, wait time.Du
 		}
 		if !reported {
 			reported = true
-			fmt.Fprintf(stderr, "waiting for the sidecar, at most %s: %s\n", output.Duration(wait), logging.Printable(err.Error()))
+			fmt.Fprintf(stderr, "waiting for the daemon, at most %s: %s\n", output.Duration(wait), logging.Printable(err.Error()))
 		}
 		if d.untilPoll(ctx) != nil {
 			return nil, err
@@ -237,7 +237,7 @@ func remaining(all []*models.Attachment) []string {
 		out = append(out, fmt.Sprintf("until %s an ADD with an unknown outcome may act, and only then its last DEL follows: --wait waits for that", until.UTC().Format(time.RFC3339)))
 	}
 	if failed {
-		out = append(out, "the sidecar keeps retrying; if the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`")
+		out = append(out, "the daemon keeps retrying; if the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`")
 	}
 	return out
 }

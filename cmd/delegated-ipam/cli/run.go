@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -23,12 +23,12 @@ type dependencies struct {
 	version string
 	env     map[string]string
 	now     func() time.Time
-	serve   func(context.Context, sidecar.Config, logrus.FieldLogger) error
+	serve   func(context.Context, daemon.Config, logrus.FieldLogger) error
 	// requestLimit is the time limit of one request.
 	requestLimit time.Duration
 	// pollInterval is the interval at which `release --all` lists the remaining attachments.
 	pollInterval time.Duration
-	// completionLimit is how long a completion waits for the sidecar.
+	// completionLimit is how long a completion waits for the daemon.
 	completionLimit time.Duration
 }
 
@@ -44,7 +44,7 @@ func Command(environ []string, version string) *cobra.Command {
 		version:         cmdline.Version(version),
 		env:             options.Environment(environ),
 		now:             time.Now,
-		serve:           sidecar.Run,
+		serve:           daemon.Run,
 		requestLimit:    client.DefaultTimeout,
 		pollInterval:    time.Second,
 		completionLimit: time.Second,
@@ -60,7 +60,7 @@ func (d dependencies) command() *cobra.Command {
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 
-"serve" is the sidecar. "profile", "reclaim", "journal", "history" and "uninstall" need none;
+"serve" is the daemon. "profile", "reclaim", "journal", "history" and "uninstall" need none;
 the others query a running one through its socket, which -H names.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
@@ -77,7 +77,7 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.holderCommand(), d.idCommand())
 	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.historyCommand(), d.probeCommand(), d.profileCommand())
 	cmdline.AddGroup(root, cmdline.GroupMaintenance, d.gcCommand(), d.reclaimCommand(), d.journalCommand(), d.uninstallCommand())
-	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running sidecar."
+	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running daemon."
 	d.addFlagCompletions(root)
 	return root
 }

@@ -13,10 +13,10 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 )
 
 func (d dependencies) serveCommand() *cobra.Command {
@@ -107,10 +107,10 @@ func logSkipped(log logrus.FieldLogger, set *options.Set) {
 // reread reads the options again, applies the level of the log, and returns the running options with it. After an error
 // they stay.
 func (o serveOptions) reread(log *logrus.Logger, running []options.Setting) []options.Setting {
-	_, set := options.NewSidecar(o.env)
+	_, set := options.NewDaemon(o.env)
 	now, err := o.set.Reread(set, o.env)
 	if err != nil {
-		log.WithError(err).Error("SIGHUP: the options are invalid; the sidecar keeps its options")
+		log.WithError(err).Error("SIGHUP: the options are invalid; the daemon keeps its options")
 		return running
 	}
 	running = slices.Clone(running)
@@ -119,7 +119,7 @@ func (o serveOptions) reread(log *logrus.Logger, running []options.Setting) []op
 			level, _ := logrus.ParseLevel(s.Value) // the option accepts only levels
 			log.SetLevel(level)
 			log.WithFields(logrus.Fields{"option": s.Name, "running": running[i].Value, "configured": s.Value}).
-				Info("SIGHUP: the option is applied; others need a restart of the sidecar")
+				Info("SIGHUP: the option is applied; others need a restart of the daemon")
 			running[i] = s
 		}
 	}
@@ -130,14 +130,14 @@ func (o serveOptions) reread(log *logrus.Logger, running []options.Setting) []op
 // command, the environment and --config-dir.
 type serveOptions struct {
 	env    map[string]string
-	values *options.Sidecar
+	values *options.Daemon
 	set    *options.Set
 }
 
 // serveOptions adds flags of serve to a command; without names all of them.
 func (d dependencies) serveOptions(cmd *cobra.Command, names ...string) serveOptions {
 	o := serveOptions{env: d.env}
-	o.values, o.set = options.NewSidecar(d.env)
+	o.values, o.set = options.NewDaemon(d.env)
 	for _, name := range names {
 		cmd.Flags().AddFlag(o.set.Flags().Lookup(name))
 	}
@@ -148,22 +148,22 @@ func (d dependencies) serveOptions(cmd *cobra.Command, names ...string) serveOpt
 }
 
 // resolve reads the sources. An error is one of cmdline.Usage.
-func (o serveOptions) resolve() (sidecar.Config, error) {
+func (o serveOptions) resolve() (daemon.Config, error) {
 	if err := o.set.Resolve(o.env); err != nil {
-		return sidecar.Config{}, cmdline.Usage(err)
+		return daemon.Config{}, cmdline.Usage(err)
 	}
 	resolved, err := o.values.Complete()
-	return sidecar.Config{Sidecar: resolved}, cmdline.Usage(err)
+	return daemon.Config{Daemon: resolved}, cmdline.Usage(err)
 }
 
 // withPlugins calls run with the valid options, their networks, and options of a plugin runner
 // whose lock file exists during the call.
-func (o serveOptions) withPlugins(run func(sidecar.Config, *cniconf.Watcher, plugin.Options) error) error {
+func (o serveOptions) withPlugins(run func(daemon.Config, *cniconf.Watcher, plugin.Options) error) error {
 	config, err := o.resolve()
 	if err != nil {
 		return err
 	}
-	if err := config.Sidecar.Validate(); err != nil {
+	if err := config.Daemon.Validate(); err != nil {
 		return cmdline.Usage(err)
 	}
 	networks, err := cniconf.New(config.NetworkOptions())

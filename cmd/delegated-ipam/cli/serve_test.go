@@ -14,17 +14,17 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 // serve runs `serve` with an app that ends immediately, and returns the configuration of the app.
-func serve(t *testing.T, env map[string]string, args ...string) (sidecar.Config, outcome) {
+func serve(t *testing.T, env map[string]string, args ...string) (daemon.Config, outcome) {
 	t.Helper()
-	d, got, calls := testDependencies(env), sidecar.Config{}, 0
-	d.serve = func(_ context.Context, c sidecar.Config, _ logrus.FieldLogger) error {
+	d, got, calls := testDependencies(env), daemon.Config{}, 0
+	d.serve = func(_ context.Context, c daemon.Config, _ logrus.FieldLogger) error {
 		got, calls = c, calls+1
 		return nil
 	}
@@ -41,7 +41,7 @@ func TestServeDefaults(t *testing.T) {
 	if got.MaxPluginProcesses < 4 {
 		t.Errorf("at most %d plugin processes; want 4 or more", got.MaxPluginProcesses)
 	}
-	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
+	want := daemon.Config{Version: "v1.2.3", Daemon: options.Daemon{
 		SocketPath: "/var/run/delegated-ipam/ipam.sock", SocketMode: 0o660, StateDir: "/var/lib/delegated-ipam",
 		CNIConfDir: "/etc/cni/net.d", CNIBinDirs: []string{"/opt/cni/bin"}, IPAMDefaultIPPool: "default",
 		Pools: map[string]string{"default": ""}, NodeName: "worker-1", EnableIPv4: true, EnableIPv6: true,
@@ -68,7 +68,7 @@ func TestServeAllOptions(t *testing.T) {
 		"--max-queued-requests=8", "--max-attachments=9", "--verify-interval=0s", "--cni-netns=/n", "--cni-ifname=net0", "--release-delay=1m", "--warm-leases=5", "--missing-netns-release-delay=3m",
 		"--ipam-expiration=2m", "--metrics-address=:9967", "--log-level=error", "--log-format=json", "--health-details=authorized")
 	o.wants(t, cmdline.ExitOK, "")
-	want := sidecar.Config{Version: "v1.2.3", Sidecar: options.Sidecar{
+	want := daemon.Config{Version: "v1.2.3", Daemon: options.Daemon{
 		SocketPath: "/s/x.sock", SocketMode: 0o600, SocketGroup: "root", AllowUIDs: []int{1, 2, 3}, AllowGIDs: []int{4}, HealthDetails: options.HealthAuthorized,
 		StateDir: "/s/state", CNIConfDir: "/s/conf", CNIConfFile: "/s/conf/a.conflist", CNIBinDirs: []string{"/s/a", "/s/b"}, CNINetwork: "pods", IPAMDefaultIPPool: "white",
 		Pools:    map[string]string{"white": "pods", "blue": "blue-net", "red": "red-net", "green": "green-net"},
@@ -93,7 +93,7 @@ func TestServeAllOptions(t *testing.T) {
 
 func TestServeFails(t *testing.T) {
 	d := testDependencies(nil)
-	d.serve = func(context.Context, sidecar.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
+	d.serve = func(context.Context, daemon.Config, logrus.FieldLogger) error { return errors.New("the disk is full") }
 	d.exec(t, "serve", "--node-name=n").wants(t, cmdline.ExitFailed, "", "Error: serve: the disk is full")
 }
 
@@ -149,7 +149,7 @@ func TestServeLog(t *testing.T) {
 func TestReread(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "owners"), "router")
-	_, set := options.NewSidecar(nil)
+	_, set := options.NewDaemon(nil)
 	check.Must(t, set.Flags().Parse([]string{"--config-dir=" + dir, "--plugin-env=A,B"}))
 	check.Must(t, set.Resolve(nil))
 	log := logrus.New()

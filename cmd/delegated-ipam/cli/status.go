@@ -28,12 +28,12 @@ func (d dependencies) statusCommand() *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the state of the sidecar",
-		Long: `Show the state of the sidecar: whether it can allocate addresses and if not why, the
+		Short: "Show the state of the daemon",
+		Long: `Show the state of the daemon: whether it can allocate addresses and if not why, the
 plugin of each pool with the addresses of its ranges, pending releases and errors, and the
 options of serve that are not the default, each with its source.
 
-The exit status is 0 if the sidecar answers, ready or not.`,
+The exit status is 0 if the daemon answers, ready or not.`,
 		Example: `  delegated-ipam status
 
   # As a condition of a script
@@ -61,7 +61,7 @@ type statusPrinter struct {
 	verbose bool
 }
 
-// printStatus prints the status of a sidecar. verbose adds the options that have their default and
+// printStatus prints the status of a daemon. verbose adds the options that have their default and
 // the profile of each plugin.
 func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verbose bool) error {
 	p := statusPrinter{output.NewTable(w), now, verbose}

@@ -29,7 +29,7 @@ func TestStatusPage(t *testing.T) {
 		"just started":   {"status-new.json", "status-new.txt", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, tt.response))}})
+			s := startDaemon(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, tt.response))}})
 			o := s.dependencies().exec(t, append([]string{"status"}, tt.flags...)...)
 			o.wants(t, cmdline.ExitOK, o.stdout)
 			golden(t, tt.file, o.stdout)
@@ -47,7 +47,7 @@ func TestStatusEndedContainers(t *testing.T) {
 		"not released": {`{"pending":1}`, "Ended containers: 1 pending; not released: --missing-netns-release-delay is 0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ended-containers":`+tt.ended+`}}`)}})
+			s := startDaemon(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, `{"delegated-ipam":{"ended-containers":`+tt.ended+`}}`)}})
 			o := s.dependencies().exec(t, "status")
 			o.wants(t, cmdline.ExitOK, o.stdout)
 			if got := regexp.MustCompile(` +`).ReplaceAllString(o.stdout, " "); !strings.Contains(got, tt.want) {
@@ -60,7 +60,7 @@ func TestStatusEndedContainers(t *testing.T) {
 func TestJSON(t *testing.T) {
 	for command, file := range map[string]string{"list": "attachments.json", "status": "status-not-ready.json"} {
 		body := read(t, file)
-		s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}, "GET /v1/healthz": {jsonResponse(200, body)}})
+		s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}, "GET /v1/healthz": {jsonResponse(200, body)}})
 		o := s.dependencies().exec(t, command, "-o", "json")
 		o.wants(t, cmdline.ExitOK, o.stdout)
 		var got, want any
@@ -72,7 +72,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestListTable(t *testing.T) {
-	s := startSidecar(t, map[string][]response{
+	s := startDaemon(t, map[string][]response{
 		"GET /v1/ipam":    {jsonResponse(200, read(t, "attachments.json"))},
 		"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))},
 	})
@@ -101,7 +101,7 @@ func TestListNarrow(t *testing.T) {
 	one := `{"owner":"cni/` + strings.Repeat("0123456789abcdef", 4) + `/eth0","pod":"kube-system/coredns-7db6d8ff4d-abcde","pool":"default","state":"releasing",` + longest + `,"last-error":"` + strings.Repeat("x", 200) + `"}`
 	other := `{"owner":"kube-system/coredns-7db6d8ff4d-abcde","pool":"a-pool-with-a-long-name","state":"held",` + longest + `}`
 	for name, body := range map[string]string{"one pool": "[" + one + "]", "two pools": "[" + one + "," + other + "]", "none": "[]"} {
-		s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
+		s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
 		o := s.dependencies().exec(t, "list")
 		o.wants(t, cmdline.ExitOK, o.stdout)
 		wantNarrow(t, o.stdout)
@@ -129,7 +129,7 @@ func TestListFilters(t *testing.T) {
 		"--owner=nobody": "",
 	} {
 		body := strings.NewReplacer(`{"owner": "old",`, `{"owner": "old", "pod": "shop/web",`, `{"owner": "gone",`, `{"owner": "gone", "given-up": ["10.15.0.77"],`).Replace(read(t, "attachments.json"))
-		s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
+		s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, body)}})
 		o := s.dependencies().exec(t, append([]string{"list", "-o=json"}, strings.Fields(flags)...)...)
 		o.wantsAnyOutput(t, cmdline.ExitOK)
 		var all []*models.Attachment
@@ -148,7 +148,7 @@ func TestListFilters(t *testing.T) {
 	for flags, words := range map[string]string{"--owner=\xff": "--owner", "--state=gone": "adding", "--address=x": "--address", "--summary --watch": "expected one of them"} {
 		testDependencies(nil).exec(t, append([]string{"list"}, strings.Fields(flags)...)...).wants(t, cmdline.ExitUsage, "", words)
 	}
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}, "GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}, "GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))}})
 	s.dependencies().exec(t, "list", "--pool=typo").wants(t, cmdline.ExitFailed, "", `no pool "typo"`, "blue")
 }
 
@@ -186,7 +186,7 @@ func TestListWatch(t *testing.T) {
 		"json": `{"time":"2026-03-01T12:00:00Z","change":"removed","attachment":`,
 	} {
 		both := one("router", "held") + "," + one("node-10", "adding")
-		s := startSidecar(t, map[string][]response{"GET /v1/ipam": slices.Concat(
+		s := startDaemon(t, map[string][]response{"GET /v1/ipam": slices.Concat(
 			lists(one("router", "held"), strings.ReplaceAll(both, `"verified"`, `"last-used"`), one("router", "releasing")+","+one("node-10", "adding")),
 			[]response{{code: 500}, {code: 500}}, lists(one("node-10", "adding")))})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -196,7 +196,7 @@ func TestListWatch(t *testing.T) {
 			t.Errorf("got %d\n%s%s", code, out, stderr)
 		}
 	}
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {{code: 403}}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {{code: 403}}})
 	s.dependencies().exec(t, "list", "--watch").wants(t, cmdline.ExitFailed, "", "list: ", "403")
 }
 
@@ -212,7 +212,7 @@ new       -        unknown   unknown   unknown
 		"json": `[{"pool":"default","addresses":[{"family":"ipv4","free":241,"total":253,"used":12},{"family":"ipv6","free":18446744073709552000,"total":18446744073709552000,"used":3}]},` +
 			`{"pool":"blue","addresses":[{"family":"ipv4","free":0,"total":5,"used":5},{"family":"ipv6","used":4}]},{"pool":"new","addresses":[]}]`,
 	} {
-		s := startSidecar(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))}})
+		s := startDaemon(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, read(t, "status-ready.json"))}})
 		o := s.dependencies().exec(t, "list", "--summary", "-o", flag)
 		if flag == "json" {
 			var compact bytes.Buffer
@@ -233,21 +233,21 @@ func TestListWithoutAddresses(t *testing.T) {
 		"no ranges":  jsonResponse(200, read(t, "status-not-ready.json")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}, "GET /v1/healthz": {tt}})
+			s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}, "GET /v1/healthz": {tt}})
 			s.dependencies().exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   STATE   AGE   ADDRESSES\n")
 		})
 	}
 }
 
 func TestListEmpty(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, "[]")}})
 	for _, socket := range []string{s.socket, "unix://" + s.socket} {
 		testDependencies(map[string]string{options.SocketEnv: socket}).exec(t, "list").wants(t, cmdline.ExitOK, "OWNER   STATE   AGE   ADDRESSES\n")
 	}
 }
 
 func TestListEscapes(t *testing.T) {
-	s := startSidecar(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": {jsonResponse(200, `[{"owner":"left\u202etfel\u2028x","pool":"default","last-error":"a\u001b[31m\tb"}]`)}})
 	o := s.dependencies().exec(t, "list")
 	o.wants(t, cmdline.ExitOK, o.stdout)
 	if want := `left\u202etfel\u2028x   -`; !strings.Contains(o.stdout, want) || !strings.Contains(o.stdout, `a\x1b[31m b`) {

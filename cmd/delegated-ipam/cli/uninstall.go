@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/uninstall"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/statedir"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/uninstall"
 )
 
 // uninstallOptions are the flags of `uninstall`.
@@ -24,21 +24,21 @@ func (d dependencies) uninstallCommand() *cobra.Command {
 	o := &uninstallOptions{}
 	cmd := &cobra.Command{
 		Use:   "uninstall --yes",
-		Short: "Remove the state directory and the socket of a sidecar that has ended",
-		Long: `Remove the state directory and the socket of the sidecar from this node. Run it
+		Short: "Remove the state directory and the socket of a daemon that has ended",
+		Long: `Remove the state directory and the socket of the daemon from this node. Run it
 after "release --all --yes", when no process uses the addresses any more. The paths are
 those that serve would have here, from the same sources.
 
-The command waits until a sidecar that still serves has carried out the DELs of containers
-in the spool, at most a minute. Then it waits until the sidecar has ended, because its lock
+The command waits until a daemon that still serves has carried out the DELs of containers
+in the spool, at most a minute. Then it waits until the daemon has ended, because its lock
 must be free, and names the process that holds it. It refuses while the journal has an
 attachment, or a damaged file, and while a DEL waits in the spool: without them
 the plugin would keep the address forever. It also refuses a directory with a file that the
-sidecar did not make. A mount point is emptied.
+daemon did not make. A mount point is emptied.
 
 It succeeds if neither exists, so the command can be repeated. The exit status is 1 if
 anything stays.`,
-		Example: `  # After the sidecar's DaemonSet was deleted, with its mounts and as its user
+		Example: `  # After the daemon's DaemonSet was deleted, with its mounts and as its user
   delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.uninstall(cmd, o) },
@@ -47,7 +47,7 @@ anything stays.`,
 	options.Register(cmd.Flags(),
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm the removal, which is refused without it"},
 		options.Option{Name: "discard-quarantine", Value: options.Bool(&o.discardQuarantine), Help: "also remove the files in quarantine/, whose addresses the plugin may hold"},
-		options.Option{Name: "timeout", Value: options.Duration(&o.timeout), Default: "0s", Help: "how long to wait for the end of the sidecar (0s = no limit)"})
+		options.Option{Name: "timeout", Value: options.Duration(&o.timeout), Default: "0s", Help: "how long to wait for the end of the daemon (0s = no limit)"})
 	return cmd
 }
 
@@ -75,7 +75,7 @@ func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 	}
 	ctx := cmd.Context()
 	if o.timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the sidecar's pod or stop its service, and run the command again", o.timeout))
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("waited for %s; delete the daemon's pod or stop its service, and run the command again", o.timeout))
 		defer cancel()
 		ctx = limited
 	}
@@ -83,7 +83,7 @@ func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
 		StateDir: config.StateDir, SocketPath: config.SocketPath, DiscardQuarantine: o.discardQuarantine,
 		Self: statedir.Holder{Pod: config.PodName, Started: time.Now()},
 		OnWait: func(holder string) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the sidecar: another process holds %s: %s\n", config.StateDir, holder)
+			fmt.Fprintf(cmd.ErrOrStderr(), "waiting for the end of the daemon: another process holds %s: %s\n", config.StateDir, holder)
 		},
 	})
 	for _, path := range removed {

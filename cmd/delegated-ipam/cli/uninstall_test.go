@@ -56,7 +56,7 @@ func TestUninstallPaths(t *testing.T) {
 	d.exec(t, "uninstall", "--yes").wants(t, cmdline.ExitOK, "nothing to remove in "+state+" and at "+socket+"\n")
 }
 
-// A sidecar that serves carries out the DELs in its spool first. Those that are left after the limit are named.
+// A daemon that serves carries out the DELs in its spool first. Those that are left after the limit are named.
 func TestUninstallDrains(t *testing.T) {
 	waits := func(n int, why string) response {
 		return jsonResponse(200, fmt.Sprintf(`{"delegated-ipam":{"spool":{"directory":"/s","pending":%d,"error":%q}}}`, n, why))
@@ -72,7 +72,7 @@ func TestUninstallDrains(t *testing.T) {
 		"empty":   {[]response{waits(0, "")}, []string{listens}, []string{"DELs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSidecar(t, map[string][]response{"GET /v1/healthz": tt.healthz})
+			s := startDaemon(t, map[string][]response{"GET /v1/healthz": tt.healthz})
 			o := advancing(s.dependencies(), time.Second).exec(t, "uninstall", "--yes", "--state-dir="+filepath.Join(t.TempDir(), "none"), "--socket-path="+s.socket)
 			o.wants(t, cmdline.ExitFailed, "", tt.words...)
 			for _, word := range tt.lacks {

@@ -13,8 +13,8 @@ import (
 // drainLimit limits the wait for the DELs in the spool: a failed one is repeated after 5, 10 and 20 s.
 const drainLimit = time.Minute
 
-// waitDrained waits until a sidecar has carried out the DELs in its spool. Of those that are left after the
-// limit the error has file, container interface and reason. Without a sidecar that answers it succeeds: what
+// waitDrained waits until a daemon has carried out the DELs in its spool. Of those that are left after the
+// limit the error has file, container interface and reason. Without a daemon that answers it succeeds: what
 // removes the spool checks it again.
 func (d dependencies) waitDrained(cmd *cobra.Command, c connection, limit time.Duration) error {
 	begun := d.now()
@@ -32,7 +32,7 @@ func (d dependencies) waitDrained(cmd *cobra.Command, c connection, limit time.D
 		case d.now().Sub(begun) >= limit:
 			return fmt.Errorf("%s after %s: %s; %s", left, limit, logging.OneLine(s.Error), spool.Remedy)
 		case !reported:
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s; waiting for the sidecar, which carries them out, at most %s\n", left, limit)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s; waiting for the daemon, which carries them out, at most %s\n", left, limit)
 		}
 		if err := d.untilPoll(cmd.Context()); err != nil {
 			return err

@@ -12,9 +12,9 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // change is a line of `list --watch -o json`.
@@ -30,7 +30,7 @@ const (
 	changeRemoved = "removed"
 )
 
-// watch prints every attachment, and then each change, until the context ends. It outlasts a restart of the sidecar.
+// watch prints every attachment, and then each change, until the context ends. It outlasts a restart of the daemon.
 func (d dependencies) watch(cmd *cobra.Command, c connection, o listOptions) error {
 	var before []*models.Attachment
 	for first, failing := true, false; ; first = false {

@@ -10,7 +10,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* The name of the objects of a part. Arguments: the chart's root, the part; empty for the sidecar. */}}
+{{/* The name of the objects of a part. Arguments: the chart's root, the part; empty for the daemon. */}}
 {{- define "delegated-ipam.partname" -}}
 {{- list (include "delegated-ipam.fullname" (index . 0)) (index . 1) | compact | join "-" -}}
 {{- end }}
@@ -30,7 +30,7 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 {{- define "delegated-ipam.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "delegated-ipam.selector" . }}
-app.kubernetes.io/component: {{ index . 1 | default "sidecar" }}
+app.kubernetes.io/component: {{ index . 1 | default "daemon" }}
 app.kubernetes.io/part-of: delegated-ipam
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
@@ -124,11 +124,11 @@ subjects:
 {{ if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
-{{/* The options of the sidecar: those given, over those that the other values need. Owners and groups are
+{{/* The options of the daemon: those given, over those that the other values need. Owners and groups are
 joined: the bridge does not work without its own. */}}
 {{- define "delegated-ipam.options" -}}
 {{- $needed := dict -}}
-{{- $given := deepCopy .Values.sidecar.options -}}
+{{- $given := deepCopy .Values.daemon.options -}}
 {{- if .Values.bridge.enabled -}}
 {{- range $key, $value := dict "owners" "ciliumnode-*" "allow-gids" (printf "%d" (int64 .Values.group)) -}}
 {{- $_ := set $given $key (list (include "delegated-ipam.value" (get $given $key)) $value | compact | join ",") -}}
@@ -142,7 +142,7 @@ joined: the bridge does not work without its own. */}}
 {{- if .Values.network.singleNode -}}
 {{- $_ := set $needed "single-node" "true" -}}
 {{- end -}}
-{{- if .Values.sidecar.installCNI -}}
+{{- if .Values.daemon.installCNI -}}
 {{- $_ := set $needed "missing-netns-release-delay" "10m" -}}
 {{- end -}}
 {{- range $key, $value := merge $given $needed }}
@@ -150,7 +150,7 @@ joined: the bridge does not work without its own. */}}
 {{- end }}
 {{- end }}
 
-{{/* Not empty if the sidecar looks for the network namespaces of pods. */}}
+{{/* Not empty if the daemon looks for the network namespaces of pods. */}}
 {{- define "delegated-ipam.watchesNetNS" -}}
 {{- if regexMatch "[1-9]" (index (include "delegated-ipam.options" . | fromYaml) "missing-netns-release-delay" | default "0") }}true{{ end -}}
 {{- end }}
@@ -158,7 +158,7 @@ joined: the bridge does not work without its own. */}}
 {{/* The option plugin-timeout in whole seconds. Sprig computes with durations only as a distance of dates. */}}
 {{- define "delegated-ipam.pluginTimeout" -}}
 {{- $from := toDate "2006-01-02" "2000-01-01" -}}
-{{- sub ($from | mustDateModify (index .Values.sidecar.options "plugin-timeout" | default "30s") | unixEpoch) ($from | unixEpoch) -}}
+{{- sub ($from | mustDateModify (index .Values.daemon.options "plugin-timeout" | default "30s") | unixEpoch) ($from | unixEpoch) -}}
 {{- end }}
 
 {{/* The template of the CNI configuration. */}}

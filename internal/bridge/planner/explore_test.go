@@ -207,7 +207,7 @@ func (e *explorer) makePlan(w world, fromCache, excess, ownRange, late bool) (wo
 	return w.normal(), true
 }
 
-// planStep is one write, or one request to the sidecar.
+// planStep is one write, or one request to the daemon.
 type planStep struct {
 	actions []Action
 	request bool
@@ -507,7 +507,7 @@ func explore(deaf bool) *explorer {
 	return e
 }
 
-// TestExplore explores every interleaving of bridge, sidecar and an agent that follows Cilium's handshake,
+// TestExplore explores every interleaving of bridge, daemon and an agent that follows Cilium's handshake,
 // with two slots and two pods, crashes, lost requests, conflicts and an outdated cache, breadth first: no
 // address of a pod is released, none is published that is not held, no endpoint is dropped, and every
 // release ends. At any moment the range can be found to be the node's own, or not.

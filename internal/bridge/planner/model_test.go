@@ -25,19 +25,19 @@ func (n node) clone() node {
 	return node{n.version, maps.Clone(n.pool), maps.Clone(n.used), maps.Clone(n.handshakes)}
 }
 
-// model is the environment of the bridge: the CiliumNode, the agent and the sidecar. It fails the test
+// model is the environment of the bridge: the CiliumNode, the agent and the daemon. It fails the test
 // immediately when an invariant is violated.
 type model struct {
 	t        *rapid.T
 	families int
 	node     node
 	agent    agent
-	// held are the sidecar's slots; lost are those that the plugin denies.
+	// held are the daemon's slots; lost are those that the plugin denies.
 	held map[int][]netip.Addr
 	lost map[int]bool
 	// outside are those outside the ranges, unclaimed those whose IPv6 address no request has claimed yet.
 	outside, unclaimed map[int]bool
-	// leases are the addresses that the plugin holds for slots that the sidecar has forgotten.
+	// leases are the addresses that the plugin holds for slots that the daemon has forgotten.
 	leases map[int][]netip.Addr
 	// watchesPods reports whether the bridge watches pods, podsPending whether they are not listed yet.
 	watchesPods, podsPending bool
@@ -58,7 +58,7 @@ type model struct {
 	// recreated reports whether the CiliumNode was deleted and created again, which loses the list of
 	// used addresses.
 	recreated bool
-	// forgotten are addresses of endpoints that neither the sidecar nor the CiliumNode can know any
+	// forgotten are addresses of endpoints that neither the daemon nor the CiliumNode can know any
 	// more: one has lost them, the other was created again.
 	forgotten map[netip.Addr]bool
 }
@@ -137,7 +137,7 @@ func (m *model) free() (int, bool) {
 // isFree reports whether the plugin can allocate an address.
 func (m *model) isFree(ip netip.Addr) bool { return !m.holds(ip) && !m.taken[ip] && !m.leased(ip) }
 
-// leased reports whether the plugin holds an address for a slot that the sidecar has forgotten.
+// leased reports whether the plugin holds an address for a slot that the daemon has forgotten.
 func (m *model) leased(ip netip.Addr) bool {
 	for _, ips := range m.leases {
 		if slices.Contains(ips, ip) {
@@ -147,7 +147,7 @@ func (m *model) leased(ip netip.Addr) bool {
 	return false
 }
 
-// holds reports whether the sidecar holds an address.
+// holds reports whether the daemon holds an address.
 func (m *model) holds(ip netip.Addr) bool {
 	for n, ips := range m.held {
 		if !m.lost[n] && slices.Contains(ips, ip) {
@@ -217,7 +217,7 @@ func (m *model) execute(a Action) bool {
 
 // reconcile plans once and executes at most that many steps; -1 means without a limit. A batch of writes is
 // one step. The agent may act between two, and then the next write is a conflict. A request to the
-// sidecar that fails skips the other actions on its addresses.
+// daemon that fails skips the other actions on its addresses.
 func (m *model) reconcile(s Settings, steps int, agentActs func() bool) {
 	before, version := m.published(), m.node.version
 	o, r, failed := m.observed(), m.remembered(s), map[netip.Addr]bool{}

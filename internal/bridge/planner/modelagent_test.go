@@ -119,7 +119,7 @@ func (m *model) deletePod(pick int) {
 }
 
 // recordForgotten records the endpoints whose address no component knows from now on, whichever
-// client gets it later. Without a watch of the pods one outside the ranges that only the sidecar holds is
+// client gets it later. Without a watch of the pods one outside the ranges that only the daemon holds is
 // released.
 func (m *model) recordForgotten() {
 	for ip := range m.agent.endpoints {

@@ -1,4 +1,4 @@
-// Package planner plans what the bridge does: a pure function from what it observes of sidecar,
+// Package planner plans what the bridge does: a pure function from what it observes of daemon,
 // CiliumNode and agent, and what it remembers, to the actions that make them agree
 // (docs/design/bridge.md). It depends on neither Kubernetes nor HTTP.
 package planner
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// OwnerPrefix begins the owner of each slot at the sidecar: "ciliumnode-<n>".
+// OwnerPrefix begins the owner of each slot at the daemon: "ciliumnode-<n>".
 const OwnerPrefix = "ciliumnode-"
 
 const (
@@ -28,10 +28,10 @@ const (
 // writes its used addresses. The response shows that the agent runs and has seen the earlier writes.
 var Ping = netip.IPv4Unspecified()
 
-// Owner returns the sidecar's owner of slot n.
+// Owner returns the daemon's owner of slot n.
 func Owner(n int) string { return OwnerPrefix + strconv.Itoa(n) }
 
-// ParseOwner returns the slot of a sidecar's owner; false if the owner is not one of a slot.
+// ParseOwner returns the slot of a daemon's owner; false if the owner is not one of a slot.
 func ParseOwner(owner string) (slot int, ok bool) {
 	digits, ok := strings.CutPrefix(owner, OwnerPrefix)
 	n, err := strconv.Atoi(digits)
@@ -39,7 +39,7 @@ func ParseOwner(owner string) (slot int, ok bool) {
 	return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == digits
 }
 
-// Slot is one attachment of the sidecar that belongs to the node.
+// Slot is one attachment of the daemon that belongs to the node.
 type Slot struct {
 	Number int
 	// Addresses are the addresses that it holds or held, one of each family.
@@ -50,7 +50,7 @@ type Slot struct {
 	// another node may have it. Unconfigured reports that the ranges are unknown, because the pool has
 	// no configuration or profiles now.
 	Outside, Unconfigured bool
-	// Unclaimed are addresses of further families that the plugin has for it: the sidecar has served the
+	// Unclaimed are addresses of further families that the plugin has for it: the daemon has served the
 	// family since, or the address replaced a lost one.
 	Unclaimed []netip.Addr
 }
@@ -99,9 +99,9 @@ const (
 	Released         Handshake = "released"
 )
 
-// Observed is the state of sidecar, CiliumNode and node at one moment.
+// Observed is the state of daemon, CiliumNode and node at one moment.
 type Observed struct {
-	// Slots are the sidecar's list.
+	// Slots are the daemon's list.
 	Slots []Slot
 	// Pool is spec.ipam.pool; Used is status.ipam.used; Handshakes is status.ipam.release-ips.
 	Pool       map[netip.Addr]Entry
@@ -121,7 +121,7 @@ type Remembered struct {
 	// Drained are the suspended addresses that have been unused for long enough since the agent
 	// responded to the ping.
 	Drained map[netip.Addr]bool
-	// Refused are the addresses that the sidecar has recently not restored, ReleaseFailed those that it
+	// Refused are the addresses that the daemon has recently not restored, ReleaseFailed those that it
 	// has recently not released.
 	Refused, ReleaseFailed map[netip.Addr]bool
 	// Exhausted reports whether an acquisition has recently failed. Depleted reports whether the plugin

@@ -10,14 +10,14 @@ type Kind string
 
 // The kinds of action (docs/design/bridge.md, Order of writes).
 const (
-	Acquire        Kind = "acquire"          // allocates slot Slot at the sidecar
-	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the sidecar
+	Acquire        Kind = "acquire"          // allocates slot Slot at the daemon
+	Restore        Kind = "restore"          // allocates exactly IPs to slot Slot at the daemon
 	Publish        Kind = "publish"          // writes IPs to the pool as entries of slot Slot
 	Suspend        Kind = "suspend"          // writes IPs to the pool so that the agent does not allocate them any more
 	MarkForRelease Kind = "mark-for-release" // writes marked-for-release: the agent responds whether it releases IPs
 	Unmark         Kind = "unmark"           // removes IPs from the handshakes
 	Withdraw       Kind = "withdraw"         // removes IPs, which the agent has released, from the pool
-	Release        Kind = "release"          // releases IPs of slot Slot at the sidecar
+	Release        Kind = "release"          // releases IPs of slot Slot at the daemon
 	MarkReleased   Kind = "mark-released"    // writes released: the agent removes the handshakes of IPs
 )
 
@@ -46,7 +46,7 @@ func (a Action) String() string {
 // Reasons of reports, in CamelCase as for a Kubernetes Event.
 const (
 	ForeignEntry        = "ForeignPoolEntry"    // the bridge did not write this entry of the pool
-	AddressNotHeld      = "AddressNotHeld"      // a used address is not held by the sidecar and could not be restored
+	AddressNotHeld      = "AddressNotHeld"      // a used address is not held by the daemon and could not be restored
 	AddressOutsideRange = "AddressOutsideRange" // a used address is outside the ranges from which the plugin allocates now
 )
 
@@ -75,7 +75,7 @@ type Plan struct {
 	Reports []Report
 }
 
-// Actions returns the actions in order. Without any, CiliumNode and sidecar agree.
+// Actions returns the actions in order. Without any, CiliumNode and daemon agree.
 func (p Plan) Actions() []Action {
 	return slices.Concat(p.Unping, p.Pool, p.Marks, p.Restore, p.Release, p.Released, p.Acquire)
 }
@@ -103,7 +103,7 @@ func (p *Plan) batch(k Kind) *[]Action {
 }
 
 // New returns the next plan. The order of its batches keeps two invariants at every instant
-// (docs/design/bridge.md): an address in the pool is held by the sidecar, and an address that the agent
+// (docs/design/bridge.md): an address in the pool is held by the daemon, and an address that the agent
 // uses stays in the pool.
 func New(o Observed, r Remembered, s Settings) Plan {
 	b := newBuilder(o, r, s)
@@ -127,7 +127,7 @@ type builder struct {
 	Remembered
 	settings Settings
 	plan     Plan
-	// held are the slots that the sidecar holds, sorted and by number; slotOf are the slots of their
+	// held are the slots that the daemon holds, sorted and by number; slotOf are the slots of their
 	// addresses.
 	held     []Slot
 	byNumber map[int]Slot

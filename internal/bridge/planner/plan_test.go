@@ -273,7 +273,7 @@ func TestPlan(t *testing.T) {
 		"released, still published":              {atRest(6, 4).handshake(Released, 5), "unmark 5"},
 		"ready, not held: withdraw":              {atRest(6, 4).releasing(ReadyForRelease, 9), "withdraw 9; mark-released 9"},
 		"ready, not held, used: restore":         {atRest(6, 4).releasing(ReadyForRelease, 9).used(9), "restore 9"},
-		"number reserved by the sidecar":         {atRest(6, 5).lost(6).refused(6), "release 6; acquire 7"},
+		"number reserved by the daemon":          {atRest(6, 5).lost(6).refused(6), "release 6; acquire 7"},
 		"killed after withdraw":                  {atRest(6, 4).held(6).handshake(ReadyForRelease, 6), "release 6; mark-released 6"},
 		"killed after release":                   {atRest(6, 4).handshake(ReadyForRelease, 6), "mark-released [10.0.0.7] of slot 0"},
 		"released, still held":                   {atRest(6, 4).held(6).handshake(Released, 6), ""},
@@ -432,7 +432,7 @@ func TestUnknownUsedAddresses(t *testing.T) {
 
 func invented(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, byte(n >> 8), byte(n)}) }
 
-// The address of a family that the sidecar has begun to serve is claimed.
+// The address of a family that the daemon has begun to serve is claimed.
 func TestUnclaimed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		*fixture

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConverge lets the bridge, the agent and the sidecar act in any order and crash at any moment. At
-// every moment an address with an endpoint is in the pool, and while the sidecar loses nothing, every
+// TestConverge lets the bridge, the agent and the daemon act in any order and crash at any moment. At
+// every moment an address with an endpoint is in the pool, and while the daemon loses nothing, every
 // address in the pool is held. Without further events they converge, with as many free addresses as
 // the settings demand.
 func TestConverge(t *testing.T) {
@@ -19,7 +19,7 @@ func TestConverge(t *testing.T) {
 			MinAllocate: rapid.IntRange(0, 5).Draw(rt, "min-allocate"), PreAllocate: rapid.IntRange(1, 4).Draw(rt, "pre-allocate"),
 			MaxAllocate: rapid.SampledFrom([]int{0, 9, 12}).Draw(rt, "max-allocate"), MaxAboveWatermark: rapid.IntRange(0, 2).Draw(rt, "max-above-watermark"), ReleaseExcess: true,
 		}
-		faults := rapid.Bool().Draw(rt, "sidecar loses")
+		faults := rapid.Bool().Draw(rt, "daemon loses")
 		steps := m.steps(s)
 		steps[""] = func(*rapid.T) { m.check(faults) }
 		if faults {
@@ -30,7 +30,7 @@ func TestConverge(t *testing.T) {
 	})
 }
 
-// TestLostTogether loses the CiliumNode and the journal of the sidecar, while any of many slots are used.
+// TestLostTogether loses the CiliumNode and the journal of the daemon, while any of many slots are used.
 func TestLostTogether(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(rt)
@@ -129,20 +129,20 @@ func (m *model) steps(s *Settings) map[string]func(*rapid.T) {
 	}
 }
 
-// addFaults adds the steps with which the sidecar loses addresses.
+// addFaults adds the steps with which the daemon loses addresses.
 func (m *model) addFaults(steps map[string]func(*rapid.T)) {
 	steps["plugin denies slot"] = func(rt *rapid.T) {
 		if n := rapid.IntRange(0, 5).Draw(rt, "slot"); len(m.held[n]) > 0 {
 			m.lost[n] = true
 		}
 	}
-	steps["sidecar loses slot"] = func(rt *rapid.T) {
+	steps["daemon loses slot"] = func(rt *rapid.T) {
 		n := rapid.IntRange(0, 5).Draw(rt, "slot")
 		delete(m.held, n)
 		delete(m.unclaimed, n)
 		m.recordForgotten()
 	}
-	steps["sidecar loses its journal"] = func(*rapid.T) {
+	steps["daemon loses its journal"] = func(*rapid.T) {
 		for n, ips := range m.held {
 			if !m.lost[n] && !m.outside[n] {
 				m.leases[n] = ips
@@ -286,7 +286,7 @@ func (m *model) checkCounts(s Settings) {
 func (m *model) checkPublished(n int, ips []netip.Addr) {
 	for _, ip := range ips {
 		if _, published := m.node.pool[ip]; !published && !m.outside[n] {
-			m.t.Fatalf("the sidecar lists %s of slot %d, which is not in the pool", ip, n)
+			m.t.Fatalf("the daemon lists %s of slot %d, which is not in the pool", ip, n)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (b *builder) claim() {
 	}
 }
 
-// recoverListed restores slots that the sidecar lists and does not hold: the agent may use their
+// recoverListed restores slots that the daemon lists and does not hold: the agent may use their
 // addresses, which a CiliumNode that was created again does not show. One that cannot be restored, and
 // is neither in the pool nor used nor held by another slot, is released; not before its pods are gone.
 func (b *builder) recoverListed() {

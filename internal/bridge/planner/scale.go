@@ -114,7 +114,7 @@ func (b *builder) high() int { return b.limit(b.low() + b.settings.MaxAboveWater
 
 // initial returns how many slots the first publication needs: the agent regards a pool that is too
 // small as exhausted, and terminates. A starting agent drops each endpoint whose address is not in the
-// first publication. If neither CiliumNode nor sidecar know these addresses any more, the plugin may
+// first publication. If neither CiliumNode nor daemon know these addresses any more, the plugin may
 // return them to the slots that had them. Their numbers may have gaps, so all slots that are needed
 // anyway are acquired first; once the plugin has returned one address, up to maxSearched.
 func (b *builder) initial() int {

@@ -71,7 +71,7 @@ func (b *builder) retained() []Slot {
 	return slices.DeleteFunc(slices.Clone(b.held), b.releasing)
 }
 
-// reserved returns the numbers that must not be acquired: of slots that the sidecar lists with an
+// reserved returns the numbers that must not be acquired: of slots that the daemon lists with an
 // address, of the pool, of planned restores and of used addresses. slots is the number of them without
 // the last ones, of which the status may have any.
 func (b *builder) reserved() (reserved map[int]bool, slots int) {

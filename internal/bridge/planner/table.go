@@ -9,7 +9,7 @@ import (
 type Phase string
 
 const (
-	// Held: the sidecar holds it, and an address is not in the pool.
+	// Held: the daemon holds it, and an address is not in the pool.
 	Held Phase = "held"
 	// Published: in the pool, and the agent can allocate it.
 	Published Phase = "published"

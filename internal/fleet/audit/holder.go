@@ -22,7 +22,7 @@ type Holder struct {
 	NodeDeleted bool `json:"nodeDeleted,omitempty"`
 	// InPool reports whether spec.ipam.pool has the address.
 	InPool bool `json:"inPool"`
-	// Slot is the sidecar's owner of the address, such as "ciliumnode-3"; empty if the bridge did
+	// Slot is the daemon's owner of the address, such as "ciliumnode-3"; empty if the bridge did
 	// not write the entry.
 	Slot string `json:"slot,omitempty"`
 	// Resource and Owner are the fields of the entry, if the bridge did not write it.

@@ -21,16 +21,16 @@ type Plugin interface {
 	Del(ctx context.Context, c call.Call) error
 }
 
-// Reclaim releases the addresses that the sidecars of lost nodes held. Container IDs are computed from
+// Reclaim releases the addresses that the daemons of lost nodes held. Container IDs are computed from
 // owner, node and network, so any node can do that with a plugin whose DEL works from any node.
 type Reclaim struct {
 	Plugin Plugin
-	// Networks are those of the sidecar here, of the same names as those of the lost sidecars.
+	// Networks are those of the daemon here, of the same names as those of the lost daemons.
 	Networks []call.Network
 	// Self is the name of the node on which this process runs.
 	Self string
-	// Sidecar describes the sidecar of a node and network that runs on this machine; empty for none.
-	Sidecar func(node, network string) string
+	// Daemon describes the daemon of a node and network that runs on this machine; empty for none.
+	Daemon func(node, network string) string
 	// DryRun returns the container IDs and calls no DEL.
 	DryRun bool
 	// Until is the time after which no further node is begun, because the list of lost nodes is too
@@ -61,11 +61,11 @@ func (r Reclaim) Check(ctx context.Context) error {
 // CheckNode fails if this process must not release the addresses of a node.
 func (r Reclaim) CheckNode(node string) error {
 	if node == r.Self {
-		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its sidecar", node)
+		return fmt.Errorf("%s is this node; `delegated-ipam release --all --yes` releases the addresses of its daemon", node)
 	}
 	for _, n := range r.Networks {
-		if holder := r.Sidecar(node, n.Name); holder != "" {
-			return fmt.Errorf("the sidecar of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", node, n.Name, holder)
+		if holder := r.Daemon(node, n.Name); holder != "" {
+			return fmt.Errorf("the daemon of node %s and network %q runs on this machine (%s); stop it, or release its addresses with `delegated-ipam release`", node, n.Name, holder)
 		}
 	}
 	return nil
@@ -105,11 +105,11 @@ func (r Reclaim) Run(ctx context.Context, targets []Target) []Target {
 	return all
 }
 
-// release calls DEL as the lost sidecar would have.
+// release calls DEL as the lost daemon would have.
 func (r Reclaim) release(ctx context.Context, t Target) error {
 	i := slices.IndexFunc(r.Networks, func(n call.Network) bool { return n.Name == t.Network })
 	if i < 0 || !containerid.Match(t.ContainerID) {
-		return fmt.Errorf("container ID %q of network %q; expected one of a sidecar, and a network that is configured here", t.ContainerID, t.Network)
+		return fmt.Errorf("container ID %q of network %q; expected one of a daemon, and a network that is configured here", t.ContainerID, t.Network)
 	}
 	// The arguments are made from the ID without a generation.
 	inv, err := r.Plugin.NewInvocation(ctx, r.Networks[i], containerid.For(t.Owner, t.Node, t.Network), t.Owner)

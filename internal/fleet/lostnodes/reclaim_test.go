@@ -38,7 +38,7 @@ func (f *fakePlugin) Del(_ context.Context, c call.Call) error {
 func newReclaim(f *fakePlugin) Reclaim {
 	f.profile = profile.Profile{Type: "central", Store: profile.StoreRemote, Del: profile.DelReleased, DelFromAnyNode: true}
 	return Reclaim{
-		Plugin: f, Self: "here", Now: func() time.Time { return noon }, Sidecar: func(string, string) string { return "" },
+		Plugin: f, Self: "here", Now: func() time.Time { return noon }, Daemon: func(string, string) string { return "" },
 		Networks: []call.Network{{Name: "pods"}, {Name: "blue-network"}},
 	}
 }
@@ -49,7 +49,7 @@ func lost() []Target {
 	return append(Targets("gone", []string{"router", "health"}, both(), 0), Targets("gone-too", []string{"router"}, both(), 0)...)
 }
 
-// The calls are the same as of the lost sidecar: its container IDs, and arguments made from the first one.
+// The calls are the same as of the lost daemon: its container IDs, and arguments made from the first one.
 func TestRun(t *testing.T) {
 	f := &fakePlugin{}
 	targets := Targets("gone", []string{"router", "health"}, both(), 1)
@@ -66,7 +66,7 @@ func TestRun(t *testing.T) {
 	check.Equal(t, "DELs", got, want)
 }
 
-// Only an ID of a sidecar is released, and only in a network that has a pool.
+// Only an ID of a daemon is released, and only in a network that has a pool.
 func TestForeignTarget(t *testing.T) {
 	f := &fakePlugin{}
 	bad := Targets("gone", []string{"router"}, []string{"other", "pods"}, 0)
@@ -171,11 +171,11 @@ func TestCheck(t *testing.T) {
 		"store on the node":  {func(f *fakePlugin, _ *Reclaim) { f.profile.Store = profile.StoreNode }, "keeps its allocations on the node", false},
 		"single-use IDs":     {func(f *fakePlugin, _ *Reclaim) { f.profile.Del = profile.DelQueued }, "random digits", false},
 		"not known to do it": {func(f *fakePlugin, _ *Reclaim) { f.profile.DelFromAnyNode = false }, "delFromAnyNode", false},
-		"its sidecar runs here": {func(_ *fakePlugin, o *Reclaim) {
-			o.Sidecar = func(node, network string) string {
+		"its daemon runs here": {func(_ *fakePlugin, o *Reclaim) {
+			o.Daemon = func(node, network string) string {
 				return map[string]string{"gone-too blue-network": "PID 7"}[node+" "+network]
 			}
-		}, `the sidecar of node gone-too and network "blue-network" runs on this machine (PID 7)`, true},
+		}, `the daemon of node gone-too and network "blue-network" runs on this machine (PID 7)`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakePlugin{}

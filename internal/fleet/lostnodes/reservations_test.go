@@ -75,7 +75,7 @@ func TestLostGraceInStore(t *testing.T) {
 	wantRemembered(t, f, "a", "b", "here")
 }
 
-// A store that cannot be the one of the sidecars is not evidence that nodes have no reservation.
+// A store that cannot be the one of the daemons is not evidence that nodes have no reservation.
 func TestStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Tracker, *fakeStore)

@@ -26,7 +26,7 @@ type Tracker struct {
 	// ContainerIDs lists the reservations in the plugin's store, to which the targets are limited;
 	// nil if they cannot be listed.
 	ContainerIDs func(context.Context) (map[string]bool, error)
-	// Networks are the names of the networks of the sidecars.
+	// Networks are the names of the networks of the daemons.
 	Networks []string
 	// Owners are those that any node may have, expanded, besides its slots.
 	Owners []string
@@ -150,7 +150,7 @@ func (t Tracker) held(node string, ids map[string]bool) []Target {
 	return slices.DeleteFunc(all, func(t Target) bool { return !ids[t.ContainerID] })
 }
 
-// check fails if the list cannot be from these nodes: it has container IDs of sidecars, but none of
+// check fails if the list cannot be from these nodes: it has container IDs of daemons, but none of
 // a known node; or it has none although pools have slots.
 func (t Tracker) check(ids map[string]bool, known History) error {
 	ours := 0
@@ -172,7 +172,7 @@ func (t Tracker) check(ids map[string]bool, known History) error {
 	case ours == 0 && filled == 0:
 		return nil
 	case ours == 0:
-		return fmt.Errorf("the plugin's store has no container ID of a sidecar, and the pools of %d nodes have slots; expected the store of these nodes, by --whereabouts-namespace", filled)
+		return fmt.Errorf("the plugin's store has no container ID of a daemon, and the pools of %d nodes have slots; expected the store of these nodes, by --whereabouts-namespace", filled)
 	}
-	return fmt.Errorf("the plugin's store has %d container IDs of sidecars, and none is that of a known node in the networks %q; expected the names of the networks of the sidecars, by --cni-networks", ours, t.Networks)
+	return fmt.Errorf("the plugin's store has %d container IDs of daemons, and none is that of a known node in the networks %q; expected the names of the networks of the daemons, by --cni-networks", ours, t.Networks)
 }

@@ -145,7 +145,7 @@ func TestGap(t *testing.T) {
 	wantLost(t, f, later.Add(3*time.Hour), "a ciliumnode-0") // after an hour of looks
 }
 
-// A sidecar can have the name of its machine, and live.
+// A daemon can have the name of its machine, and live.
 func TestNeverANode(t *testing.T) {
 	f := &fakeCluster{nodes: []string{"b"}, pools: map[string]NodePool{"a": {Slots: 1}}}
 	for i := range 20 {

@@ -16,7 +16,7 @@ import (
 type Network struct {
 	Name string
 	// CNIVersion is the highest version in the file that libcni supports; empty if the file names
-	// none. Calls use the highest version that the sidecar and the plugin both support instead
+	// none. Calls use the highest version that the daemon and the plugin both support instead
 	// (docs/reference/plugins.md, CNI versions).
 	CNIVersion string
 	// File is the path of the configuration file.
@@ -28,7 +28,7 @@ type Network struct {
 	PluginConfig json.RawMessage
 	// IPAMType is the type of the IPAM plugin, such as "host-local".
 	IPAMType string
-	// ServesContainers reports that container runtimes call this plugin through the sidecar
+	// ServesContainers reports that container runtimes call this plugin through the daemon
 	// (delegated-ipam-cni).
 	ServesContainers bool
 	// DisableCheck and DisableGC turn off CHECK and GC for this network (CNI spec section 1).

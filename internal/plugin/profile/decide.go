@@ -29,7 +29,7 @@ func (p Profile) SingleUseIDs() bool { return p.Del == DelQueued }
 // plugin would allocate from a common one as if there were no other node.
 func (p Profile) OnNode() bool { return p.Store == StoreNode }
 
-// CheckReclaim returns why a DEL on this node does not release what the sidecar of another node
+// CheckReclaim returns why a DEL on this node does not release what the daemon of another node
 // allocated, by the ipam object of the network.
 func (p Profile) CheckReclaim(ipam []byte) error {
 	var object map[string]json.RawMessage

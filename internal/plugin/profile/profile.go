@@ -235,7 +235,7 @@ type Profile struct {
 	ReleaseFromAddress bool          `json:"releaseFromAddress,omitempty"`
 	Requires           []Requirement `json:"requires,omitempty"`
 	// Dangers are the ways in which the plugin loses addresses or allocates them twice regardless of
-	// the sidecar; empty for a safe plugin. A plugin with dangers is refused without
+	// the daemon; empty for a safe plugin. A plugin with dangers is refused without
 	// --accept-unsafe-plugin.
 	Dangers []string `json:"dangers,omitempty"`
 	// TryUnsafe is why "profile try" must not run the plugin; empty if it may.

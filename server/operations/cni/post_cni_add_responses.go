@@ -131,7 +131,7 @@ func (o *PostCniAddForbidden) WriteResponse(rw http.ResponseWriter, producer run
 // PostCniAddNotFoundCode is the HTTP code returned for type PostCniAddNotFound
 const PostCniAddNotFoundCode int = 404
 
-// PostCniAddNotFound The sidecar does not serve the network's pods
+// PostCniAddNotFound The daemon does not serve the network's pods
 //
 // swagger:response postCniAddNotFound
 type PostCniAddNotFound struct {

@@ -113,7 +113,7 @@ func (o *PostCniCheckForbidden) WriteResponse(rw http.ResponseWriter, producer r
 // PostCniCheckNotFoundCode is the HTTP code returned for type PostCniCheckNotFound
 const PostCniCheckNotFoundCode int = 404
 
-// PostCniCheckNotFound The sidecar does not serve the network's pods
+// PostCniCheckNotFound The daemon does not serve the network's pods
 //
 // swagger:response postCniCheckNotFound
 type PostCniCheckNotFound struct {

@@ -113,7 +113,7 @@ func (o *PostCniDelForbidden) WriteResponse(rw http.ResponseWriter, producer run
 // PostCniDelNotFoundCode is the HTTP code returned for type PostCniDelNotFound
 const PostCniDelNotFoundCode int = 404
 
-// PostCniDelNotFound The sidecar does not serve the network's pods
+// PostCniDelNotFound The daemon does not serve the network's pods
 //
 // swagger:response postCniDelNotFound
 type PostCniDelNotFound struct {

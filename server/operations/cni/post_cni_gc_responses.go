@@ -113,7 +113,7 @@ func (o *PostCniGcForbidden) WriteResponse(rw http.ResponseWriter, producer runt
 // PostCniGcNotFoundCode is the HTTP code returned for type PostCniGcNotFound
 const PostCniGcNotFoundCode int = 404
 
-// PostCniGcNotFound The sidecar does not serve the network's pods
+// PostCniGcNotFound The daemon does not serve the network's pods
 //
 // swagger:response postCniGcNotFound
 type PostCniGcNotFound struct {

@@ -28,7 +28,7 @@ func NewGetConfig(ctx *middleware.Context, handler GetConfigHandler) *GetConfig 
 
 // GetConfig swagger:route GET /config daemon getConfig
 //
-// # Get configuration of the sidecar
+// # Get configuration of the daemon
 //
 // Returns the addressing of the node and the IPAM mode. Cilium's clients repeat
 // this request until it is answered, before any other request.

@@ -28,7 +28,7 @@ func NewGetHealthz(ctx *middleware.Context, handler GetHealthzHandler) *GetHealt
 
 // GetHealthz swagger:route GET /healthz daemon getHealthz
 //
-// # Get health of the sidecar
+// # Get health of the daemon
 //
 // Returns whether addresses can be allocated, why not, and the allocated
 // addresses.

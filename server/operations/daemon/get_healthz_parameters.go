@@ -44,7 +44,7 @@ type GetHealthzParams struct {
 	// Max Length: 256
 	// In: header
 	Network *string
-	// Accepted as in Cilium. It has no effect, because the sidecar does not talk to Kubernetes.
+	// Accepted as in Cilium. It has no effect, because the daemon does not talk to Kubernetes.
 	//
 	// In: header
 	// Default: true

@@ -1,4 +1,4 @@
-// Package contract tests the sidecar through its socket: against swagger.yaml, with Cilium's
+// Package contract tests the daemon through its socket: against swagger.yaml, with Cilium's
 // client, and with the curl lines of the documentation.
 package contract
 

@@ -46,7 +46,7 @@ const (
 	ipv6 = "ipv6"
 )
 
-// startCiliumAgent serves until the test ends. Only the operations of the sidecar are
+// startCiliumAgent serves until the test ends. Only the operations of the daemon are
 // implemented.
 func startCiliumAgent(t *testing.T, families ...string) *ciliumAgent {
 	t.Helper()

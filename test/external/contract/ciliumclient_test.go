@@ -143,7 +143,7 @@ func TestCiliumStatusAndConfig(t *testing.T) {
 	wantHostAddressing(t, config.Status.Addressing)
 }
 
-func ciliumClient(t *testing.T, s *harness.Sidecar) *client.Client {
+func ciliumClient(t *testing.T, s *harness.Daemon) *client.Client {
 	t.Helper()
 	c, err := client.NewClient("unix://" + s.Socket)
 	check.Must(t, err)

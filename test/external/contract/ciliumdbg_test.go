@@ -50,14 +50,14 @@ func TestCiliumDbg(t *testing.T) {
 	}
 }
 
-// statusFails starts a sidecar with a plugin whose STATUS fails.
-func statusFails(t *testing.T) (*harness.Node, *harness.Sidecar) {
+// statusFails starts a daemon with a plugin whose STATUS fails.
+func statusFails(t *testing.T) (*harness.Node, *harness.Daemon) {
 	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "scripted"})
 	n.InstallScript(t, "scripted", strings.Replace(version, `"1.0.0"]`, `"1.0.0","1.1.0"]`, 1)+
 		`echo '{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}'; exit 1`)
 	s := n.Launch(t)
-	harness.Eventually(t, "the sidecar to report the error of STATUS", func() error {
+	harness.Eventually(t, "the daemon to report the error of STATUS", func() error {
 		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
 			return fmt.Errorf("it reports %v", err)
 		}

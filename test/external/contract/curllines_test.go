@@ -28,7 +28,7 @@ type line struct {
 }
 
 // TestCurlLines runs every line that starts with curl in a sh block of README.md and docs/*.md,
-// unchanged and in order. Each file gets a new sidecar.
+// unchanged and in order. Each file gets a new daemon.
 func TestCurlLines(t *testing.T) {
 	t.Parallel()
 	requireCurl(t)
@@ -98,7 +98,7 @@ func continues(text string) bool {
 	return strings.HasSuffix(text, `\`) || exec.Command("sh", "-n", "-c", text).Run() != nil
 }
 
-// startAsMakeRun starts a sidecar with the network and the socket of "make run".
+// startAsMakeRun starts a daemon with the network and the socket of "make run".
 func startAsMakeRun(t *testing.T) *harness.Node {
 	t.Helper()
 	n := nodeWith(t, harness.DualStack())
@@ -201,7 +201,7 @@ func TestMakeRun(t *testing.T) {
 }
 
 // makeRun starts tools/run.sh in the directory of the node, as "make run" does in the repository,
-// waits until the sidecar is ready and returns the printed curl lines.
+// waits until the daemon is ready and returns the printed curl lines.
 func makeRun(t *testing.T, n *harness.Node) (*exec.Cmd, []string) {
 	t.Helper()
 	script, err := filepath.Abs("../../../tools/run.sh")

@@ -21,7 +21,7 @@ type differenceRule struct {
 const anyCode = "any"
 
 // differenceRules returns the differences to Cilium's responses by a name. Besides, the agent has an
-// expiration timer for each address, in memory; the sidecar has a durable deadline for each attachment.
+// expiration timer for each address, in memory; the daemon has a durable deadline for each attachment.
 func differenceRules() map[string]differenceRule {
 	type values = map[string][]string
 	posts, restore, release := []string{"allocate", "restore"}, []string{"restore"}, []string{"release"}

@@ -26,7 +26,7 @@ const (
 	refusedCaller = "caller that may not call"
 )
 
-// The sidecar and Cilium's server must respond to generated requests alike, but for the rules, of
+// The daemon and Cilium's server must respond to generated requests alike, but for the rules, of
 // which each must be seen.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
@@ -43,8 +43,8 @@ func TestDifferences(t *testing.T) {
 							p.compare(t, r, rules)
 						}
 					}
-					if strings.Contains(p.sidecar.Log(), "panic") {
-						t.Error("the sidecar's log has a panic")
+					if strings.Contains(p.daemon.Log(), "panic") {
+						t.Error("the daemon's log has a panic")
 					}
 				})
 			}
@@ -82,15 +82,15 @@ func (s *ruleSet) find(t *testing.T, r request, cilium, ours answer) {
 			}
 		}
 		if !found {
-			t.Errorf("no rule for: %s\n%s: Cilium %.200q, the sidecar %.200q", r, d.part, d.cilium, d.ours)
+			t.Errorf("no rule for: %s\n%s: Cilium %.200q, the daemon %.200q", r, d.part, d.cilium, d.ours)
 		}
 	}
 }
 
-// pair is a sidecar and a Cilium agent with the same families and ranges.
+// pair is a daemon and a Cilium agent with the same families and ranges.
 type pair struct {
 	families []string
-	sidecar  *harness.Sidecar
+	daemon   *harness.Daemon
 	cilium   *ciliumAgent
 }
 
@@ -116,15 +116,15 @@ func (p pair) compare(t *testing.T, r request, rules *ruleSet) {
 	}
 	cilium := answerTo(t, r, held, dialCilium)
 
-	dialSidecar := dialer(p.sidecar.Socket)
-	held = prepare(t, r, dialSidecar)
+	dialDaemon := dialer(p.daemon.Socket)
+	held = prepare(t, r, dialDaemon)
 	if r.labels[callerPart] == "refused" {
-		dialSidecar = func() (net.Conn, error) { return p.sidecar.DialAs(harness.User{UID: otherID, GID: otherID}) }
+		dialDaemon = func() (net.Conn, error) { return p.daemon.DialAs(harness.User{UID: otherID, GID: otherID}) }
 	}
-	ours := answerTo(t, r, held, dialSidecar)
-	for _, a := range p.sidecar.List(t) {
+	ours := answerTo(t, r, held, dialDaemon)
+	for _, a := range p.daemon.List(t) {
 		for _, at := range a.Addresses {
-			p.sidecar.Do(t, "DELETE", "/v1/ipam/"+at.IP.String())
+			p.daemon.Do(t, "DELETE", "/v1/ipam/"+at.IP.String())
 		}
 	}
 	rules.find(t, r, cilium, ours)
@@ -183,7 +183,7 @@ const pausedScript = version + `if [ "$CNI_COMMAND" = ADD ]; then
 fi
 `
 
-// compareBusy compares a failing restore where the sidecar's queue is full.
+// compareBusy compares a failing restore where the daemon's queue is full.
 func compareBusy(t *testing.T, rules *ruleSet) {
 	t.Helper()
 	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})

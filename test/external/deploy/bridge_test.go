@@ -66,7 +66,7 @@ func TestBridgePod(t *testing.T) {
 	})
 }
 
-// The token of delegated-ipam-network must not be visible to the sidecar, which runs plugins.
+// The token of delegated-ipam-network must not be visible to the daemon, which runs plugins.
 func TestNetworkPod(t *testing.T) {
 	d, c := pod(t, "delegated-ipam-network")
 	wantOnEachNode(t, d.pod, c)

@@ -31,14 +31,14 @@ func TestChartStartOrder(t *testing.T) {
 		if !slices.Contains(beside, "cilium-agent") || slices.Contains(beside, "delegated-ipam") {
 			t.Errorf("the containers are %v", beside)
 		}
-		// The plugins must be installed before, and only the agent waits for the sidecar.
+		// The plugins must be installed before, and only the agent waits for the daemon.
 		if got := before[len(before)-1]; got != "delegated-ipam" || !slices.Contains(before, "install-cni-binaries") {
-			t.Errorf("the init containers are %v; want the sidecar last", before)
+			t.Errorf("the init containers are %v; want the daemon last", before)
 		}
-		if p := d.sidecar.RestartPolicy; p == nil || *p != corev1.ContainerRestartPolicyAlways {
-			t.Errorf("the restart policy is %v; the agent would wait for the sidecar to end", p)
+		if p := d.daemon.RestartPolicy; p == nil || *p != corev1.ContainerRestartPolicyAlways {
+			t.Errorf("the restart policy is %v; the agent would wait for the daemon to end", p)
 		}
-		if d.sidecar.StartupProbe == nil {
+		if d.daemon.StartupProbe == nil {
 			t.Error("without a startup probe the agent does not wait for the socket")
 		}
 	})
@@ -85,14 +85,14 @@ func TestChartSettings(t *testing.T) {
 		}
 		// A patched agent has the directory of the socket, which it need not change.
 		dir := path.Dir(client.DefaultSocket)
-		agent, sidecar := d.mounts(t, container(t, d.pod.Containers, "cilium-agent")), d.mounts(t, d.sidecar)
-		if got, has := agent[dir]; has != d.patched || has && got != (mount{sidecar[dir].from, true}) {
-			t.Errorf("the agent has %v at %s, the sidecar %v", got, dir, sidecar[dir])
+		agent, daemon := d.mounts(t, container(t, d.pod.Containers, "cilium-agent")), d.mounts(t, d.daemon)
+		if got, has := agent[dir]; has != d.patched || has && got != (mount{daemon[dir].from, true}) {
+			t.Errorf("the agent has %v at %s, the daemon %v", got, dir, daemon[dir])
 		}
 	})
 }
 
-// The values must change nothing in the chart's objects besides the sidecar and the settings.
+// The values must change nothing in the chart's objects besides the daemon and the settings.
 func TestChartOtherwiseUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -101,15 +101,15 @@ func TestChartOtherwiseUnchanged(t *testing.T) {
 		// settings are the settings of agent and operator that the IPAM mode changes.
 		settings []string
 	}{
-		{"the sidecar", []string{sidecarYAML}, []string{
+		{"the daemon", []string{daemonYAML}, []string{
 			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-health-checking",
 			"enable-endpoint-routes", "ipam", "ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
 		}},
-		{"the sidecar of the bridge", []string{sidecarYAML, overlayYAML}, []string{
+		{"the daemon of the bridge", []string{daemonYAML, overlayYAML}, []string{
 			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
 			"ipam-cilium-node-update-rate", "ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
 		}},
-		{"the sidecar of a patched agent", []string{sidecarYAML, patchedYAML}, []string{
+		{"the daemon of a patched agent", []string{daemonYAML, patchedYAML}, []string{
 			"cluster-pool-ipv4-cidr", "cluster-pool-ipv4-mask-size", "egress-masquerade-interfaces", "enable-endpoint-routes", "ipam",
 			"ipv4-native-routing-cidr", "local-router-ipv4", "routing-mode",
 		}},
@@ -131,7 +131,7 @@ func TestChartOtherwiseUnchanged(t *testing.T) {
 					}
 					object.Data = old.Data
 				case *appsv1.DaemonSet:
-					removeSidecar(&object.Spec.Template.Spec)
+					removeDaemon(&object.Spec.Template.Spec)
 				}
 				for _, o := range []runtime.Object{object, before[name]} {
 					removeChecksum(o)
@@ -144,7 +144,7 @@ func TestChartOtherwiseUnchanged(t *testing.T) {
 	}
 }
 
-// changed returns the keys with different values, without the options of the sidecar.
+// changed returns the keys with different values, without the options of the daemon.
 func changed(before, after map[string]string) (keys []string) {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
@@ -169,8 +169,8 @@ func byName(t *testing.T, all []runtime.Object) map[string]runtime.Object {
 	return objects
 }
 
-// removeSidecar removes the sidecar, if there is one, and restores the chart's grace period.
-func removeSidecar(pod *corev1.PodSpec) {
+// removeDaemon removes the daemon, if there is one, and restores the chart's grace period.
+func removeDaemon(pod *corev1.PodSpec) {
 	ours := func(name string) bool { return strings.HasPrefix(name, "delegated-ipam") }
 	before := len(pod.InitContainers)
 	pod.InitContainers = slices.DeleteFunc(pod.InitContainers, func(c corev1.Container) bool { return ours(c.Name) })

@@ -17,7 +17,7 @@ import (
 // The real plugin is installed and removed with the commands of the containers, except for directories
 // of the test.
 func TestInstallCNI(t *testing.T) {
-	set := []string{"sidecar.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d"}
+	set := []string{"daemon.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d"}
 	pod := named[*appsv1.DaemonSet](t, daemonSets(t, set...), "delegated-ipam").Spec.Template.Spec
 	last := named[*appsv1.DaemonSet](t, hooks(t, "pre-delete", set...), "delegated-ipam-uninstall").Spec.Template.Spec
 	n := harness.NewNode(t)

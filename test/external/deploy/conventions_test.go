@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 		"nameOverride=other":    {"delegated-ipam-other", "kube-system"},
 		"fullnameOverride=x":    {"x", "kube-system"},
 		"namespaceOverride=cni": {"delegated-ipam", "cni"},
-		"sidecar.enabled=false": {"delegated-ipam", "kube-system"},
+		"daemon.enabled=false":  {"delegated-ipam", "kube-system"},
 		"fullnameOverride=" + strings.Repeat("y", 45): {strings.Repeat("y", 45), "kube-system"},
 	} {
 		t.Run(set, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestServiceAccountsAndRights(t *testing.T) {
 	if all := daemonSets(t, allParts, "rbac.create=false"); count(all, rights...) != 0 || count(all, "ServiceAccount") != 4 {
 		t.Errorf("without rbac.create there are %d roles and bindings, and %d accounts", count(all, rights...), count(all, "ServiceAccount"))
 	}
-	all := daemonSets(t, "bridge.serviceAccount.create=false,bridge.serviceAccount.name=given,network.serviceAccount.annotations.a=b,sidecar.serviceAccount.create=true")
+	all := daemonSets(t, "bridge.serviceAccount.create=false,bridge.serviceAccount.name=given,network.serviceAccount.annotations.a=b,daemon.serviceAccount.create=true")
 	if got := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec.ServiceAccountName; got != "given" || count(all, "ServiceAccount") != 2 {
 		t.Errorf("the bridge has the account %q of %d; want the given one", got, count(all, "ServiceAccount"))
 	}
@@ -155,9 +155,9 @@ func TestServiceAccountsAndRights(t *testing.T) {
 	if got := named[*corev1.ServiceAccount](t, all, "delegated-ipam-network").Annotations["a"]; got != "b" {
 		t.Errorf("the annotation is %q", got)
 	}
-	sidecar := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
-	if sidecar.ServiceAccountName != "delegated-ipam" || *sidecar.AutomountServiceAccountToken {
-		t.Errorf("the sidecar has the account %q, and its token: %t", sidecar.ServiceAccountName, *sidecar.AutomountServiceAccountToken)
+	daemon := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
+	if daemon.ServiceAccountName != "delegated-ipam" || *daemon.AutomountServiceAccountToken {
+		t.Errorf("the daemon has the account %q, and its token: %t", daemon.ServiceAccountName, *daemon.AutomountServiceAccountToken)
 	}
 	// The policies are for the account that the pods have.
 	files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"bridge.serviceAccount.name=given"}}, policyAPI)
@@ -169,7 +169,7 @@ func TestServiceAccountsAndRights(t *testing.T) {
 
 // A PodMonitor selects the pods of one part, by a port that they have, with the job of the alerts.
 func TestPodMonitor(t *testing.T) {
-	const addresses = "bridge.metricsAddress=0.0.0.0:9000,network.metricsAddress=[::]:9968,sidecar.options.metrics-address=192.0.2.1:9967"
+	const addresses = "bridge.metricsAddress=0.0.0.0:9000,network.metricsAddress=[::]:9968,daemon.options.metrics-address=192.0.2.1:9967"
 	files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"podMonitor.enabled=true,podMonitor.labels.release=prometheus", addresses}})
 	check.Must(t, err)
 	type monitor struct {
@@ -213,7 +213,7 @@ func TestPodMonitor(t *testing.T) {
 	if want := map[string]int32{"delegated-ipam": 9967, "delegated-ipam-bridge": 9000, "delegated-ipam-network": 9968}; !maps.Equal(jobs, want) {
 		t.Errorf("the jobs and ports are %v; want %v", jobs, want)
 	}
-	for _, set := range []string{"", "bridge.metricsAddress=0.0.0.0:9966,network.metricsAddress=0.0.0.0:9968", addresses + ",sidecar.options.metrics-address=:9967"} {
+	for _, set := range []string{"", "bridge.metricsAddress=0.0.0.0:9966,network.metricsAddress=0.0.0.0:9968", addresses + ",daemon.options.metrics-address=:9967"} {
 		if _, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"podMonitor.enabled=true", set}}); err == nil || !strings.Contains(err.Error(), "does not reach") {
 			t.Errorf("%q: error %v; want one that names an address on loopback", set, err)
 		}
@@ -237,9 +237,9 @@ func TestDashboard(t *testing.T) {
 // The option works only with the namespaces of the host, also of those that are mounted after the pod's start.
 // For pods it is on, unless it is set.
 func TestNetworkNamespaces(t *testing.T) {
-	const option, pods = "missing-netns-release-delay", "sidecar.installCNI=true"
+	const option, pods = "missing-netns-release-delay", "daemon.installCNI=true"
 	for set, want := range map[string]string{
-		"": "", pods: "10m", pods + ",sidecar.options." + option + "=1h": "1h", pods + ",sidecar.options." + option + "=0s": "0s",
+		"": "", pods: "10m", pods + ",daemon.options." + option + "=1h": "1h", pods + ",daemon.options." + option + "=0s": "0s",
 	} {
 		if got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data[option]; got != want {
 			t.Errorf("%q: the option is %q; want %q", set, got, want)
@@ -249,10 +249,10 @@ func TestNetworkNamespaces(t *testing.T) {
 		t.Errorf("the option of the overlay is %q", got)
 	}
 	for set, want := range map[string]string{
-		"": "", "sidecar.options.missing-netns-release-delay=0s": "",
-		pods: "/var/run/netns", pods + ",sidecar.options." + option + "=0s": "",
-		"sidecar.options.missing-netns-release-delay=10m":                              "/var/run/netns",
-		"sidecar.options.missing-netns-release-delay=10m,hostPaths.netns=/run/k3s/net": "/run/k3s/net",
+		"": "", "daemon.options.missing-netns-release-delay=0s": "",
+		pods: "/var/run/netns", pods + ",daemon.options." + option + "=0s": "",
+		"daemon.options.missing-netns-release-delay=10m":                              "/var/run/netns",
+		"daemon.options.missing-netns-release-delay=10m,hostPaths.netns=/run/k3s/net": "/run/k3s/net",
 	} {
 		pod := named[*appsv1.DaemonSet](t, daemonSets(t, set), "delegated-ipam").Spec.Template.Spec
 		at := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "netns" })
@@ -276,7 +276,7 @@ func TestRuntimeSocket(t *testing.T) {
 	const socket = "/run/containerd/containerd.sock"
 	patch, err := os.ReadFile("../../../deploy/kubernetes/overlays/pods/runtime.yaml")
 	check.Must(t, err)
-	chart := daemonSets(t, "sidecar.installCNI=true", "sidecar.runtimeSocket="+socket)
+	chart := daemonSets(t, "daemon.installCNI=true", "daemon.runtimeSocket="+socket)
 	var want corev1.Container
 	for name, all := range map[string][]runtime.Object{
 		"chart": chart, "overlay": overlay(t, "pods", "patches:\n- patch: |\n    "+strings.ReplaceAll(string(patch), "\n", "\n    ")),
@@ -292,8 +292,8 @@ func TestRuntimeSocket(t *testing.T) {
 				t.Errorf("%s: %s has the runtime's socket: %t", name, other.Name, mounted)
 			}
 		}
-		sidecar := container(t, pod.Containers, "delegated-ipam")
-		if !reflect.DeepEqual(c.SecurityContext, sidecar.SecurityContext) || c.Image != sidecar.Image || !slices.Equal(c.Command, []string{"delegated-ipam-cri"}) {
+		daemon := container(t, pod.Containers, "delegated-ipam")
+		if !reflect.DeepEqual(c.SecurityContext, daemon.SecurityContext) || c.Image != daemon.Image || !slices.Equal(c.Command, []string{"delegated-ipam-cri"}) {
 			t.Errorf("%s: the command is %v of %s, with %v", name, c.Command, c.Image, c.SecurityContext)
 		}
 		o, set := options.NewCRI(nil)
@@ -310,10 +310,10 @@ func TestRuntimeSocket(t *testing.T) {
 			t.Errorf("overlay and chart differ:\n%s", difference)
 		}
 	}
-	if all := named[*appsv1.DaemonSet](t, daemonSets(t, "sidecar.installCNI=true"), "delegated-ipam").Spec.Template.Spec.Containers; len(all) != 1 {
+	if all := named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.installCNI=true"), "delegated-ipam").Spec.Template.Spec.Containers; len(all) != 1 {
 		t.Errorf("by default the containers are %v", all)
 	}
-	if c := container(t, named[*appsv1.DaemonSet](t, daemonSets(t, "sidecar.runtimeSocket=/run/crio/crio.sock"), "delegated-ipam").Spec.Template.Spec.Containers, "runtime"); c.Args[0] != "--cri-socket=/run/crio/crio.sock" {
+	if c := container(t, named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.runtimeSocket=/run/crio/crio.sock"), "delegated-ipam").Spec.Template.Spec.Containers, "runtime"); c.Args[0] != "--cri-socket=/run/crio/crio.sock" {
 		t.Errorf("the arguments are %v", c.Args)
 	}
 }
@@ -323,7 +323,7 @@ func TestValuesOfPart(t *testing.T) {
 	const common = "imagePullSecrets[0].name=common,nodeSelector.zone=z,podAnnotations.all=yes"
 	const ofPart = "PART.imagePullSecrets[0].name=own,PART.nodeSelector.pool=a,PART.podAnnotations.part=yes,PART.tolerations[0].key=own,PART.extraArgs[0]=--log-level=debug"
 	for part, objects := range map[string][]string{
-		"sidecar": {"", "-test-sidecar"}, "bridge": {"-bridge", "-test-cluster"}, "network": {"-network"}, "audit": {"-audit"}, "reclaim": {"-reclaim"},
+		"daemon": {"", "-test-daemon"}, "bridge": {"-bridge", "-test-cluster"}, "network": {"-network"}, "audit": {"-audit"}, "reclaim": {"-reclaim"},
 		"deleteHook": {"-uninstall", "-uninstall-prepare", "-uninstall-finish"},
 	} {
 		set := strings.ReplaceAll(ofPart, "PART", part)
@@ -405,7 +405,7 @@ func TestDeleteHook(t *testing.T) {
 			t.Errorf("the command is %v; want %v, once", c.Command, want)
 		}
 		o, set := options.NewUninstall()
-		if err := set.Flags().Parse(c.Args); err != nil || o.Namespace != "kube-system" || o.Name != "delegated-ipam" || o.KeepSidecar {
+		if err := set.Flags().Parse(c.Args); err != nil || o.Namespace != "kube-system" || o.Name != "delegated-ipam" || o.KeepDaemon {
 			t.Errorf("%v: %+v, %v", c.Args, o, err)
 		}
 		// Nodes whose agent is gone are not ready.
@@ -431,28 +431,28 @@ func TestDeleteHook(t *testing.T) {
 	if got := named[*rbacv1.Role](t, all, "delegated-ipam-uninstall").Rules; !slices.EqualFunc(got, want, func(a, b rbacv1.PolicyRule) bool { return a.String() == b.String() }) {
 		t.Errorf("the rules are %v; want %v", got, want)
 	}
-	kept := named[*batchv1.Job](t, hooks(t, "pre-delete", "sidecar.enabled=false"), "delegated-ipam-uninstall-finish")
-	if !slices.Contains(kept.Spec.Template.Spec.Containers[0].Args, "--keep-sidecar") {
-		t.Error("a sidecar in Cilium's pod is removed")
+	kept := named[*batchv1.Job](t, hooks(t, "pre-delete", "daemon.enabled=false"), "delegated-ipam-uninstall-finish")
+	if !slices.Contains(kept.Spec.Template.Spec.Containers[0].Args, "--keep-daemon") {
+		t.Error("a daemon in Cilium's pod is removed")
 	}
 	if left := hooks(t, "pre-delete", "deleteHook.enabled=false"); len(left) > 0 {
 		t.Errorf("without the hook %d objects are left", len(left))
 	}
 }
 
-// "helm test" asks the sidecar of a node as its probes do, and compares the pools of all nodes.
+// "helm test" asks the daemon of a node as its probes do, and compares the pools of all nodes.
 func TestHelmTest(t *testing.T) {
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
 	n.Start(t, "--enable-ipv6=false")
 	all := hooks(t, "test")
-	sidecar := named[*corev1.Pod](t, all, "delegated-ipam-test-sidecar").Spec
-	if !sidecar.HostPID {
-		t.Error("the probe does not see the sidecar's process, and would refuse its answer")
+	daemon := named[*corev1.Pod](t, all, "delegated-ipam-test-daemon").Spec
+	if !daemon.HostPID {
+		t.Error("the probe does not see the daemon's process, and would refuse its answer")
 	}
-	c := sidecar.Containers[0]
+	c := daemon.Containers[0]
 	if out := n.Command(t, c.Command[1:]...); out.ExitCode != 0 {
-		t.Errorf("%v of a ready sidecar: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
+		t.Errorf("%v of a ready daemon: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
 	}
 	pod := named[*corev1.Pod](t, all, "delegated-ipam-test-cluster").Spec
 	if got := pod.Containers[0].Command; !slices.Equal(got, []string{"delegated-ipam-bridge", "audit"}) || pod.Containers[0].Args != nil {
@@ -465,7 +465,7 @@ func TestHelmTest(t *testing.T) {
 	if got, want := named[*rbacv1.ClusterRole](t, all, "delegated-ipam-test-cluster").Rules, named[*rbacv1.ClusterRole](t, daemonSets(t, "audit.enabled=true"), "delegated-ipam-audit").Rules; len(got) != len(want) || got[0].String() != want[0].String() || got[1].String() != want[1].String() {
 		t.Errorf("the rules are %v; want those of audit", got)
 	}
-	if left := hooks(t, "test", "sidecar.enabled=false,bridge.enabled=false"); len(left) > 0 {
+	if left := hooks(t, "test", "daemon.enabled=false,bridge.enabled=false"); len(left) > 0 {
 		t.Errorf("without both programs %d objects are left", len(left))
 	}
 }

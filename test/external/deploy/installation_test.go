@@ -30,7 +30,7 @@ func once(make rendering) rendering {
 
 func ofChart(kubernetes string, files ...string) rendering {
 	return once(func(t *testing.T) []runtime.Object {
-		return chart(t, kubernetes, append([]string{sidecarYAML}, files...)...)
+		return chart(t, kubernetes, append([]string{daemonYAML}, files...)...)
 	})
 }
 
@@ -42,13 +42,13 @@ func ofOurChart(set ...string) rendering {
 	return once(func(t *testing.T) []runtime.Object { return daemonSets(t, set...) })
 }
 
-// installation is a way of deploying the sidecar.
+// installation is a way of deploying the daemon.
 type installation struct {
 	name    string
 	objects rendering
-	// daemonSet is the name of the DaemonSet with the sidecar.
+	// daemonSet is the name of the DaemonSet with the daemon.
 	daemonSet string
-	// bridge means that the sidecar serves the bridge.
+	// bridge means that the daemon serves the bridge.
 	bridge bool
 	// network is the directory of the CNI configuration, below /etc/delegated-ipam: "network" if it is
 	// rendered for the node, "conflist" if one is for all nodes, empty if it is the node's own.
@@ -66,14 +66,14 @@ var installations = []installation{
 	{"the chart with a patched agent", ofChart(newest, patchedYAML), "cilium", false, "", true},
 	{"the chart with the bridge, IPv6 alone", ofChart(newest, overlayYAML, ipv6YAML), "cilium", true, "network", false},
 	{"the chart with a patched agent, IPv6 alone", ofChart(newest, patchedYAML, ipv6YAML), "cilium", false, "", true},
-	{"the DaemonSet", ofKustomization("sidecar"), "delegated-ipam", false, "", false},
+	{"the DaemonSet", ofKustomization("daemon"), "delegated-ipam", false, "", false},
 	{"the DaemonSet for pods", ofKustomization("pods"), "delegated-ipam", false, "", false},
 	{"the DaemonSet with the bridge", ofKustomization("with-bridge"), "delegated-ipam", true, "network", false},
 	{"the DaemonSet with whereabouts", ofKustomization("whereabouts"), "delegated-ipam", true, "conflist", false},
 	{"our chart", ofOurChart(), "delegated-ipam", true, "network", false},
-	{"our chart, IPv6 alone", ofOurChart("sidecar.options.enable-ipv4=false", "sidecar.options.enable-ipv6=true"), "delegated-ipam", true, "network", false},
+	{"our chart, IPv6 alone", ofOurChart("daemon.options.enable-ipv4=false", "daemon.options.enable-ipv6=true"), "delegated-ipam", true, "network", false},
 	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
-	{"our chart for pods", ofOurChart("sidecar.installCNI=true", "bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
+	{"our chart for pods", ofOurChart("daemon.installCNI=true", "bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
 }
 
 // deployed is a rendered installation.
@@ -81,8 +81,8 @@ type deployed struct {
 	installation
 	all []runtime.Object
 	pod corev1.PodSpec
-	// sidecar is the container of the sidecar.
-	sidecar corev1.Container
+	// daemon is the container of the daemon.
+	daemon corev1.Container
 }
 
 // each runs a test for every installation.
@@ -96,7 +96,7 @@ func each(t *testing.T, test func(*testing.T, deployed)) {
 	}
 }
 
-// eachInChart runs a test for every installation with the sidecar in the pod of cilium-agent.
+// eachInChart runs a test for every installation with the daemon in the pod of cilium-agent.
 func eachInChart(t *testing.T, test func(*testing.T, deployed)) {
 	t.Helper()
 	each(t, func(t *testing.T, d deployed) {
@@ -110,7 +110,7 @@ func render(t *testing.T, i installation) deployed {
 	t.Helper()
 	d := deployed{installation: i, all: i.objects(t)}
 	d.pod = named[*appsv1.DaemonSet](t, d.all, i.daemonSet).Spec.Template.Spec
-	d.sidecar = container(t, slices.Concat(d.pod.InitContainers, d.pod.Containers), "delegated-ipam")
+	d.daemon = container(t, slices.Concat(d.pod.InitContainers, d.pod.Containers), "delegated-ipam")
 	return d
 }
 
@@ -124,7 +124,7 @@ func container(t *testing.T, all []corev1.Container, name string) corev1.Contain
 	return all[at]
 }
 
-// inChart reports whether the sidecar is in the pod of cilium-agent.
+// inChart reports whether the daemon is in the pod of cilium-agent.
 func (d deployed) inChart() bool { return d.daemonSet == "cilium" }
 
 // volume returns the pod's volume with that name.
@@ -140,11 +140,11 @@ func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 // files returns the files that the kubelet creates in a directory from a mounted ConfigMap.
 func (d deployed) files(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	at := slices.IndexFunc(d.sidecar.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
+	at := slices.IndexFunc(d.daemon.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
 	if at < 0 {
 		t.Fatalf("%s is not a mount", dir)
 	}
-	source := d.volume(t, d.sidecar.VolumeMounts[at].Name).ConfigMap
+	source := d.volume(t, d.daemon.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
 		t.Fatalf("%s is not a ConfigMap", dir)
 	}

@@ -1,5 +1,5 @@
 // Package deploy renders the manifests of deploy/ with Cilium's real chart and kustomize, and
-// compares them with the requirements of sidecar and bridge. It is a module of
+// compares them with the requirements of daemon and bridge. It is a module of
 // its own, so that the product depends on neither helm nor Cilium.
 package deploy
 

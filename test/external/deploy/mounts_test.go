@@ -37,12 +37,12 @@ var hostPaths = map[string][]string{
 //evidence:operate/security it writes where the container runtime reads: `/opt/cni/bin`, `/etc/cni/net.d`, the rendered configuration
 //evidence:operate/security it mounts a file system, or traces a process outside its container
 func TestConfined(t *testing.T) {
-	const socket = "sidecar.runtimeSocket=/run/containerd/containerd.sock"
-	all := everything(t, allParts, "sidecar.installCNI=true", socket)
+	const socket = "daemon.runtimeSocket=/run/containerd/containerd.sock"
+	all := everything(t, allParts, "daemon.installCNI=true", socket)
 	for _, name := range []string{"uninstall", "audit", "reclaim-job"} {
 		all = append(all, kustomized(t, name)...)
 	}
-	all = append(all, chart(t, newest, uncommented(t, sidecarYAML))...)
+	all = append(all, chart(t, newest, uncommented(t, daemonYAML))...)
 	for _, i := range installations {
 		all = append(all, i.objects(t)...)
 	}
@@ -106,10 +106,10 @@ func TestInstallCNIInCiliumsPod(t *testing.T) {
 	text, _, _ := strings.Cut(after, "```")
 	var got []corev1.Container
 	check.Must(t, yaml.UnmarshalStrict([]byte("  - name: install-cni\n"+text), &got))
-	pod := named[*appsv1.DaemonSet](t, daemonSets(t, "sidecar.installCNI=true"), "delegated-ipam").Spec.Template.Spec
+	pod := named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.installCNI=true"), "delegated-ipam").Spec.Template.Spec
 	want := container(t, pod.InitContainers, "install-cni")
 	want.VolumeMounts[0].Name = "cni-path"
-	want.SecurityContext.AppArmorProfile = render(t, installations[1]).sidecar.SecurityContext.AppArmorProfile
+	want.SecurityContext.AppArmorProfile = render(t, installations[1]).daemon.SecurityContext.AppArmorProfile
 	if difference := diff.Diff([]corev1.Container{want}, got); difference != "" {
 		t.Errorf("chart and page differ:\n%s", difference)
 	}

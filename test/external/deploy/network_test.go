@@ -20,7 +20,7 @@ func (d deployed) template(t *testing.T) string {
 	t.Helper()
 	all := d.all
 	if d.inChart() {
-		all = daemonSets(t, "sidecar.enabled=false")
+		all = daemonSets(t, "daemon.enabled=false")
 	}
 	return named[*corev1.ConfigMap](t, all, "delegated-ipam-network").Data["pods.conflist"]
 }

@@ -81,7 +81,7 @@ func TestChangedOptionReplacesPods(t *testing.T) {
 func TestOptionsAccepted(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
 		n := harness.NewNode(t)
-		args := append([]string{"serve"}, d.sidecar.Args...)
+		args := append([]string{"serve"}, d.daemon.Args...)
 		for name, value := range d.files(t, "/etc/delegated-ipam/options") {
 			args = append(args, "--"+name+"="+value)
 		}
@@ -117,11 +117,11 @@ func TestServeWithOptions(t *testing.T) {
 		if !d.bridge {
 			owner = "router"
 		}
-		if want := []string{"delegated-ipam", "serve"}; !slices.Equal(d.sidecar.Command, want) {
-			t.Fatalf("the command is %v; want %v", d.sidecar.Command, want)
+		if want := []string{"delegated-ipam", "serve"}; !slices.Equal(d.daemon.Command, want) {
+			t.Fatalf("the command is %v; want %v", d.daemon.Command, want)
 		}
 		var args []string
-		for _, a := range d.sidecar.Args {
+		for _, a := range d.daemon.Args {
 			args = append(args, inTest.Replace(a))
 		}
 		s := n.Start(t, args...)

@@ -59,7 +59,7 @@ func TestChartMetadata(t *testing.T) {
 // The kustomizations have the objects of the chart.
 func TestOneSource(t *testing.T) {
 	wantOneSource(t, daemonSets(t), kustomized(t, "with-bridge"))
-	wantOneSource(t, daemonSets(t, "bridge.enabled=false", "network.enabled=false", "sidecar.installCNI=true"), kustomized(t, "pods"))
+	wantOneSource(t, daemonSets(t, "bridge.enabled=false", "network.enabled=false", "daemon.installCNI=true"), kustomized(t, "pods"))
 }
 
 func wantOneSource(t *testing.T, chart, kustomization []runtime.Object) {
@@ -109,7 +109,7 @@ func TestValues(t *testing.T) {
 	const paths = "hostPaths.cniConf=/k3s/net.d,hostPaths.cniBin=/k3s/bin,hostPaths.leases=/l,hostPaths.run=/r,hostPaths.state=/s,hostPaths.network=/n,hostPaths.machineID="
 	for name, c := range map[string]struct {
 		set  string
-		want func(sidecar, bridge, network *appsv1.DaemonSet) bool
+		want func(daemon, bridge, network *appsv1.DaemonSet) bool
 	}{
 		"paths": {paths, func(s, b, n *appsv1.DaemonSet) bool {
 			pod := func(d *appsv1.DaemonSet) corev1.PodSpec { return d.Spec.Template.Spec }
@@ -121,7 +121,7 @@ func TestValues(t *testing.T) {
 				deployed{pod: pod(b)}.mounts(t, pod(b).Containers[0])["/var/run/delegated-ipam"].from == "/r" &&
 				deployed{pod: pod(n)}.mounts(t, pod(n).Containers[0])["/run/delegated-ipam"].from == "/n"
 		}},
-		"the group of the socket": {"sidecar.options.socket-group=77", func(s, _, _ *appsv1.DaemonSet) bool {
+		"the group of the socket": {"daemon.options.socket-group=77", func(s, _, _ *appsv1.DaemonSet) bool {
 			return slices.Equal(s.Spec.Template.Spec.SecurityContext.SupplementalGroups, []int64{77})
 		}},
 		"the group": {"group=4711", func(s, b, _ *appsv1.DaemonSet) bool {
@@ -137,7 +137,7 @@ func TestValues(t *testing.T) {
 			}
 			return true
 		}},
-		"a private registry": {"sidecar.image.registry=registry.example.com:5000,sidecar.image.tag=v1,bridge.image.registry=,bridge.image.repository=b," +
+		"a private registry": {"daemon.image.registry=registry.example.com:5000,daemon.image.tag=v1,bridge.image.registry=,bridge.image.repository=b," +
 			"bridge.image.digest=sha256:" + digest + ",imagePullSecrets[0].name=pull", func(s, b, n *appsv1.DaemonSet) bool {
 			want := []corev1.LocalObjectReference{{Name: "pull"}}
 			return s.Spec.Template.Spec.Containers[0].Image == "registry.example.com:5000/delegated-ipam/delegated-ipam:v1" && b.Spec.Template.Spec.Containers[0].Image == "b:local@sha256:"+digest &&

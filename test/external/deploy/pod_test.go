@@ -42,8 +42,8 @@ func TestMounts(t *testing.T) {
 		if slices.ContainsFunc(d.pod.InitContainers, func(c corev1.Container) bool { return c.Name == "install-cni" }) {
 			want["/var/run/netns"] = mount{"/var/run/netns", true}
 		}
-		wantMounts(t, d, d.sidecar, want)
-		for _, m := range d.sidecar.VolumeMounts {
+		wantMounts(t, d, d.daemon, want)
+		for _, m := range d.daemon.VolumeMounts {
 			v := d.volume(t, m.Name)
 			if v.Projected != nil || v.Secret != nil {
 				t.Errorf("%s may have a secret", m.MountPath)
@@ -61,7 +61,7 @@ func TestMounts(t *testing.T) {
 		}
 		// The kubelet mounts no token over another mount.
 		if automatic := d.pod.AutomountServiceAccountToken; (automatic == nil || *automatic) && !d.inChart() {
-			t.Error("the sidecar gets the token of the pod's service account")
+			t.Error("the daemon gets the token of the pod's service account")
 		}
 	})
 }
@@ -83,7 +83,7 @@ func TestContainer(t *testing.T) {
 		t.Errorf("the image is %s", c.Image)
 	}
 	if r := c.Resources; r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 || !r.Limits.Cpu().IsZero() {
-		t.Errorf("requests %v, limits %v; a CPU limit may throttle the sidecar while it holds a lock of the plugin", r.Requests, r.Limits)
+		t.Errorf("requests %v, limits %v; a CPU limit may throttle the daemon while it holds a lock of the plugin", r.Requests, r.Limits)
 	}
 	if !slices.Contains(c.Args, "--max-plugin-processes=8") {
 		t.Errorf("%v do not limit the plugin processes, whose memory counts", c.Args)
@@ -101,7 +101,7 @@ func TestContainer(t *testing.T) {
 		}
 		// The machine may be busy.
 		if out := n.Command(t, append(slices.Clone(probe.Exec.Command[1:]), "--timeout=30s")...); out.ExitCode != 0 {
-			t.Errorf("%s of a ready sidecar: exit status %d: %s", kind, out.ExitCode, out.Stderr)
+			t.Errorf("%s of a ready daemon: exit status %d: %s", kind, out.ExitCode, out.Stderr)
 		}
 	}
 }
@@ -120,13 +120,13 @@ func wantReplaced(t *testing.T, p *corev1.Probe) {
 // agentStop is the time limit for cilium-agent to stop (--hive-stop-timeout).
 const agentStop = time.Minute
 
-// A start waits for the state directory while the previous sidecar stops.
+// A start waits for the state directory while the previous daemon stops.
 func TestStopAndStartTimes(t *testing.T) {
 	timeout := stopTimeout(t)
 	// With another limit of a plugin call the chart allows more.
 	for _, limit := range []string{"500ms", "1m0.5s", "5m"} {
 		longer := stopTimeout(t, "--plugin-timeout="+limit)
-		all := daemonSets(t, "reclaim.enabled=true,sidecar.options.plugin-timeout="+limit)
+		all := daemonSets(t, "reclaim.enabled=true,daemon.options.plugin-timeout="+limit)
 		pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
 		p := container(t, pod.Containers, "delegated-ipam").StartupProbe
 		grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
@@ -150,7 +150,7 @@ func TestStopAndStartTimes(t *testing.T) {
 		if grace < wanted {
 			t.Errorf("the grace period is %s; want %s, of which %s are for plugin calls", grace, wanted, timeout)
 		}
-		p := d.sidecar.StartupProbe
+		p := d.daemon.StartupProbe
 		if start := time.Duration(p.PeriodSeconds*p.FailureThreshold) * time.Second; start < grace {
 			t.Errorf("the startup probe allows %s, less than the grace period %s", start, grace)
 		}
@@ -160,7 +160,7 @@ func TestStopAndStartTimes(t *testing.T) {
 // stoppingLine matches the log line with the time limit of a stop.
 var stoppingLine = regexp.MustCompile(`msg="Stopping: [^"]*" timeout=(\S+)`)
 
-// stopTimeout returns how long the real sidecar waits for plugin calls when it stops, with the
+// stopTimeout returns how long the real daemon waits for plugin calls when it stops, with the
 // options of every installation and some flags.
 func stopTimeout(t *testing.T, flags ...string) time.Duration {
 	t.Helper()
@@ -190,15 +190,15 @@ func TestSameContainer(t *testing.T) {
 	}
 }
 
-// bare returns the sidecar's container without the fields that depend on the pod.
+// bare returns the daemon's container without the fields that depend on the pod.
 func bare(d deployed) corev1.Container {
-	c := *d.sidecar.DeepCopy()
+	c := *d.daemon.DeepCopy()
 	c.RestartPolicy, c.VolumeMounts, c.SecurityContext.AppArmorProfile = nil, nil, nil
 	return c
 }
 
 func TestPlacement(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) { wantOnEachNode(t, d.pod, d.sidecar) })
+	each(t, func(t *testing.T, d deployed) { wantOnEachNode(t, d.pod, d.daemon) })
 }
 
 // wantOnEachNode wants a pod to be scheduled on each node, before the agent and without eviction, and
@@ -209,7 +209,7 @@ func wantOnEachNode(t *testing.T, pod corev1.PodSpec, c corev1.Container) {
 		t.Errorf("the priority class is %q", pod.PriorityClassName)
 	}
 	if !pod.HostNetwork {
-		t.Error("the pod lacks the host network: it would wait for the agent, and a sidecar would not find a second one")
+		t.Error("the pod lacks the host network: it would wait for the agent, and a daemon would not find a second one")
 	}
 	if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
 		return t.Operator == corev1.TolerationOpExists && t.Key == "" && t.Effect == ""

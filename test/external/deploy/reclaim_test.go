@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// reclaim returns the CronJob and its pod, as an installation with the DaemonSet of the sidecar.
+// reclaim returns the CronJob and its pod, as an installation with the DaemonSet of the daemon.
 func reclaim(t *testing.T) (*batchv1.CronJob, deployed) {
 	t.Helper()
 	all := kustomized(t, "reclaim")
@@ -68,21 +68,21 @@ func TestReclaimToken(t *testing.T) {
 	}
 }
 
-// The plugin gets the options, the configuration and the executables of the sidecar.
-func TestReclaimAsSidecar(t *testing.T) {
+// The plugin gets the options, the configuration and the executables of the daemon.
+func TestReclaimAsDaemon(t *testing.T) {
 	_, d := reclaim(t)
-	sidecar := render(t, installation{objects: func(*testing.T) []runtime.Object { return d.all }, daemonSet: "delegated-ipam"})
+	daemon := render(t, installation{objects: func(*testing.T) []runtime.Object { return d.all }, daemonSet: "delegated-ipam"})
 	c := container(t, d.pod.InitContainers, "reclaim")
 	for _, m := range c.VolumeMounts {
 		if m.Name == "lost" {
 			continue
 		}
-		if got, want := d.volume(t, m.Name), sidecar.volume(t, m.Name); !reflect.DeepEqual(got, want) || got.ConfigMap != nil && !suffix.MatchString(got.ConfigMap.Name) {
-			t.Errorf("the volume %s is %v; want that of the sidecar, %v", m.Name, got, want)
+		if got, want := d.volume(t, m.Name), daemon.volume(t, m.Name); !reflect.DeepEqual(got, want) || got.ConfigMap != nil && !suffix.MatchString(got.ConfigMap.Name) {
+			t.Errorf("the volume %s is %v; want that of the daemon, %v", m.Name, got, want)
 		}
 	}
-	if !reflect.DeepEqual(c.SecurityContext, sidecar.sidecar.SecurityContext) || d.pod.HostNetwork != sidecar.pod.HostNetwork || c.Image != sidecar.sidecar.Image {
-		t.Errorf("user, namespace or image differ from those of the sidecar")
+	if !reflect.DeepEqual(c.SecurityContext, daemon.daemon.SecurityContext) || d.pod.HostNetwork != daemon.pod.HostNetwork || c.Image != daemon.daemon.Image {
+		t.Errorf("user, namespace or image differ from those of the daemon")
 	}
 	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 		return e.Name == "K8S_NODE_NAME" && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"

@@ -37,7 +37,7 @@ var newest = versions.Of("kubernetes")
 const (
 	// oldest is the first Kubernetes version with native sidecars enabled by default.
 	oldest      = "v1.29.0"
-	sidecarYAML = "../../../deploy/cilium/values.yaml"
+	daemonYAML  = "../../../deploy/cilium/values.yaml"
 	overlayYAML = "../../../deploy/cilium/bridge.yaml"
 	sharedYAML  = "../../../deploy/cilium/whereabouts.yaml"
 	ipv6YAML    = "../../../deploy/cilium/ipv6.yaml"

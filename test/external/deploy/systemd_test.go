@@ -66,14 +66,14 @@ func TestUnitStopTime(t *testing.T) {
 	if got, want := time.Duration(seconds)*time.Second, stopTimeout(t); got < want {
 		t.Errorf("TimeoutStopSec is %s, less than the time limit %s for plugin calls", got, want)
 	}
-	// The sidecar terminates the plugin's process group.
+	// The daemon terminates the plugin's process group.
 	if got := setting(t, "KillMode"); got != "mixed" {
 		t.Errorf("KillMode is %s; want mixed, because a signal to host-local can leave a stale lease file", got)
 	}
 }
 
 // With ProtectSystem=strict the service can write only to the paths in these settings. The lock against a
-// second sidecar is an abstract socket in the host's network namespace, and plugins read the interfaces there.
+// second daemon is an abstract socket in the host's network namespace, and plugins read the interfaces there.
 func TestUnitSandbox(t *testing.T) {
 	for name, want := range map[string]string{
 		"Type": "notify", "TimeoutStartSec": "infinity", // a start waits for the state directory

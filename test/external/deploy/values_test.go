@@ -24,7 +24,7 @@ import (
 // elsewhere has the options of each program that are not in its options of the chart: other values or
 // mounts set them, or they are not for a pod.
 var elsewhere = map[string][]string{
-	"sidecar": {"cni-bin-dir", "cni-conf-dir", "config-dir", "max-plugin-processes", "node-name", "pod-name", "socket-path", "state-dir"},
+	"daemon":  {"cni-bin-dir", "cni-conf-dir", "config-dir", "max-plugin-processes", "node-name", "pod-name", "socket-path", "state-dir"},
 	"bridge":  {"host", "kubeconfig", "metrics-address", "node-name"},
 	"network": {"kubeconfig", "metrics-address", "node-name", "output", "remove", "single-node", "template"},
 	"reclaim": {"config-map", "file", "forget", "kubeconfig", "namespace"},
@@ -33,11 +33,11 @@ var elsewhere = map[string][]string{
 // Each option of a program can be set, and no other; a value that the program refuses is refused before
 // the release is installed.
 func TestOptionsOfChart(t *testing.T) {
-	_, serve := options.NewSidecar(nil)
+	_, serve := options.NewDaemon(nil)
 	_, bridge := options.NewBridge(nil)
 	_, network := options.NewNetwork(nil)
 	_, lostNodes := options.NewLostNodes()
-	for program, flags := range map[string]*pflag.FlagSet{"sidecar": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags(), "reclaim": lostNodes.Flags()} {
+	for program, flags := range map[string]*pflag.FlagSet{"daemon": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags(), "reclaim": lostNodes.Flags()} {
 		accepts := func(name string, value any) error {
 			text, err := json.Marshal(map[string]any{program: map[string]any{"options": map[string]any{name: value}}})
 			check.Must(t, err)
@@ -116,19 +116,19 @@ func samples(f *pflag.Flag) (good, bad []any) {
 func TestValuesRefused(t *testing.T) {
 	const someError = " "
 	for set, want := range map[string]string{
-		"sidecar.optoins.x=1":                 "optoins",
-		"sidecar.options.state-dir=/x":        "state-dir",
-		"sidecar.options.socket-group=cilium": "socket-group",
-		"group=0":                             "group",
-		"hostPaths.run=relative":              "run",
-		"sidecar.runtimeSocket=unix:///run/x": "runtimeSocket",
-		"maxUnavailable=0":                    "maxUnavailable",
-		"network.conflist=x":                  "network.enabled: false",
-		"imagePullPolicy=Sometimes":           "imagePullPolicy",
-		"bridge.image.registry=a/b":           "registry",
-		"sidecar.options.socket-mode=0600":    "0660",
-		"bridge.options.max-allocate=2":       "8 or more",
-		"bridge.metricsAddress=[::]:9968":     "network.metricsAddress",
+		"daemon.optoins.x=1":                 "optoins",
+		"daemon.options.state-dir=/x":        "state-dir",
+		"daemon.options.socket-group=cilium": "socket-group",
+		"group=0":                            "group",
+		"hostPaths.run=relative":             "run",
+		"daemon.runtimeSocket=unix:///run/x": "runtimeSocket",
+		"maxUnavailable=0":                   "maxUnavailable",
+		"network.conflist=x":                 "network.enabled: false",
+		"imagePullPolicy=Sometimes":          "imagePullPolicy",
+		"bridge.image.registry=a/b":          "registry",
+		"daemon.options.socket-mode=0600":    "0660",
+		"bridge.options.max-allocate=2":      "8 or more",
+		"bridge.metricsAddress=[::]:9968":    "network.metricsAddress",
 
 		"bridge.serviceAccount.create=false":                                         someError,
 		"network.serviceAccount.create=false":                                        someError,
@@ -155,11 +155,11 @@ func TestValuesRefused(t *testing.T) {
 		"bridge.metricsAddress=0.0.0.0:9968":                                         someError,
 		"bridge.metricsAddress=0.0.0.0:9968,network.enabled=false":                   "",
 		"bridge.metricsAddress=127.0.0.1:9968,network.metricsAddress=127.0.0.1:9966": "",
-		"sidecar.options.metrics-address=:9968":                                      someError,
-		"sidecar.options.metrics-address=:9966":                                      someError,
-		"sidecar.options.metrics-address=:9967":                                      "",
-		"sidecar.options.metrics-address=:9966,sidecar.enabled=false":                "",
-		"sidecar.options.socket-mode=0600,bridge.enabled=false":                      "",
+		"daemon.options.metrics-address=:9968":                                       someError,
+		"daemon.options.metrics-address=:9966":                                       someError,
+		"daemon.options.metrics-address=:9967":                                       "",
+		"daemon.options.metrics-address=:9966,daemon.enabled=false":                  "",
+		"daemon.options.socket-mode=0600,bridge.enabled=false":                       "",
 		"bridge.options.max-allocate=4,bridge.options.min-allocate=5":                someError,
 		"bridge.options.max-allocate=2,bridge.options.min-allocate=0":                someError,
 		"bridge.options.max-allocate=3,bridge.options.min-allocate=0":                "",
@@ -198,9 +198,9 @@ func TestMetricsAddress(t *testing.T) {
 func TestOptionsJoined(t *testing.T) {
 	for set, want := range map[string][2]string{
 		"": {"ciliumnode-*", "60913"},
-		`sidecar.options.owners=router\,health,sidecar.options.allow-gids=1000600000`: {"router,health,ciliumnode-*", "1000600000,60913"},
-		"sidecar.options.owners=":                            {"ciliumnode-*", "60913"},
-		"bridge.enabled=false,sidecar.options.owners=router": {"router", ""},
+		`daemon.options.owners=router\,health,daemon.options.allow-gids=1000600000`: {"router,health,ciliumnode-*", "1000600000,60913"},
+		"daemon.options.owners=":                            {"ciliumnode-*", "60913"},
+		"bridge.enabled=false,daemon.options.owners=router": {"router", ""},
 	} {
 		got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data
 		if got := [2]string{got["owners"], got["allow-gids"]}; got != want {
@@ -208,7 +208,7 @@ func TestOptionsJoined(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	check.Must(t, os.WriteFile(file, fmt.Append(nil, "sidecar: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
+	check.Must(t, os.WriteFile(file, fmt.Append(nil, "daemon: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
 	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
 	check.Must(t, err)
 	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data

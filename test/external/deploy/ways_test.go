@@ -23,9 +23,9 @@ import (
 var ways = map[string]struct {
 	// plugin is the type of the plugin, installed as a program unless it is host-local.
 	plugin string
-	// mounts are further ones of the sidecar, or have another source; of one without a source there is none.
+	// mounts are further ones of the daemon, or have another source; of one without a source there is none.
 	mounts map[string]mount
-	// options are those of the sidecar, env its environment.
+	// options are those of the daemon, env its environment.
 	options map[string]string
 	env     []string
 }{
@@ -61,7 +61,7 @@ func way(t *testing.T, name string, set ...string) []runtime.Object {
 	return all
 }
 
-// The sidecar of each way has the mounts and options that its plugin needs, and serves with them.
+// The daemon of each way has the mounts and options that its plugin needs, and serves with them.
 func TestWays(t *testing.T) {
 	files, err := filepath.Glob(ourChart + "/ways/*.yaml")
 	check.Must(t, err)
@@ -72,10 +72,10 @@ func TestWays(t *testing.T) {
 	for name, w := range ways {
 		t.Run(name, func(t *testing.T) {
 			d := render(t, installation{objects: func(t *testing.T) []runtime.Object { return way(t, name) }, daemonSet: "delegated-ipam"})
-			want := usual.mounts(t, usual.sidecar)
+			want := usual.mounts(t, usual.daemon)
 			maps.Copy(want, w.mounts)
 			maps.DeleteFunc(want, func(_ string, m mount) bool { return m == mount{} })
-			wantMounts(t, d, d.sidecar, want)
+			wantMounts(t, d, d.daemon, want)
 			options := d.files(t, "/etc/delegated-ipam/options")
 			for option, value := range w.options {
 				if options[option] != value {
@@ -83,7 +83,7 @@ func TestWays(t *testing.T) {
 				}
 			}
 			for _, env := range w.env {
-				if !slices.ContainsFunc(d.sidecar.Env, func(e corev1.EnvVar) bool { return e.Name == env }) {
+				if !slices.ContainsFunc(d.daemon.Env, func(e corev1.EnvVar) bool { return e.Name == env }) {
 					t.Errorf("the environment lacks %s", env)
 				}
 			}
@@ -92,7 +92,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// serveWay starts the real sidecar with the options and the configuration of a way, and allocates. A plugin for the
+// serveWay starts the real daemon with the options and the configuration of a way, and allocates. A plugin for the
 // whole cluster is the scripted one.
 func serveWay(t *testing.T, d deployed, plugin string, options map[string]string) {
 	t.Helper()
@@ -111,7 +111,7 @@ func serveWay(t *testing.T, d deployed, plugin string, options map[string]string
 	}
 	write(t, filepath.Join(n.Dir, "options"), options, inTest)
 	var args []string
-	for _, a := range d.sidecar.Args {
+	for _, a := range d.daemon.Args {
 		args = append(args, inTest.Replace(a))
 	}
 	s := n.Start(t, args...)

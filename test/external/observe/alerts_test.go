@@ -56,7 +56,7 @@ func TestAlertAnnotations(t *testing.T) {
 	}
 }
 
-// of has the labels of every series of a sidecar; ofBridge and ofNetwork the
+// of has the labels of every series of a daemon; ofBridge and ofNetwork the
 // labels of a bridge and of delegated-ipam-bridge network.
 const (
 	of        = `job="delegated-ipam",instance="a:1"`
@@ -109,7 +109,7 @@ func TestAlerts(t *testing.T) {
 			},
 		},
 		"DelegatedIPAMSpooledDelPending": {
-			inputs{"for half an hour": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x30`}, "since the sidecar is back": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 7200+60x10`}},
+			inputs{"for half an hour": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x30`}, "since the daemon is back": {`delegated_ipam_spooled_del_age_seconds{` + of + `} 7200+60x10`}},
 			inputs{
 				"none":               {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0x30`},
 				"for ten minutes":    {`delegated_ipam_spooled_del_age_seconds{` + of + `} 0+60x10`},
@@ -156,7 +156,7 @@ func TestAlerts(t *testing.T) {
 		},
 		"DelegatedIPAMBridgeDown": {
 			inputs{"down": {`up{` + ofBridge + `} 0x20`}},
-			inputs{"up": {`up{` + ofBridge + `} 1x20`}, "restarted": {`up{` + ofBridge + `} 1x20 0x8`}, "the sidecar is down": {`up{` + of + `} 0x20`}},
+			inputs{"up": {`up{` + ofBridge + `} 1x20`}, "restarted": {`up{` + ofBridge + `} 1x20 0x8`}, "the daemon is down": {`up{` + of + `} 0x20`}},
 		},
 		"DelegatedIPAMBridgeExhausted": {
 			inputs{"nothing free": exhausted("0x30", "0+1x30")},

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
+	daemon "github.com/delegated-ipam/delegated-ipam/internal/daemon/metrics"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork"
-	sidecar "github.com/delegated-ipam/delegated-ipam/internal/sidecar/metrics"
 	"github.com/delegated-ipam/delegated-ipam/test/catalog"
 )
 
@@ -27,7 +27,7 @@ var ofScrape = []string{"job", "instance"}
 // metrics returns the metrics of all programs.
 func metrics(t *testing.T) map[string]catalog.Metric {
 	t.Helper()
-	all, err := catalog.Of(sidecar.Definitions(), bridge.Definitions(), nodenetwork.Definitions())
+	all, err := catalog.Of(daemon.Definitions(), bridge.Definitions(), nodenetwork.Definitions())
 	if err != nil {
 		t.Fatal(err)
 	}

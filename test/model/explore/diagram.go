@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 )
 
 // transition is a change of the durable state of an attachment. Without a record the state is none.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // key identifies a world: two worlds with one key have the same future.

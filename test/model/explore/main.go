@@ -12,7 +12,7 @@
 //   - The plugin itself adds a container ID again only where the last ADD or DEL of that ID had a result.
 //   - After a reboot the node's pods and owners repeat their requests before they use an address.
 //
-// Not explored are expiration, a second pool, a second sidecar and operator commands.
+// Not explored are expiration, a second pool, a second daemon and operator commands.
 package main
 
 import (
@@ -28,8 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // reached is how a world was reached: by a move from another one.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 )
 
 // A moment is the end of a step at which the process is killed. The table of all moments of a request tells what is on

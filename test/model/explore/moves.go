@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 var (
@@ -396,12 +396,12 @@ func (x *explorer) short(w *world) bool {
 	})
 }
 
-// beginsOfContainer are what a container runtime does, through the sidecar and, before its installation or
+// beginsOfContainer are what a container runtime does, through the daemon and, before its installation or
 // after its removal, without it. A container whose ADD is repeated without a record uses only what that returns.
 func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 	o := &w.owners[i]
 	if w.rolledBack {
-		x.beginsWithoutSidecar(w, i, to)
+		x.beginsWithoutDaemon(w, i, to)
 		return
 	}
 	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
@@ -422,18 +422,18 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 		x.begin(c, i, task{action: attachment.Release, families: x.cfg.families})
 	}, "%s: DEL", o.key.Owner)
 	if x.cfg.bare {
-		x.beginsWithoutSidecar(w, i, to)
+		x.beginsWithoutDaemon(w, i, to)
 	}
 }
 
-func (x *explorer) beginsWithoutSidecar(w *world, i int, to adder) {
+func (x *explorer) beginsWithoutDaemon(w *world, i int, to adder) {
 	o, id := &w.owners[i], idOf(w.owners[i].key.Owner)
 	if len(w.held(id)) > 0 {
 		to(chosen, func(c *world) {
 			c.calls--
 			c.owners[i].using = nil
 			c.delete(id)
-		}, "%s: DEL without the sidecar", o.key.Owner)
+		}, "%s: DEL without the daemon", o.key.Owner)
 	} else if o.st.Rec == nil || x.cfg.lookup && (o.st.Rec.State == attachment.Held || o.st.Lost) { // assumed: a runtime repeats a verb that failed
 		for _, set := range x.choices(w, nil) {
 			to(chosen, func(c *world) {
@@ -441,12 +441,12 @@ func (x *explorer) beginsWithoutSidecar(w *world, i int, to adder) {
 				c.owners[i].using, c.owners[i].deleted = set, false
 				c.allocate(id, set)
 				c.excused = append(slices.Clip(c.excused), id)
-			}, "%s: ADD without the sidecar: %v", o.key.Owner, set)
+			}, "%s: ADD without the daemon: %v", o.key.Owner, set)
 		}
 	}
 }
 
-// receives is a DEL that the sidecar receives while another operation is in progress on the container. Its client
+// receives is a DEL that the daemon receives while another operation is in progress on the container. Its client
 // may leave: it makes no difference.
 func (x *explorer) receives(w *world, i int, to adder) {
 	if o := &w.owners[i]; x.cfg.leaves && w.calls > 0 && attachment.OfContainer(o.key.Owner) && !o.waits {

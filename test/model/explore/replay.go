@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // A run is an operation in progress. The protocol is ordinary code, so an operation that waits for a

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
-	"github.com/delegated-ipam/delegated-ipam/internal/sidecar/attachment"
 )
 
 // config is one plugin, and the bounds within which all is explored.
@@ -35,7 +35,7 @@ type config struct {
 	// bootID: the boot ID reads differently after a crash. leaves: the client of a DEL leaves, also while another
 	// operation is in progress on the container.
 	bootID, leaves bool
-	// container: the first owner is a container interface; bare: it is also added and deleted without the sidecar.
+	// container: the first owner is a container interface; bare: it is also added and deleted without the daemon.
 	// rollback: from some moment on it is only that. fixed: both owners are container interfaces of one pod.
 	container, bare, rollback, fixed bool
 	// ahead: one lease is acquired ahead, and both owners are containers. It is held at the begin, and refill further ones

@@ -23,7 +23,7 @@ type provenance struct {
 	SingleNode bool `json:"singleNode,omitempty"`
 }
 
-// maxOutput limits a rendered configuration, in bytes: the sidecar reads no larger file. Real ones have
+// maxOutput limits a rendered configuration, in bytes: the daemon reads no larger file. Real ones have
 // a few hundred bytes.
 const maxOutput = 1 << 20
 

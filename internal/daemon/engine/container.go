@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+)
+
+// Requests of a container runtime name a network, as its plugins do, and the container interface
+// (docs/install/pods.md). Errors are as those of Allocate.
+
+// AddContainer returns the attachment of a container interface, created if necessary.
+func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation, _ request) error { return op.Add() })
+}
+
+// DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
+func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, attachment.Release, network, c, func(op *operation, _ request) error { return op.Del() })
+}
+
+// CheckContainer runs the plugin's CHECK for a container interface.
+func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
+	return e.runContainer(ctx, attachment.Check, network, c, func(op *operation, _ request) error { return op.Check() })
+}
+
+func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation, request) error) (Attachment, error) {
+	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
+	// The plugin has never had this ID, and the ID of a sandbox is never used again.
+	if err == nil && action == attachment.Release && call.OfSandbox(c.Args, c.ContainerID) && e.hasReturned(k) {
+		e.actionDone(action, k.Pool, e.requestedFamilies(""), nil)
+		return Attachment{Record: attachment.Record{Owner: k.Owner, Pool: k.Pool, ContainerID: c.ContainerID}}, nil
+	}
+	return e.run(ctx, k, err, request{action: action, families: e.requestedFamilies(""), container: &c, do: do})
+}
+
+// DelLeft is DelContainer for a DEL of a runtime that was left at an earlier time, and reports whether it was
+// carried out. While the configured network does not serve containers, as after a rollback, the plugin itself may
+// have added the container ID since, unless it is a sandbox's, which is never used again: a record is released
+// unless that can be seen, and without one nothing is done.
+func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error) {
+	if _, err := e.containerNetwork(network); !isNotFound(err) || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
+		_, err := e.DelContainer(ctx, network, c)
+		return true, err
+	}
+	owner := attachment.ContainerOwner(c.ContainerID, c.IfName)
+	for pool := range e.pools {
+		if r, ok := e.Record(pool, owner); ok && r.Network == network {
+			return e.ReleaseContainer(ctx, attachment.Key{Pool: pool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(at) })
+		}
+	}
+	return false, nil
+}
+
+func isNotFound(err error) bool {
+	e, ok := errors.AsType[*attachment.Error](err)
+	return ok && e.Kind == attachment.NotFound
+}
+
+// containerKey returns the key of a container interface in a network: that of its record, or else in the
+// pool of the network. A DEL without a record needs no pool that serves containers: after a rollback the
+// plugin may have what was added without the daemon, and the runtime does not repeat a spooled DEL.
+func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, error) {
+	for pool := range e.pools {
+		if r, ok := e.Record(pool, owner); ok && r.Network == network {
+			return attachment.Key{Pool: pool, Owner: owner}, nil
+		}
+	}
+	if id := attachment.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
+		return attachment.Key{}, newError(attachment.Forbidden, "container ID %q is one of the daemon's own; expected one of a container runtime", id)
+	}
+	k := attachment.Key{Owner: owner}
+	n, err := e.containerNetwork(network)
+	if k.Pool = n.pool; err != nil && del {
+		k.Pool = e.configuredPool(network)
+	}
+	if k.Pool == "" {
+		return k, err
+	}
+	return k, nil
+}
+
+// configuredPool returns the pool that has a network now; empty for none.
+func (e *Engine) configuredPool(network string) string {
+	i := slices.IndexFunc(e.opts.Pools, func(pool string) bool {
+		n, err := e.plugin.Network(pool)
+		return err == nil && n.Name == network
+	})
+	if i < 0 {
+		return ""
+	}
+	return e.opts.Pools[i]
+}
+
+type pooledNetwork struct {
+	call.Network
+	pool string
+}
+
+// containerNetwork returns the network of a container runtime's request, or why it is not served.
+func (e *Engine) containerNetwork(name string) (pooledNetwork, error) {
+	var served []string
+	var errs []error
+	for _, pool := range e.opts.Pools {
+		n, err := e.plugin.Network(pool)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("pool %q: %w", pool, err))
+		case n.ServesContainers && n.Name == name:
+			return pooledNetwork{n, pool}, nil
+		case n.ServesContainers:
+			served = append(served, n.Name)
+		}
+	}
+	if len(errs) > 0 { // one of them may be its pool
+		return pooledNetwork{}, &attachment.Error{Kind: attachment.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
+	}
+	slices.Sort(served)
+	return pooledNetwork{}, newError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
+}
+
+// GC releases the attachments of the network's container interfaces that are not valid and were created
+// before the call, and calls the plugin with all attachments that are. Other owners' are valid.
+func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment) error {
+	began := time.Now()
+	n, err := e.containerNetwork(network)
+	if err != nil {
+		return err
+	}
+	owners := map[string]bool{}
+	for _, v := range valid {
+		owners[attachment.ContainerOwner(v.ContainerID, v.IfName)] = true
+	}
+	var stale []attachment.Key
+	e.each(func(a *entry) {
+		if attachment.OfContainer(a.Owner) && a.Rec.Network == network && !owners[a.Owner] {
+			stale = append(stale, a.Key)
+		}
+	})
+	ended := func(a Attachment) bool { return a.Created.Before(began) && a.LastUsed.Before(began) }
+	var errs []error
+	for _, k := range stale {
+		_, err := e.ReleaseContainer(ctx, k, ended)
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, e.pluginGC(ctx, n, valid))...)
+}
+
+// ReleaseContainer releases the attachment of a container interface that does not exist any more, and reports
+// whether it did. ended decides that again when nothing else works on the attachment: it may have been added
+// again since.
+func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
+	var begun atomic.Bool
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation, _ request) error {
+		e.mu.Lock()
+		a := op.entry
+		ends := a.listed() && ended(a.view())
+		e.mu.Unlock()
+		if !ends {
+			return nil
+		}
+		begun.Store(true)
+		return op.Del()
+	}})
+	return begun.Load(), err
+}
+
+// pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.
+func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Attachment) error {
+	inv, err := e.plugin.NewInvocation(ctx, n.Network, "", "")
+	if err != nil || !inv.HasGC() || n.DisableGC {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
+	defer cancel()
+	p := e.pools[n.pool]
+	all := map[*semaphore.Weighted]int64{p.processes[ofRuntime][0]: int64(e.opts.MaxProcesses)}
+	if e.opts.MaxProcesses == 1 {
+		all[p.background[0]] = 1
+	}
+	for s, slots := range all {
+		if err := s.Acquire(ctx, slots); err != nil {
+			return &attachment.Error{Kind: attachment.Busy, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: the plugin's GC waited for other calls for too long: %w", n.Name, err)}
+		}
+		defer s.Release(slots)
+	}
+	listed := map[call.Attachment]bool{}
+	for _, v := range valid {
+		listed[v] = true
+	}
+	e.each(func(a *entry) {
+		if a.Rec.State == attachment.Releasing && attachment.OfContainer(a.Owner) {
+			return
+		}
+		for _, recorded := range a.Rec.Invocations { // of other networks, too: not every plugin keeps them apart
+			listed[call.Attachment{ContainerID: recorded.ContainerID, IfName: recorded.IfName}] = true
+		}
+	})
+	return e.plugin.GC(ctx, inv, slices.Collect(maps.Keys(listed)))
+}

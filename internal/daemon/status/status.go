@@ -1,0 +1,303 @@
+// Package status reports the status of the daemon. It is ready if every pool has a configuration whose plugin
+// can be called, and the journal can be written.
+package status
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-openapi/strfmt"
+	"github.com/sirupsen/logrus"
+
+	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/drain"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/httpapi"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
+)
+
+// reportTimeout bounds a report, and the wait for the first results: a kubelet waits one second for a probe
+// (timeoutSeconds).
+const reportTimeout = 500 * time.Millisecond
+
+// Options are what a Reporter reports.
+type Options struct {
+	Version, NodeName, StateDir string
+	// Settings returns the options of serve; nil for none.
+	Settings func() []options.Setting
+	// Conf has the networks of the pools, and Plugins runs their plugins, each for at most PluginTimeout.
+	Conf          *cniconf.Watcher
+	Plugins       *plugin.Runner
+	PluginTimeout time.Duration
+	// Lock acquires the node lock of a network.
+	Lock    func(network string) error
+	Journal Journal
+	Engine  Engine
+	Spool   func() drain.Status
+	Ended   func() ended.Status
+	// Log gets a line when the daemon becomes ready or not ready.
+	Log logrus.FieldLogger
+}
+
+// Journal is the journal of the state directory.
+type Journal interface {
+	// Writable returns why a record could not be written now. It may take any time.
+	Writable() error
+	Quarantined() ([]journal.Quarantined, error)
+}
+
+// Engine has the attachments.
+type Engine interface {
+	Counters() engine.Counters
+	LastFailure() engine.Failure
+	Plugins() []engine.PluginUse
+	Warm() []engine.WarmPool
+}
+
+// Reporter makes the reports. Its methods may be called concurrently.
+type Reporter struct {
+	Options
+	started  time.Time
+	stopping atomic.Bool
+	stateDir *probe[list[models.QuarantinedRecord]]
+	moved    *probe[list[models.MovedPlugin]]
+	// running are the checks in progress; after Wait has begun there are no further ones.
+	runMu   sync.Mutex
+	waiting bool
+	running sync.WaitGroup
+	changed chan struct{} // a report may differ from the last one
+
+	mu      sync.Mutex
+	pools   map[string]poolProbe
+	changes map[string]change // by pool; of readiness under ""
+}
+
+// New returns a reporter, which checks nothing before Run.
+func New(o Options) *Reporter {
+	if o.Settings == nil {
+		o.Settings = func() []options.Setting { return nil }
+	}
+	r := &Reporter{
+		Options: o, started: time.Now(), changed: make(chan struct{}, 1),
+		pools: map[string]poolProbe{}, changes: map[string]change{},
+	}
+	r.stateDir = newProbe(r, stuckAfter, list[models.QuarantinedRecord]{
+		err: fmt.Sprintf("state directory %s does not respond to a write", o.StateDir),
+	}, r.checkStateDir)
+	r.moved = newProbe(r, stuckAfter, list[models.MovedPlugin]{
+		err: "plugin directories do not respond: the plugins of held attachments cannot be looked up",
+	}, r.findMovedPlugins)
+	return r
+}
+
+// Every part is checked after goodTicks ticks, and each second one that is not good, so that a recovery is noticed soon.
+const (
+	tick      = time.Second
+	goodTicks = 5
+)
+
+// Start begins all checks and waits for their results, at most reportTimeout.
+func (r *Reporter) Start() {
+	r.Conf.OnChange(r.change)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	for _, ended := range r.start(true) {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Run repeats the checks until ctx ends or the service stops, and logs the readiness, even if no client requests it.
+func (r *Reporter) Run(ctx context.Context) {
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	for n := 1; !r.stopping.Load(); {
+		r.report()
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+		case <-ticks.C:
+			r.start(n%goodTicks == 0)
+			n++
+		}
+	}
+}
+
+// start begins all checks, or those whose last result is not good. It returns the ends of the last ones.
+func (r *Reporter) start(all bool) []<-chan struct{} {
+	ends := []<-chan struct{}{r.stateDir.start(all), r.moved.start(all)}
+	for _, c := range r.poolProbes() {
+		if c.confErr == nil {
+			ends = append(ends, c.start(all))
+		}
+	}
+	return ends
+}
+
+// change makes Run look at the status.
+func (r *Reporter) change() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // it will anyway
+	}
+}
+
+// WriteFailed makes the daemon not ready, because a write to the journal has failed, until a check succeeds that begins
+// later.
+func (r *Reporter) WriteFailed(err error) {
+	r.stateDir.fail(func(s *list[models.QuarantinedRecord]) { s.err = err.Error() })
+	r.change()
+}
+
+// Stopping makes the daemon not ready for good.
+func (r *Reporter) Stopping() { r.stopping.Store(true) }
+
+// Wait waits for the end of the checks in progress, so that no plugin process outlives this one, or for the end of ctx,
+// whose error it returns. No check begins from then on.
+func (r *Reporter) Wait(ctx context.Context) error {
+	r.runMu.Lock()
+	r.waiting = true
+	r.runMu.Unlock()
+	ended := make(chan struct{})
+	go func() { r.running.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin runs a check in the background, unless it is too late.
+func (r *Reporter) begin(check func()) bool {
+	r.runMu.Lock()
+	defer r.runMu.Unlock()
+	if r.waiting {
+		return false
+	}
+	r.running.Go(check)
+	return true
+}
+
+// Report returns the status, with the last result of each check. It waits until the addresses are counted, at most
+// reportTimeout.
+func (r *Reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
+	rep := r.report()
+	r.addAddresses(ctx, rep)
+	return rep.DelegatedIPAMStatus
+}
+
+// ReportNetwork is Report for the pods of one network: reasons and pools are those of its pool, and of the
+// parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of
+// which may be its pool.
+func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
+	rep, serving := r.report(), r.servingPool(network)
+	r.addAddresses(ctx, rep)
+	rep.Reasons, rep.Since = []string{}, nil
+	for _, why := range rep.reasons {
+		if why.pool == "" || serving == "" || why.pool == serving {
+			rep.Reasons = append(rep.Reasons, why.text)
+		}
+	}
+	if serving == "" {
+		rep.Reasons = append(rep.Reasons, fmt.Sprintf("network %q is not served for pods", network))
+	} else {
+		rep.Pools = slices.DeleteFunc(rep.Pools, func(p *models.PoolStatus) bool { return p.Pool != serving })
+	}
+	rep.Ready = len(rep.Reasons) == 0
+	return rep.DelegatedIPAMStatus
+}
+
+// servingPool returns the pool that serves the pods of a network; empty if there is none.
+func (r *Reporter) servingPool(network string) string {
+	for _, pool := range r.Conf.Pools() {
+		if n, err := r.Conf.Network(pool); err == nil && n.ServesContainers && n.Name == network {
+			return pool
+		}
+	}
+	return ""
+}
+
+// report is a status with the reasons why the daemon is not ready.
+type report struct {
+	*models.DelegatedIPAMStatus
+	reasons []reason
+}
+
+type reason struct {
+	// pool is the pool that is not ready; empty if none is.
+	pool, text string
+}
+
+func (r *report) addReason(pool, text string) {
+	r.reasons, r.Reasons = append(r.reasons, reason{pool, text}), append(r.Reasons, text)
+}
+
+// report returns the status without addresses.
+func (r *Reporter) report() *report {
+	rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{
+		Version: r.Version, NodeName: r.NodeName, Started: strfmt.DateTime(r.started),
+		Counters: r.counters(), Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
+		Spool: spoolStatus(r.Spool()), EndedContainers: endedStatus(r.Ended()),
+	}}
+	for _, s := range r.Settings() {
+		rep.Options = append(rep.Options, &models.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)})
+	}
+	r.addPools(rep)
+	r.addWarm(rep)
+	r.addMovedPlugins(rep)
+	stateDir := r.stateDir.result()
+	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.all...) // never null
+	if stateDir.err != "" {
+		rep.addReason("", stateDir.err)
+	}
+	rep.Ready = len(rep.Reasons) == 0
+	if r.stopping.Load() {
+		rep.Ready = false
+		rep.addReason("", "the service is stopping")
+		rep.LastError = r.lastError(nil, time.Time{})
+		return rep // the log has it
+	}
+	since := r.readySince(rep.Reasons)
+	rep.Since, rep.LastError = httpapi.OptionalTime(since), r.lastError(rep.Reasons, since)
+	return rep
+}
+
+// spoolStatus returns the status of the spool in the form of the API.
+func spoolStatus(s drain.Status) *models.SpoolStatus {
+	out := &models.SpoolStatus{
+		Directory: s.Directory, Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Quarantined: int64(s.Quarantined),
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
+}
+
+// endedStatus returns the status of containers that ended without a DEL in the form of the API.
+func endedStatus(s ended.Status) *models.EndedContainers {
+	return &models.EndedContainers{
+		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Delay: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
+		Runtime: s.Runtime, Reported: httpapi.OptionalTime(s.Reported), Sandboxes: int64(s.Sandboxes),
+	}
+}
+
+func (r *Reporter) counters() map[string]int64 {
+	c := r.Engine.Counters()
+	return map[string]int64{
+		"lost": int64(c.Lost), "reacquired": int64(c.Reacquired),
+		"duplicates": int64(c.Duplicates), "expired": int64(c.Expired),
+	}
+}
