@@ -203,24 +203,31 @@ func TestMetricsPendingRelease(t *testing.T) {
 	wantMetrics(t, s, map[string]float64{"pending_releases": 0, "pending_release_age_seconds": 0, "events_total,action=cleanup,outcome=success": 1})
 }
 
-// The ranges have the addresses of the configuration, and count the leases of pods that the plugin serves.
+// The ranges have the addresses of the configuration, and count the leases of pods that the plugin serves. Where they are
+// not known, the addresses of the attachments count.
 func TestMetricsRanges(t *testing.T) {
 	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.LeaseToPod(t, "pods", "10.15.0.77")
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-	harness.Eventually(t, "the used addresses", func() error { // they may be some seconds old
-		seen := scrape(t, s)
-		for name, want := range map[string][2]float64{"range_addresses": {253, 65534}, "range_used_addresses": {2, 1}} {
-			for i, family := range []string{"ipv4", "ipv6"} {
-				if got := sum(seen, "delegated_ipam_"+name, "pool", "default", "family", family); got != want[i] {
-					return fmt.Errorf("%s of %s is %v; want %v", name, family, got, want[i])
+	known := nodeWith(t, harness.DualStack())
+	known.LeaseToPod(t, "pods", "10.15.0.77")
+	unknown, _ := scriptedNode(t, "azure-ipam", nil)
+	for n, all := range map[*harness.Node]map[string][2]float64{
+		known:   {"range_addresses": {253, 65534}, "range_used_addresses": {2, 1}},
+		unknown: {"range_addresses": {0, 0}, "range_used_addresses": {1, 1}},
+	} {
+		s := n.Start(t)
+		s.AllocateFor(t, "router")
+		harness.Eventually(t, "the used addresses", func() error { // they may be some seconds old
+			seen := scrape(t, s)
+			for name, want := range all {
+				for i, family := range []string{"ipv4", "ipv6"} {
+					if got := sum(seen, "delegated_ipam_"+name, "pool", "default", "family", family); got != want[i] {
+						return fmt.Errorf("%s of %s is %v; want %v", name, family, got, want[i])
+					}
 				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 }
 
 func TestMetricsDefined(t *testing.T) {

@@ -72,7 +72,7 @@ func (e *entries) Record(pool, owner string) (attachment.Record, bool) {
 type Summary struct {
 	// States counts attachments by state. A tombstone is not an attachment.
 	States map[attachment.State]int
-	// Addresses counts the claimed addresses by family, and Leased all that the plugin may hold.
+	// Addresses counts the claimed addresses by family, and Leased all that the plugin may hold, of each enabled family.
 	Addresses, Leased map[attachment.Family]int
 	// Lost counts attachments that the plugin does not hold any more.
 	Lost int
@@ -92,6 +92,9 @@ func (e *Engine) Summaries() map[string]Summary {
 		s, ok := all[pool]
 		if !ok {
 			s = Summary{States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Leased: map[attachment.Family]int{}}
+			for _, f := range e.requestedFamilies("") {
+				s.Leased[f] = 0
+			}
 		}
 		return s
 	}

@@ -65,14 +65,9 @@ func (h *handlers) complete(out *models.StatusResponse, r *models.DelegatedIPAMS
 	}
 	// As in Cilium's IPAM (pkg/ipam, Dump).
 	out.Ipam = &models.IPAMStatus{Allocations: models.AllocationMap{}, IPv4: []string{}, IPv6: []string{}}
-	used := map[poolFamily]float64{}
 	for a := range h.Engine.All() {
 		h.addAttachment(out, a)
-		for _, ip := range a.Addrs() {
-			used[poolFamily{a.Pool, attachment.FamilyOf(ip)}]++
-		}
 	}
-	h.addUse(r.Pools, used)
 	slices.Sort(out.Ipam.IPv4)
 	slices.Sort(out.Ipam.IPv6)
 	// The plugin alone knows the maximum.
@@ -84,25 +79,6 @@ func (h *handlers) complete(out *models.StatusResponse, r *models.DelegatedIPAMS
 		texts = append(texts, fmt.Sprintf("IPv6: %d allocated", len(out.Ipam.IPv6)))
 	}
 	out.Ipam.Status = strings.Join(texts, ", ")
-}
-
-type poolFamily struct {
-	pool   string
-	family attachment.Family
-}
-
-// addUse adds the number of the attachments' addresses to each pool whose ranges are not known.
-func (h *handlers) addUse(pools []*models.PoolStatus, used map[poolFamily]float64) {
-	for _, p := range pools {
-		if len(p.Addresses) > 0 || p.CniVersion == "" {
-			continue
-		}
-		for _, family := range []attachment.Family{attachment.IPv4, attachment.IPv6} {
-			if enabled, _, _ := h.Addressing.of(family); enabled {
-				p.Addresses = append(p.Addresses, &models.PoolAddresses{Family: string(family), Used: used[poolFamily{p.Pool, family}]})
-			}
-		}
-	}
 }
 
 func (h *handlers) addAttachment(out *models.StatusResponse, a engine.Attachment) {

@@ -107,13 +107,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			gauge("warm_leases", "Number of leases that were acquired ahead and that no pod has yet; missing without --warm-leases.", float64(w.Ready), labels)
 			gauge("warm_leases_wanted", "Number of leases to acquire ahead (--warm-leases).", float64(w.Wanted), labels)
 		}
-		uses := p.Addresses
-		if len(uses) == 0 && p.CniVersion != "" {
-			for _, family := range families() {
-				uses = append(uses, &models.PoolAddresses{Family: string(family), Used: float64(summaries[p.Pool].Leased[family])})
-			}
-		}
-		for _, use := range uses {
+		for _, use := range p.Addresses {
 			labels := prometheus.Labels{"pool": p.Pool, "family": use.Family}
 			if use.Total != nil {
 				gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration, without excluded ones; missing if they are not known.", *use.Total, labels)

@@ -67,8 +67,6 @@ func TestCollector(t *testing.T) {
 			`delegated_ipam_range_addresses{family="ipv6",pool="blue"} 254`,
 			`delegated_ipam_range_used_addresses{family="ipv6",pool="blue"} 9`,
 			`delegated_ipam_range_free_addresses{family="ipv6",pool="blue"} 245`,
-			`delegated_ipam_range_used_addresses{family="ipv4",pool="default"} 6`,
-			`delegated_ipam_range_used_addresses{family="ipv6",pool="default"} 0`,
 			`delegated_ipam_attachments_lost_total 3`,
 			`delegated_ipam_quarantined_records 4`,
 			`delegated_ipam_ready 1`,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -107,14 +108,22 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 	return s
 }
 
-// addAddresses adds the use of the ranges to a report. An address that was allocated before the call counts, so that the
-// status agrees with the list of attachments.
+// addAddresses adds the use of the ranges to a report, and that of the attachments where the ranges are not known. An
+// address that was allocated before the call counts, so that the status agrees with the list of attachments.
 func (r *Reporter) addAddresses(ctx context.Context, rep *report) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	for i, c := range r.poolProbes() {
-		if c.confErr == nil && rep.Pools[i].CniVersion != "" {
-			rep.Pools[i].Addresses = c.use.fresh(ctx)
+		p := rep.Pools[i]
+		if c.confErr != nil || p.CniVersion == "" {
+			continue
+		}
+		if p.Addresses = c.use.fresh(ctx); len(p.Addresses) > 0 {
+			continue
+		}
+		leased := r.Engine.Summaries()[c.pool].Leased
+		for _, family := range slices.Sorted(maps.Keys(leased)) {
+			p.Addresses = append(p.Addresses, &models.PoolAddresses{Family: string(family), Used: float64(leased[family])})
 		}
 	}
 }

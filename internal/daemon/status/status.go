@@ -61,6 +61,7 @@ type Engine interface {
 	LastFailure() engine.Failure
 	Plugins() []engine.PluginUse
 	Warm() []engine.WarmPool
+	Summaries() map[string]engine.Summary
 }
 
 // Reporter makes the reports. Its methods may be called concurrently.

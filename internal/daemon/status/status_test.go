@@ -47,10 +47,11 @@ func (f *fakeNode) Writable() error {
 func (f *fakeNode) Quarantined() ([]journal.Quarantined, error) {
 	return []journal.Quarantined{{Name: "x"}}, nil
 }
-func (f *fakeNode) Counters() engine.Counters   { return engine.Counters{Lost: 1} }
-func (f *fakeNode) LastFailure() engine.Failure { return f.failure }
-func (f *fakeNode) Plugins() []engine.PluginUse { return nil }
-func (f *fakeNode) Warm() []engine.WarmPool     { return nil }
+func (f *fakeNode) Counters() engine.Counters            { return engine.Counters{Lost: 1} }
+func (f *fakeNode) LastFailure() engine.Failure          { return f.failure }
+func (f *fakeNode) Plugins() []engine.PluginUse          { return nil }
+func (f *fakeNode) Warm() []engine.WarmPool              { return nil }
+func (f *fakeNode) Summaries() map[string]engine.Summary { return nil }
 
 // newReporter returns a reporter of a node with one pool, which has no CNI configuration.
 func newReporter(t *testing.T, f *fakeNode) *Reporter {
