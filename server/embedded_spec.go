@@ -39,6 +39,7 @@ func init() {
           "cni"
         ],
         "summary": "Allocate the addresses of a container interface",
+        "operationId": "AddContainer",
         "parameters": [
           {
             "$ref": "#/parameters/cni-request"
@@ -96,6 +97,7 @@ func init() {
           "cni"
         ],
         "summary": "Check the addresses of a container interface",
+        "operationId": "CheckContainer",
         "parameters": [
           {
             "$ref": "#/parameters/cni-request"
@@ -150,6 +152,7 @@ func init() {
           "cni"
         ],
         "summary": "Release the addresses of a container interface",
+        "operationId": "DelContainer",
         "parameters": [
           {
             "$ref": "#/parameters/cni-request"
@@ -204,6 +207,7 @@ func init() {
           "cni"
         ],
         "summary": "Release the addresses of container interfaces that no longer exist",
+        "operationId": "CollectGarbage",
         "parameters": [
           {
             "$ref": "#/parameters/cni-gc-request"
@@ -258,6 +262,7 @@ func init() {
           "cni"
         ],
         "summary": "Report the pod sandboxes that the container runtime knows",
+        "operationId": "ReportSandboxes",
         "parameters": [
           {
             "$ref": "#/parameters/cni-sandboxes"
@@ -291,6 +296,7 @@ func init() {
           "daemon"
         ],
         "summary": "Get configuration of the daemon",
+        "operationId": "GetConfig",
         "responses": {
           "200": {
             "description": "Success",
@@ -308,6 +314,7 @@ func init() {
           "daemon"
         ],
         "summary": "Get health of the daemon",
+        "operationId": "GetHealthz",
         "parameters": [
           {
             "type": "boolean",
@@ -348,6 +355,7 @@ func init() {
           "ipam"
         ],
         "summary": "List every attachment",
+        "operationId": "ListAttachments",
         "responses": {
           "200": {
             "description": "Success",
@@ -367,6 +375,7 @@ func init() {
           "ipam"
         ],
         "summary": "Allocate an IP address",
+        "operationId": "PostIpam",
         "parameters": [
           {
             "$ref": "#/parameters/ipam-family"
@@ -420,6 +429,7 @@ func init() {
           "ipam"
         ],
         "summary": "Allocate a particular IP address",
+        "operationId": "PostIpamIP",
         "parameters": [
           {
             "$ref": "#/parameters/ipam-ip"
@@ -492,6 +502,7 @@ func init() {
           "ipam"
         ],
         "summary": "Release an allocated IP address",
+        "operationId": "DeleteIpamIP",
         "parameters": [
           {
             "$ref": "#/parameters/ipam-ip"
@@ -1763,6 +1774,7 @@ func init() {
           "cni"
         ],
         "summary": "Allocate the addresses of a container interface",
+        "operationId": "AddContainer",
         "parameters": [
           {
             "description": "A container interface",
@@ -1826,6 +1838,7 @@ func init() {
           "cni"
         ],
         "summary": "Check the addresses of a container interface",
+        "operationId": "CheckContainer",
         "parameters": [
           {
             "description": "A container interface",
@@ -1886,6 +1899,7 @@ func init() {
           "cni"
         ],
         "summary": "Release the addresses of a container interface",
+        "operationId": "DelContainer",
         "parameters": [
           {
             "description": "A container interface",
@@ -1946,6 +1960,7 @@ func init() {
           "cni"
         ],
         "summary": "Release the addresses of container interfaces that no longer exist",
+        "operationId": "CollectGarbage",
         "parameters": [
           {
             "description": "A network, and its container interfaces that exist",
@@ -2006,6 +2021,7 @@ func init() {
           "cni"
         ],
         "summary": "Report the pod sandboxes that the container runtime knows",
+        "operationId": "ReportSandboxes",
         "parameters": [
           {
             "description": "The pod sandboxes that the container runtime knows",
@@ -2045,6 +2061,7 @@ func init() {
           "daemon"
         ],
         "summary": "Get configuration of the daemon",
+        "operationId": "GetConfig",
         "responses": {
           "200": {
             "description": "Success",
@@ -2062,6 +2079,7 @@ func init() {
           "daemon"
         ],
         "summary": "Get health of the daemon",
+        "operationId": "GetHealthz",
         "parameters": [
           {
             "type": "boolean",
@@ -2102,6 +2120,7 @@ func init() {
           "ipam"
         ],
         "summary": "List every attachment",
+        "operationId": "ListAttachments",
         "responses": {
           "200": {
             "description": "Success",
@@ -2121,6 +2140,7 @@ func init() {
           "ipam"
         ],
         "summary": "Allocate an IP address",
+        "operationId": "PostIpam",
         "parameters": [
           {
             "enum": [
@@ -2193,6 +2213,7 @@ func init() {
           "ipam"
         ],
         "summary": "Allocate a particular IP address",
+        "operationId": "PostIpamIP",
         "parameters": [
           {
             "type": "string",
@@ -2282,6 +2303,7 @@ func init() {
           "ipam"
         ],
         "summary": "Release an allocated IP address",
+        "operationId": "DeleteIpamIP",
         "parameters": [
           {
             "type": "string",

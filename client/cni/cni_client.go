@@ -56,40 +56,40 @@ type ClientOption func(*runtime.ClientOperation)
 // ClientService is the interface for Client methods.
 type ClientService interface {
 
-	// PostCniAdd allocate the addresses of a container interface.
-	PostCniAdd(params *PostCniAddParams, opts ...ClientOption) (*PostCniAddOK, error)
+	// AddContainer allocate the addresses of a container interface.
+	AddContainer(params *AddContainerParams, opts ...ClientOption) (*AddContainerOK, error)
 
-	// PostCniAddContext allocate the addresses of a container interface.
-	PostCniAddContext(ctx context.Context, params *PostCniAddParams, opts ...ClientOption) (*PostCniAddOK, error)
+	// AddContainerContext allocate the addresses of a container interface.
+	AddContainerContext(ctx context.Context, params *AddContainerParams, opts ...ClientOption) (*AddContainerOK, error)
 
-	// PostCniCheck check the addresses of a container interface.
-	PostCniCheck(params *PostCniCheckParams, opts ...ClientOption) (*PostCniCheckOK, error)
+	// CheckContainer check the addresses of a container interface.
+	CheckContainer(params *CheckContainerParams, opts ...ClientOption) (*CheckContainerOK, error)
 
-	// PostCniCheckContext check the addresses of a container interface.
-	PostCniCheckContext(ctx context.Context, params *PostCniCheckParams, opts ...ClientOption) (*PostCniCheckOK, error)
+	// CheckContainerContext check the addresses of a container interface.
+	CheckContainerContext(ctx context.Context, params *CheckContainerParams, opts ...ClientOption) (*CheckContainerOK, error)
 
-	// PostCniDel release the addresses of a container interface.
-	PostCniDel(params *PostCniDelParams, opts ...ClientOption) (*PostCniDelOK, error)
+	// CollectGarbage release the addresses of container interfaces that no longer exist.
+	CollectGarbage(params *CollectGarbageParams, opts ...ClientOption) (*CollectGarbageOK, error)
 
-	// PostCniDelContext release the addresses of a container interface.
-	PostCniDelContext(ctx context.Context, params *PostCniDelParams, opts ...ClientOption) (*PostCniDelOK, error)
+	// CollectGarbageContext release the addresses of container interfaces that no longer exist.
+	CollectGarbageContext(ctx context.Context, params *CollectGarbageParams, opts ...ClientOption) (*CollectGarbageOK, error)
 
-	// PostCniGc release the addresses of container interfaces that no longer exist.
-	PostCniGc(params *PostCniGcParams, opts ...ClientOption) (*PostCniGcOK, error)
+	// DelContainer release the addresses of a container interface.
+	DelContainer(params *DelContainerParams, opts ...ClientOption) (*DelContainerOK, error)
 
-	// PostCniGcContext release the addresses of container interfaces that no longer exist.
-	PostCniGcContext(ctx context.Context, params *PostCniGcParams, opts ...ClientOption) (*PostCniGcOK, error)
+	// DelContainerContext release the addresses of a container interface.
+	DelContainerContext(ctx context.Context, params *DelContainerParams, opts ...ClientOption) (*DelContainerOK, error)
 
-	// PostCniSandboxes report the pod sandboxes that the container runtime knows.
-	PostCniSandboxes(params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error)
+	// ReportSandboxes report the pod sandboxes that the container runtime knows.
+	ReportSandboxes(params *ReportSandboxesParams, opts ...ClientOption) (*ReportSandboxesOK, error)
 
-	// PostCniSandboxesContext report the pod sandboxes that the container runtime knows.
-	PostCniSandboxesContext(ctx context.Context, params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error)
+	// ReportSandboxesContext report the pod sandboxes that the container runtime knows.
+	ReportSandboxesContext(ctx context.Context, params *ReportSandboxesParams, opts ...ClientOption) (*ReportSandboxesOK, error)
 
 	SetTransport(transport runtime.ContextualTransport)
 }
 
-// PostCniAdd allocates the addresses of a container interface.
+// AddContainer allocates the addresses of a container interface.
 //
 // CNI ADD. Runs the ADD of the delegated plugin with the container ID, interface, network namespace
 // and arguments of the request. Repeated for an interface that holds addresses, it returns the same
@@ -99,8 +99,8 @@ type ClientService interface {
 // This method does not support injected context.
 // However, timeout and opentracing contexts are honored whenever enabled.
 //
-// If you need to pass a specific context, use [Client.PostCniAddContext] instead.
-func (a *Client) PostCniAdd(params *PostCniAddParams, opts ...ClientOption) (*PostCniAddOK, error) {
+// If you need to pass a specific context, use [Client.AddContainerContext] instead.
+func (a *Client) AddContainer(params *AddContainerParams, opts ...ClientOption) (*AddContainerOK, error) {
 	var ctx context.Context
 	if params != nil && params.inner.ctx != nil {
 		ctx = params.inner.ctx
@@ -108,32 +108,32 @@ func (a *Client) PostCniAdd(params *PostCniAddParams, opts ...ClientOption) (*Po
 		ctx = context.Background()
 	}
 
-	return a.PostCniAddContext(ctx, params, opts...)
+	return a.AddContainerContext(ctx, params, opts...)
 }
 
-// PostCniAddContext allocates the addresses of a container interface.
+// AddContainerContext allocates the addresses of a container interface.
 //
 // CNI ADD. Runs the ADD of the delegated plugin with the container ID, interface, network namespace
 // and arguments of the request. Repeated for an interface that holds addresses, it returns the same
 // result.
 // .
 //
-// Do not use the deprecated [PostCniAddParams.Context] with this method: it would be ignored.
-func (a *Client) PostCniAddContext(ctx context.Context, params *PostCniAddParams, opts ...ClientOption) (*PostCniAddOK, error) {
+// Do not use the deprecated [AddContainerParams.Context] with this method: it would be ignored.
+func (a *Client) AddContainerContext(ctx context.Context, params *AddContainerParams, opts ...ClientOption) (*AddContainerOK, error) {
 	// NOTE: parameters are not validated before sending
 	if params == nil {
-		params = NewPostCniAddParams()
+		params = NewAddContainerParams()
 	}
 
 	op := &runtime.ClientOperation{
-		ID:                 "PostCniAdd",
+		ID:                 "AddContainer",
 		Method:             "POST",
 		PathPattern:        "/cni/add",
 		ProducesMediaTypes: []string{"application/json"},
 		ConsumesMediaTypes: []string{"application/json"},
 		Schemes:            []string{"http"},
 		Params:             params,
-		Reader:             &PostCniAddReader{formats: a.formats},
+		Reader:             &AddContainerReader{formats: a.formats},
 		Client:             params.HTTPClient,
 	}
 
@@ -147,7 +147,7 @@ func (a *Client) PostCniAddContext(ctx context.Context, params *PostCniAddParams
 	}
 
 	// only one success response has to be checked
-	success, ok := result.(*PostCniAddOK)
+	success, ok := result.(*AddContainerOK)
 	if ok {
 		return success, nil
 	}
@@ -157,11 +157,11 @@ func (a *Client) PostCniAddContext(ctx context.Context, params *PostCniAddParams
 	// no default response is defined.
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostCniAdd: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	msg := fmt.Sprintf("unexpected success response for AddContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 
-// PostCniCheck checks the addresses of a container interface.
+// CheckContainer checks the addresses of a container interface.
 //
 // CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.
 // .
@@ -169,8 +169,8 @@ func (a *Client) PostCniAddContext(ctx context.Context, params *PostCniAddParams
 // This method does not support injected context.
 // However, timeout and opentracing contexts are honored whenever enabled.
 //
-// If you need to pass a specific context, use [Client.PostCniCheckContext] instead.
-func (a *Client) PostCniCheck(params *PostCniCheckParams, opts ...ClientOption) (*PostCniCheckOK, error) {
+// If you need to pass a specific context, use [Client.CheckContainerContext] instead.
+func (a *Client) CheckContainer(params *CheckContainerParams, opts ...ClientOption) (*CheckContainerOK, error) {
 	var ctx context.Context
 	if params != nil && params.inner.ctx != nil {
 		ctx = params.inner.ctx
@@ -178,30 +178,30 @@ func (a *Client) PostCniCheck(params *PostCniCheckParams, opts ...ClientOption) 
 		ctx = context.Background()
 	}
 
-	return a.PostCniCheckContext(ctx, params, opts...)
+	return a.CheckContainerContext(ctx, params, opts...)
 }
 
-// PostCniCheckContext checks the addresses of a container interface.
+// CheckContainerContext checks the addresses of a container interface.
 //
 // CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.
 // .
 //
-// Do not use the deprecated [PostCniCheckParams.Context] with this method: it would be ignored.
-func (a *Client) PostCniCheckContext(ctx context.Context, params *PostCniCheckParams, opts ...ClientOption) (*PostCniCheckOK, error) {
+// Do not use the deprecated [CheckContainerParams.Context] with this method: it would be ignored.
+func (a *Client) CheckContainerContext(ctx context.Context, params *CheckContainerParams, opts ...ClientOption) (*CheckContainerOK, error) {
 	// NOTE: parameters are not validated before sending
 	if params == nil {
-		params = NewPostCniCheckParams()
+		params = NewCheckContainerParams()
 	}
 
 	op := &runtime.ClientOperation{
-		ID:                 "PostCniCheck",
+		ID:                 "CheckContainer",
 		Method:             "POST",
 		PathPattern:        "/cni/check",
 		ProducesMediaTypes: []string{"application/json"},
 		ConsumesMediaTypes: []string{"application/json"},
 		Schemes:            []string{"http"},
 		Params:             params,
-		Reader:             &PostCniCheckReader{formats: a.formats},
+		Reader:             &CheckContainerReader{formats: a.formats},
 		Client:             params.HTTPClient,
 	}
 
@@ -215,7 +215,7 @@ func (a *Client) PostCniCheckContext(ctx context.Context, params *PostCniCheckPa
 	}
 
 	// only one success response has to be checked
-	success, ok := result.(*PostCniCheckOK)
+	success, ok := result.(*CheckContainerOK)
 	if ok {
 		return success, nil
 	}
@@ -225,79 +225,11 @@ func (a *Client) PostCniCheckContext(ctx context.Context, params *PostCniCheckPa
 	// no default response is defined.
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostCniCheck: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	msg := fmt.Sprintf("unexpected success response for CheckContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 
-// PostCniDel releases the addresses of a container interface.
-//
-// CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.
-// .
-//
-// This method does not support injected context.
-// However, timeout and opentracing contexts are honored whenever enabled.
-//
-// If you need to pass a specific context, use [Client.PostCniDelContext] instead.
-func (a *Client) PostCniDel(params *PostCniDelParams, opts ...ClientOption) (*PostCniDelOK, error) {
-	var ctx context.Context
-	if params != nil && params.inner.ctx != nil {
-		ctx = params.inner.ctx
-	} else {
-		ctx = context.Background()
-	}
-
-	return a.PostCniDelContext(ctx, params, opts...)
-}
-
-// PostCniDelContext releases the addresses of a container interface.
-//
-// CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.
-// .
-//
-// Do not use the deprecated [PostCniDelParams.Context] with this method: it would be ignored.
-func (a *Client) PostCniDelContext(ctx context.Context, params *PostCniDelParams, opts ...ClientOption) (*PostCniDelOK, error) {
-	// NOTE: parameters are not validated before sending
-	if params == nil {
-		params = NewPostCniDelParams()
-	}
-
-	op := &runtime.ClientOperation{
-		ID:                 "PostCniDel",
-		Method:             "POST",
-		PathPattern:        "/cni/del",
-		ProducesMediaTypes: []string{"application/json"},
-		ConsumesMediaTypes: []string{"application/json"},
-		Schemes:            []string{"http"},
-		Params:             params,
-		Reader:             &PostCniDelReader{formats: a.formats},
-		Client:             params.HTTPClient,
-	}
-
-	for _, opt := range opts {
-		opt(op)
-	}
-
-	result, err := a.transport.SubmitContext(ctx, op)
-	if err != nil {
-		return nil, err
-	}
-
-	// only one success response has to be checked
-	success, ok := result.(*PostCniDelOK)
-	if ok {
-		return success, nil
-	}
-
-	// unexpected success response.
-
-	// no default response is defined.
-	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostCniDel: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
-}
-
-// PostCniGc releases the addresses of container interfaces that no longer exist.
+// CollectGarbage releases the addresses of container interfaces that no longer exist.
 //
 // CNI GC. Releases the addresses of each interface in the network that is not in the list and was
 // added before the request. Other owners' addresses stay. A plugin that implements GC is called with
@@ -307,8 +239,8 @@ func (a *Client) PostCniDelContext(ctx context.Context, params *PostCniDelParams
 // This method does not support injected context.
 // However, timeout and opentracing contexts are honored whenever enabled.
 //
-// If you need to pass a specific context, use [Client.PostCniGcContext] instead.
-func (a *Client) PostCniGc(params *PostCniGcParams, opts ...ClientOption) (*PostCniGcOK, error) {
+// If you need to pass a specific context, use [Client.CollectGarbageContext] instead.
+func (a *Client) CollectGarbage(params *CollectGarbageParams, opts ...ClientOption) (*CollectGarbageOK, error) {
 	var ctx context.Context
 	if params != nil && params.inner.ctx != nil {
 		ctx = params.inner.ctx
@@ -316,32 +248,32 @@ func (a *Client) PostCniGc(params *PostCniGcParams, opts ...ClientOption) (*Post
 		ctx = context.Background()
 	}
 
-	return a.PostCniGcContext(ctx, params, opts...)
+	return a.CollectGarbageContext(ctx, params, opts...)
 }
 
-// PostCniGcContext releases the addresses of container interfaces that no longer exist.
+// CollectGarbageContext releases the addresses of container interfaces that no longer exist.
 //
 // CNI GC. Releases the addresses of each interface in the network that is not in the list and was
 // added before the request. Other owners' addresses stay. A plugin that implements GC is called with
 // all attachments that stay.
 // .
 //
-// Do not use the deprecated [PostCniGcParams.Context] with this method: it would be ignored.
-func (a *Client) PostCniGcContext(ctx context.Context, params *PostCniGcParams, opts ...ClientOption) (*PostCniGcOK, error) {
+// Do not use the deprecated [CollectGarbageParams.Context] with this method: it would be ignored.
+func (a *Client) CollectGarbageContext(ctx context.Context, params *CollectGarbageParams, opts ...ClientOption) (*CollectGarbageOK, error) {
 	// NOTE: parameters are not validated before sending
 	if params == nil {
-		params = NewPostCniGcParams()
+		params = NewCollectGarbageParams()
 	}
 
 	op := &runtime.ClientOperation{
-		ID:                 "PostCniGc",
+		ID:                 "CollectGarbage",
 		Method:             "POST",
 		PathPattern:        "/cni/gc",
 		ProducesMediaTypes: []string{"application/json"},
 		ConsumesMediaTypes: []string{"application/json"},
 		Schemes:            []string{"http"},
 		Params:             params,
-		Reader:             &PostCniGcReader{formats: a.formats},
+		Reader:             &CollectGarbageReader{formats: a.formats},
 		Client:             params.HTTPClient,
 	}
 
@@ -355,7 +287,7 @@ func (a *Client) PostCniGcContext(ctx context.Context, params *PostCniGcParams, 
 	}
 
 	// only one success response has to be checked
-	success, ok := result.(*PostCniGcOK)
+	success, ok := result.(*CollectGarbageOK)
 	if ok {
 		return success, nil
 	}
@@ -365,11 +297,79 @@ func (a *Client) PostCniGcContext(ctx context.Context, params *PostCniGcParams, 
 	// no default response is defined.
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostCniGc: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	msg := fmt.Sprintf("unexpected success response for CollectGarbage: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 
-// PostCniSandboxes reports the pod sandboxes that the container runtime knows.
+// DelContainer releases the addresses of a container interface.
+//
+// CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.
+// .
+//
+// This method does not support injected context.
+// However, timeout and opentracing contexts are honored whenever enabled.
+//
+// If you need to pass a specific context, use [Client.DelContainerContext] instead.
+func (a *Client) DelContainer(params *DelContainerParams, opts ...ClientOption) (*DelContainerOK, error) {
+	var ctx context.Context
+	if params != nil && params.inner.ctx != nil {
+		ctx = params.inner.ctx
+	} else {
+		ctx = context.Background()
+	}
+
+	return a.DelContainerContext(ctx, params, opts...)
+}
+
+// DelContainerContext releases the addresses of a container interface.
+//
+// CNI DEL. Succeeds if the delegated plugin's DEL does, also for an interface without addresses.
+// .
+//
+// Do not use the deprecated [DelContainerParams.Context] with this method: it would be ignored.
+func (a *Client) DelContainerContext(ctx context.Context, params *DelContainerParams, opts ...ClientOption) (*DelContainerOK, error) {
+	// NOTE: parameters are not validated before sending
+	if params == nil {
+		params = NewDelContainerParams()
+	}
+
+	op := &runtime.ClientOperation{
+		ID:                 "DelContainer",
+		Method:             "POST",
+		PathPattern:        "/cni/del",
+		ProducesMediaTypes: []string{"application/json"},
+		ConsumesMediaTypes: []string{"application/json"},
+		Schemes:            []string{"http"},
+		Params:             params,
+		Reader:             &DelContainerReader{formats: a.formats},
+		Client:             params.HTTPClient,
+	}
+
+	for _, opt := range opts {
+		opt(op)
+	}
+
+	result, err := a.transport.SubmitContext(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+
+	// only one success response has to be checked
+	success, ok := result.(*DelContainerOK)
+	if ok {
+		return success, nil
+	}
+
+	// unexpected success response.
+
+	// no default response is defined.
+	//
+	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
+	msg := fmt.Sprintf("unexpected success response for DelContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	panic(msg)
+}
+
+// ReportSandboxes reports the pod sandboxes that the container runtime knows.
 //
 // Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each
 // report for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,
@@ -379,8 +379,8 @@ func (a *Client) PostCniGcContext(ctx context.Context, params *PostCniGcParams, 
 // This method does not support injected context.
 // However, timeout and opentracing contexts are honored whenever enabled.
 //
-// If you need to pass a specific context, use [Client.PostCniSandboxesContext] instead.
-func (a *Client) PostCniSandboxes(params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error) {
+// If you need to pass a specific context, use [Client.ReportSandboxesContext] instead.
+func (a *Client) ReportSandboxes(params *ReportSandboxesParams, opts ...ClientOption) (*ReportSandboxesOK, error) {
 	var ctx context.Context
 	if params != nil && params.inner.ctx != nil {
 		ctx = params.inner.ctx
@@ -388,32 +388,32 @@ func (a *Client) PostCniSandboxes(params *PostCniSandboxesParams, opts ...Client
 		ctx = context.Background()
 	}
 
-	return a.PostCniSandboxesContext(ctx, params, opts...)
+	return a.ReportSandboxesContext(ctx, params, opts...)
 }
 
-// PostCniSandboxesContext reports the pod sandboxes that the container runtime knows.
+// ReportSandboxesContext reports the pod sandboxes that the container runtime knows.
 //
 // Sent by delegated-ipam-cri. A container interface of a pod whose sandbox was missing in each
 // report for a time (--missing-netns-release-delay, at least 5 minutes) has ended without a DEL,
 // and is released. A report replaces the one before.
 // .
 //
-// Do not use the deprecated [PostCniSandboxesParams.Context] with this method: it would be ignored.
-func (a *Client) PostCniSandboxesContext(ctx context.Context, params *PostCniSandboxesParams, opts ...ClientOption) (*PostCniSandboxesOK, error) {
+// Do not use the deprecated [ReportSandboxesParams.Context] with this method: it would be ignored.
+func (a *Client) ReportSandboxesContext(ctx context.Context, params *ReportSandboxesParams, opts ...ClientOption) (*ReportSandboxesOK, error) {
 	// NOTE: parameters are not validated before sending
 	if params == nil {
-		params = NewPostCniSandboxesParams()
+		params = NewReportSandboxesParams()
 	}
 
 	op := &runtime.ClientOperation{
-		ID:                 "PostCniSandboxes",
+		ID:                 "ReportSandboxes",
 		Method:             "POST",
 		PathPattern:        "/cni/sandboxes",
 		ProducesMediaTypes: []string{"application/json"},
 		ConsumesMediaTypes: []string{"application/json"},
 		Schemes:            []string{"http"},
 		Params:             params,
-		Reader:             &PostCniSandboxesReader{formats: a.formats},
+		Reader:             &ReportSandboxesReader{formats: a.formats},
 		Client:             params.HTTPClient,
 	}
 
@@ -427,7 +427,7 @@ func (a *Client) PostCniSandboxesContext(ctx context.Context, params *PostCniSan
 	}
 
 	// only one success response has to be checked
-	success, ok := result.(*PostCniSandboxesOK)
+	success, ok := result.(*ReportSandboxesOK)
 	if ok {
 		return success, nil
 	}
@@ -437,7 +437,7 @@ func (a *Client) PostCniSandboxesContext(ctx context.Context, params *PostCniSan
 	// no default response is defined.
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostCniSandboxes: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	msg := fmt.Sprintf("unexpected success response for ReportSandboxes: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 

@@ -62,11 +62,11 @@ type ClientService interface {
 	// DeleteIpamIPContext release an allocated IP address.
 	DeleteIpamIPContext(ctx context.Context, params *DeleteIpamIPParams, opts ...ClientOption) (*DeleteIpamIPOK, error)
 
-	// GetIpam list every attachment.
-	GetIpam(params *GetIpamParams, opts ...ClientOption) (*GetIpamOK, error)
+	// ListAttachments list every attachment.
+	ListAttachments(params *ListAttachmentsParams, opts ...ClientOption) (*ListAttachmentsOK, error)
 
-	// GetIpamContext list every attachment.
-	GetIpamContext(ctx context.Context, params *GetIpamParams, opts ...ClientOption) (*GetIpamOK, error)
+	// ListAttachmentsContext list every attachment.
+	ListAttachmentsContext(ctx context.Context, params *ListAttachmentsParams, opts ...ClientOption) (*ListAttachmentsOK, error)
 
 	// PostIpam allocate an IP address.
 	PostIpam(params *PostIpamParams, opts ...ClientOption) (*PostIpamCreated, error)
@@ -153,7 +153,7 @@ func (a *Client) DeleteIpamIPContext(ctx context.Context, params *DeleteIpamIPPa
 	panic(msg)
 }
 
-// GetIpam lists every attachment.
+// ListAttachments lists every attachment.
 //
 // Returns the attachments, sorted by pool and owner.
 // .
@@ -161,8 +161,8 @@ func (a *Client) DeleteIpamIPContext(ctx context.Context, params *DeleteIpamIPPa
 // This method does not support injected context.
 // However, timeout and opentracing contexts are honored whenever enabled.
 //
-// If you need to pass a specific context, use [Client.GetIpamContext] instead.
-func (a *Client) GetIpam(params *GetIpamParams, opts ...ClientOption) (*GetIpamOK, error) {
+// If you need to pass a specific context, use [Client.ListAttachmentsContext] instead.
+func (a *Client) ListAttachments(params *ListAttachmentsParams, opts ...ClientOption) (*ListAttachmentsOK, error) {
 	var ctx context.Context
 	if params != nil && params.inner.ctx != nil {
 		ctx = params.inner.ctx
@@ -170,30 +170,30 @@ func (a *Client) GetIpam(params *GetIpamParams, opts ...ClientOption) (*GetIpamO
 		ctx = context.Background()
 	}
 
-	return a.GetIpamContext(ctx, params, opts...)
+	return a.ListAttachmentsContext(ctx, params, opts...)
 }
 
-// GetIpamContext lists every attachment.
+// ListAttachmentsContext lists every attachment.
 //
 // Returns the attachments, sorted by pool and owner.
 // .
 //
-// Do not use the deprecated [GetIpamParams.Context] with this method: it would be ignored.
-func (a *Client) GetIpamContext(ctx context.Context, params *GetIpamParams, opts ...ClientOption) (*GetIpamOK, error) {
+// Do not use the deprecated [ListAttachmentsParams.Context] with this method: it would be ignored.
+func (a *Client) ListAttachmentsContext(ctx context.Context, params *ListAttachmentsParams, opts ...ClientOption) (*ListAttachmentsOK, error) {
 	// NOTE: parameters are not validated before sending
 	if params == nil {
-		params = NewGetIpamParams()
+		params = NewListAttachmentsParams()
 	}
 
 	op := &runtime.ClientOperation{
-		ID:                 "GetIpam",
+		ID:                 "ListAttachments",
 		Method:             "GET",
 		PathPattern:        "/ipam",
 		ProducesMediaTypes: []string{"application/json"},
 		ConsumesMediaTypes: []string{"application/json"},
 		Schemes:            []string{"http"},
 		Params:             params,
-		Reader:             &GetIpamReader{formats: a.formats},
+		Reader:             &ListAttachmentsReader{formats: a.formats},
 		Client:             params.HTTPClient,
 	}
 
@@ -207,7 +207,7 @@ func (a *Client) GetIpamContext(ctx context.Context, params *GetIpamParams, opts
 	}
 
 	// only one success response has to be checked
-	success, ok := result.(*GetIpamOK)
+	success, ok := result.(*ListAttachmentsOK)
 	if ok {
 		return success, nil
 	}
@@ -217,7 +217,7 @@ func (a *Client) GetIpamContext(ctx context.Context, params *GetIpamParams, opts
 	// no default response is defined.
 	//
 	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for GetIpam: API contract not enforced by server. Client expected to get an error, but got: %T", result)
+	msg := fmt.Sprintf("unexpected success response for ListAttachments: API contract not enforced by server. Client expected to get an error, but got: %T", result)
 	panic(msg)
 }
 

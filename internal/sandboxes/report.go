@@ -104,16 +104,16 @@ func (r *reporter) report(ctx context.Context) (*models.CNISandboxes, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
-	_, err = r.daemon.PostCniSandboxesContext(ctx, cni.NewPostCniSandboxesParams().WithRequest(report))
+	_, err = r.daemon.ReportSandboxesContext(ctx, cni.NewReportSandboxesParams().WithRequest(report))
 	return report, r.refused(err)
 }
 
 // refused adds to an error of the daemon what to do.
 func (r *reporter) refused(err error) error {
-	if invalid, ok := errors.AsType[*cni.PostCniSandboxesInvalid](err); ok {
+	if invalid, ok := errors.AsType[*cni.ReportSandboxesInvalid](err); ok {
 		return fmt.Errorf("the daemon at %s refuses the list: %s", r.SocketPath, invalid.Payload)
 	}
-	if forbidden, ok := errors.AsType[*cni.PostCniSandboxesForbidden](err); ok {
+	if forbidden, ok := errors.AsType[*cni.ReportSandboxesForbidden](err); ok {
 		return fmt.Errorf("the daemon at %s refuses the caller: %s; run this program as root", r.SocketPath, forbidden.Payload)
 	}
 	if other, ok := errors.AsType[*runtime.APIError](err); ok {

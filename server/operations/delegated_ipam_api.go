@@ -42,6 +42,30 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 
 		JSONProducer: runtime.JSONProducer(),
 
+		CniAddContainerHandler: cni.AddContainerHandlerFunc(func(params cni.AddContainerParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.AddContainer has not yet been implemented")
+		}),
+
+		CniCheckContainerHandler: cni.CheckContainerHandlerFunc(func(params cni.CheckContainerParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.CheckContainer has not yet been implemented")
+		}),
+
+		CniCollectGarbageHandler: cni.CollectGarbageHandlerFunc(func(params cni.CollectGarbageParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.CollectGarbage has not yet been implemented")
+		}),
+
+		CniDelContainerHandler: cni.DelContainerHandlerFunc(func(params cni.DelContainerParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.DelContainer has not yet been implemented")
+		}),
+
 		IpamDeleteIpamIPHandler: ipam.DeleteIpamIPHandlerFunc(func(params ipam.DeleteIpamIPParams) middleware.Responder {
 			_ = params
 
@@ -60,40 +84,10 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 			return middleware.NotImplemented("operation daemon.GetHealthz has not yet been implemented")
 		}),
 
-		IpamGetIpamHandler: ipam.GetIpamHandlerFunc(func(params ipam.GetIpamParams) middleware.Responder {
+		IpamListAttachmentsHandler: ipam.ListAttachmentsHandlerFunc(func(params ipam.ListAttachmentsParams) middleware.Responder {
 			_ = params
 
-			return middleware.NotImplemented("operation ipam.GetIpam has not yet been implemented")
-		}),
-
-		CniPostCniAddHandler: cni.PostCniAddHandlerFunc(func(params cni.PostCniAddParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation cni.PostCniAdd has not yet been implemented")
-		}),
-
-		CniPostCniCheckHandler: cni.PostCniCheckHandlerFunc(func(params cni.PostCniCheckParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation cni.PostCniCheck has not yet been implemented")
-		}),
-
-		CniPostCniDelHandler: cni.PostCniDelHandlerFunc(func(params cni.PostCniDelParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation cni.PostCniDel has not yet been implemented")
-		}),
-
-		CniPostCniGcHandler: cni.PostCniGcHandlerFunc(func(params cni.PostCniGcParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation cni.PostCniGc has not yet been implemented")
-		}),
-
-		CniPostCniSandboxesHandler: cni.PostCniSandboxesHandlerFunc(func(params cni.PostCniSandboxesParams) middleware.Responder {
-			_ = params
-
-			return middleware.NotImplemented("operation cni.PostCniSandboxes has not yet been implemented")
+			return middleware.NotImplemented("operation ipam.ListAttachments has not yet been implemented")
 		}),
 
 		IpamPostIpamHandler: ipam.PostIpamHandlerFunc(func(params ipam.PostIpamParams) middleware.Responder {
@@ -106,6 +100,12 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 			_ = params
 
 			return middleware.NotImplemented("operation ipam.PostIpamIP has not yet been implemented")
+		}),
+
+		CniReportSandboxesHandler: cni.ReportSandboxesHandlerFunc(func(params cni.ReportSandboxesParams) middleware.Responder {
+			_ = params
+
+			return middleware.NotImplemented("operation cni.ReportSandboxes has not yet been implemented")
 		}),
 	}
 }
@@ -143,28 +143,28 @@ type DelegatedIpamAPI struct {
 	//   - application/json
 	JSONProducer runtime.Producer
 
+	// CniAddContainerHandler sets the operation handler for the add container operation
+	CniAddContainerHandler cni.AddContainerHandler
+	// CniCheckContainerHandler sets the operation handler for the check container operation
+	CniCheckContainerHandler cni.CheckContainerHandler
+	// CniCollectGarbageHandler sets the operation handler for the collect garbage operation
+	CniCollectGarbageHandler cni.CollectGarbageHandler
+	// CniDelContainerHandler sets the operation handler for the del container operation
+	CniDelContainerHandler cni.DelContainerHandler
 	// IpamDeleteIpamIPHandler sets the operation handler for the delete ipam IP operation
 	IpamDeleteIpamIPHandler ipam.DeleteIpamIPHandler
 	// DaemonGetConfigHandler sets the operation handler for the get config operation
 	DaemonGetConfigHandler daemon.GetConfigHandler
 	// DaemonGetHealthzHandler sets the operation handler for the get healthz operation
 	DaemonGetHealthzHandler daemon.GetHealthzHandler
-	// IpamGetIpamHandler sets the operation handler for the get ipam operation
-	IpamGetIpamHandler ipam.GetIpamHandler
-	// CniPostCniAddHandler sets the operation handler for the post cni add operation
-	CniPostCniAddHandler cni.PostCniAddHandler
-	// CniPostCniCheckHandler sets the operation handler for the post cni check operation
-	CniPostCniCheckHandler cni.PostCniCheckHandler
-	// CniPostCniDelHandler sets the operation handler for the post cni del operation
-	CniPostCniDelHandler cni.PostCniDelHandler
-	// CniPostCniGcHandler sets the operation handler for the post cni gc operation
-	CniPostCniGcHandler cni.PostCniGcHandler
-	// CniPostCniSandboxesHandler sets the operation handler for the post cni sandboxes operation
-	CniPostCniSandboxesHandler cni.PostCniSandboxesHandler
+	// IpamListAttachmentsHandler sets the operation handler for the list attachments operation
+	IpamListAttachmentsHandler ipam.ListAttachmentsHandler
 	// IpamPostIpamHandler sets the operation handler for the post ipam operation
 	IpamPostIpamHandler ipam.PostIpamHandler
 	// IpamPostIpamIPHandler sets the operation handler for the post ipam IP operation
 	IpamPostIpamIPHandler ipam.PostIpamIPHandler
+	// CniReportSandboxesHandler sets the operation handler for the report sandboxes operation
+	CniReportSandboxesHandler cni.ReportSandboxesHandler
 
 	// ServeError is called when an error is received, there is a default handler
 	// but you can set your own with this
@@ -242,6 +242,18 @@ func (o *DelegatedIpamAPI) Validate() error {
 		unregistered = append(unregistered, "JSONProducer")
 	}
 
+	if o.CniAddContainerHandler == nil {
+		unregistered = append(unregistered, "cni.AddContainerHandler")
+	}
+	if o.CniCheckContainerHandler == nil {
+		unregistered = append(unregistered, "cni.CheckContainerHandler")
+	}
+	if o.CniCollectGarbageHandler == nil {
+		unregistered = append(unregistered, "cni.CollectGarbageHandler")
+	}
+	if o.CniDelContainerHandler == nil {
+		unregistered = append(unregistered, "cni.DelContainerHandler")
+	}
 	if o.IpamDeleteIpamIPHandler == nil {
 		unregistered = append(unregistered, "ipam.DeleteIpamIPHandler")
 	}
@@ -251,29 +263,17 @@ func (o *DelegatedIpamAPI) Validate() error {
 	if o.DaemonGetHealthzHandler == nil {
 		unregistered = append(unregistered, "daemon.GetHealthzHandler")
 	}
-	if o.IpamGetIpamHandler == nil {
-		unregistered = append(unregistered, "ipam.GetIpamHandler")
-	}
-	if o.CniPostCniAddHandler == nil {
-		unregistered = append(unregistered, "cni.PostCniAddHandler")
-	}
-	if o.CniPostCniCheckHandler == nil {
-		unregistered = append(unregistered, "cni.PostCniCheckHandler")
-	}
-	if o.CniPostCniDelHandler == nil {
-		unregistered = append(unregistered, "cni.PostCniDelHandler")
-	}
-	if o.CniPostCniGcHandler == nil {
-		unregistered = append(unregistered, "cni.PostCniGcHandler")
-	}
-	if o.CniPostCniSandboxesHandler == nil {
-		unregistered = append(unregistered, "cni.PostCniSandboxesHandler")
+	if o.IpamListAttachmentsHandler == nil {
+		unregistered = append(unregistered, "ipam.ListAttachmentsHandler")
 	}
 	if o.IpamPostIpamHandler == nil {
 		unregistered = append(unregistered, "ipam.PostIpamHandler")
 	}
 	if o.IpamPostIpamIPHandler == nil {
 		unregistered = append(unregistered, "ipam.PostIpamIPHandler")
+	}
+	if o.CniReportSandboxesHandler == nil {
+		unregistered = append(unregistered, "cni.ReportSandboxesHandler")
 	}
 
 	if len(unregistered) > 0 {
@@ -365,6 +365,22 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 		o.handlers = make(map[string]map[string]http.Handler)
 	}
 
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/add"] = cni.NewAddContainer(o.context, o.CniAddContainerHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/check"] = cni.NewCheckContainer(o.context, o.CniCheckContainerHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/gc"] = cni.NewCollectGarbage(o.context, o.CniCollectGarbageHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/del"] = cni.NewDelContainer(o.context, o.CniDelContainerHandler)
 	if o.handlers["DELETE"] == nil {
 		o.handlers["DELETE"] = make(map[string]http.Handler)
 	}
@@ -380,27 +396,7 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 	if o.handlers["GET"] == nil {
 		o.handlers["GET"] = make(map[string]http.Handler)
 	}
-	o.handlers["GET"]["/ipam"] = ipam.NewGetIpam(o.context, o.IpamGetIpamHandler)
-	if o.handlers["POST"] == nil {
-		o.handlers["POST"] = make(map[string]http.Handler)
-	}
-	o.handlers["POST"]["/cni/add"] = cni.NewPostCniAdd(o.context, o.CniPostCniAddHandler)
-	if o.handlers["POST"] == nil {
-		o.handlers["POST"] = make(map[string]http.Handler)
-	}
-	o.handlers["POST"]["/cni/check"] = cni.NewPostCniCheck(o.context, o.CniPostCniCheckHandler)
-	if o.handlers["POST"] == nil {
-		o.handlers["POST"] = make(map[string]http.Handler)
-	}
-	o.handlers["POST"]["/cni/del"] = cni.NewPostCniDel(o.context, o.CniPostCniDelHandler)
-	if o.handlers["POST"] == nil {
-		o.handlers["POST"] = make(map[string]http.Handler)
-	}
-	o.handlers["POST"]["/cni/gc"] = cni.NewPostCniGc(o.context, o.CniPostCniGcHandler)
-	if o.handlers["POST"] == nil {
-		o.handlers["POST"] = make(map[string]http.Handler)
-	}
-	o.handlers["POST"]["/cni/sandboxes"] = cni.NewPostCniSandboxes(o.context, o.CniPostCniSandboxesHandler)
+	o.handlers["GET"]["/ipam"] = ipam.NewListAttachments(o.context, o.IpamListAttachmentsHandler)
 	if o.handlers["POST"] == nil {
 		o.handlers["POST"] = make(map[string]http.Handler)
 	}
@@ -409,6 +405,10 @@ func (o *DelegatedIpamAPI) initHandlerCache() {
 		o.handlers["POST"] = make(map[string]http.Handler)
 	}
 	o.handlers["POST"]["/ipam/{ip}"] = ipam.NewPostIpamIP(o.context, o.IpamPostIpamIPHandler)
+	if o.handlers["POST"] == nil {
+		o.handlers["POST"] = make(map[string]http.Handler)
+	}
+	o.handlers["POST"]["/cni/sandboxes"] = cni.NewReportSandboxes(o.context, o.CniReportSandboxesHandler)
 }
 
 // Serve creates a http handler to serve the API over HTTP

@@ -20,33 +20,33 @@ import (
 
 var (
 	addErrors = errorResponses{
-		attachment.Failed:    failed(cni.NewPostCniAddFailure),
-		attachment.Forbidden: refused(cni.NewPostCniAddForbidden),
-		attachment.NotFound:  refused(cni.NewPostCniAddNotFound),
+		attachment.Failed:    failed(cni.NewAddContainerFailure),
+		attachment.Forbidden: refused(cni.NewAddContainerForbidden),
+		attachment.NotFound:  refused(cni.NewAddContainerNotFound),
 	}
 	delErrors = errorResponses{
-		attachment.Failed:    failed(cni.NewPostCniDelFailure),
-		attachment.Forbidden: refused(cni.NewPostCniDelForbidden),
-		attachment.NotFound:  refused(cni.NewPostCniDelNotFound),
+		attachment.Failed:    failed(cni.NewDelContainerFailure),
+		attachment.Forbidden: refused(cni.NewDelContainerForbidden),
+		attachment.NotFound:  refused(cni.NewDelContainerNotFound),
 	}
 	checkErrors = errorResponses{
-		attachment.Failed:    failed(cni.NewPostCniCheckFailure),
-		attachment.Forbidden: refused(cni.NewPostCniCheckForbidden),
-		attachment.NotFound:  refused(cni.NewPostCniCheckNotFound),
+		attachment.Failed:    failed(cni.NewCheckContainerFailure),
+		attachment.Forbidden: refused(cni.NewCheckContainerForbidden),
+		attachment.NotFound:  refused(cni.NewCheckContainerNotFound),
 	}
 	gcErrors = errorResponses{
-		attachment.Failed:    failed(cni.NewPostCniGcFailure),
-		attachment.Forbidden: refused(cni.NewPostCniGcForbidden),
-		attachment.NotFound:  refused(cni.NewPostCniGcNotFound),
+		attachment.Failed:    failed(cni.NewCollectGarbageFailure),
+		attachment.Forbidden: refused(cni.NewCollectGarbageForbidden),
+		attachment.NotFound:  refused(cni.NewCollectGarbageNotFound),
 	}
 )
 
 // addContainer handles POST /cni/add.
-func (h *handlers) addContainer(p cni.PostCniAddParams) middleware.Responder {
+func (h *handlers) addContainer(p cni.AddContainerParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	c, err := containerOf(ctx, p.Request)
 	if err != nil {
-		return cni.NewPostCniAddInvalid().WithPayload(models.Error(err.Error()))
+		return cni.NewAddContainerInvalid().WithPayload(models.Error(err.Error()))
 	}
 	if err := h.checkContainers(ctx); err != nil {
 		return addErrors.respond(ctx, err)
@@ -62,15 +62,15 @@ func (h *handlers) addContainer(p cni.PostCniAddParams) middleware.Responder {
 	if err != nil {
 		return addErrors.respond(ctx, err)
 	}
-	return cni.NewPostCniAddOK().WithPayload(got.LastResult())
+	return cni.NewAddContainerOK().WithPayload(got.LastResult())
 }
 
 // delContainer handles POST /cni/del.
-func (h *handlers) delContainer(p cni.PostCniDelParams) middleware.Responder {
+func (h *handlers) delContainer(p cni.DelContainerParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	c, err := containerOf(ctx, p.Request)
 	if err != nil {
-		return cni.NewPostCniDelInvalid().WithPayload(models.Error(err.Error()))
+		return cni.NewDelContainerInvalid().WithPayload(models.Error(err.Error()))
 	}
 	if err := h.checkContainers(ctx); err != nil {
 		return delErrors.respond(ctx, err)
@@ -81,15 +81,15 @@ func (h *handlers) delContainer(p cni.PostCniDelParams) middleware.Responder {
 	if err != nil {
 		return delErrors.respond(ctx, err)
 	}
-	return cni.NewPostCniDelOK()
+	return cni.NewDelContainerOK()
 }
 
 // checkContainer handles POST /cni/check.
-func (h *handlers) checkContainer(p cni.PostCniCheckParams) middleware.Responder {
+func (h *handlers) checkContainer(p cni.CheckContainerParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	c, err := containerOf(ctx, p.Request)
 	if err != nil {
-		return cni.NewPostCniCheckInvalid().WithPayload(models.Error(err.Error()))
+		return cni.NewCheckContainerInvalid().WithPayload(models.Error(err.Error()))
 	}
 	if err := h.checkContainers(ctx); err != nil {
 		return checkErrors.respond(ctx, err)
@@ -99,11 +99,11 @@ func (h *handlers) checkContainer(p cni.PostCniCheckParams) middleware.Responder
 	if err != nil {
 		return checkErrors.respond(ctx, err)
 	}
-	return cni.NewPostCniCheckOK()
+	return cni.NewCheckContainerOK()
 }
 
 // gc handles POST /cni/gc.
-func (h *handlers) gc(p cni.PostCniGcParams) middleware.Responder {
+func (h *handlers) gc(p cni.CollectGarbageParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	if err := h.checkContainers(ctx); err != nil {
 		return gcErrors.respond(ctx, err)
@@ -112,31 +112,31 @@ func (h *handlers) gc(p cni.PostCniGcParams) middleware.Responder {
 	var valid []call.Attachment
 	for _, a := range p.Request.ValidAttachments {
 		if a == nil {
-			return cni.NewPostCniGcInvalid().WithPayload("valid-attachments has an empty entry")
+			return cni.NewCollectGarbageInvalid().WithPayload("valid-attachments has an empty entry")
 		}
 		at := call.Attachment{ContainerID: a.ContainerID, IfName: a.Ifname}
 		if err := checkAttachment(at); err != nil {
-			return cni.NewPostCniGcInvalid().WithPayload(models.Error("valid-attachments: " + err.Error()))
+			return cni.NewCollectGarbageInvalid().WithPayload(models.Error("valid-attachments: " + err.Error()))
 		}
 		valid = append(valid, at)
 	}
 	if err := h.Engine.GC(ctx, p.Request.Network, valid); err != nil {
 		return gcErrors.respond(ctx, err)
 	}
-	return cni.NewPostCniGcOK()
+	return cni.NewCollectGarbageOK()
 }
 
 // sandboxes handles POST /cni/sandboxes.
-func (h *handlers) sandboxes(p cni.PostCniSandboxesParams) middleware.Responder {
+func (h *handlers) sandboxes(p cni.ReportSandboxesParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
 	if err := h.checkContainers(ctx); err != nil {
-		return cni.NewPostCniSandboxesForbidden().WithPayload(models.Error(err.Error()))
+		return cni.NewReportSandboxesForbidden().WithPayload(models.Error(err.Error()))
 	}
 	logField(ctx, "sandboxes", len(p.Request.Sandboxes))
 	if err := h.Sandboxes(p.Request.Runtime, p.Request.Sandboxes); err != nil {
-		return cni.NewPostCniSandboxesInvalid().WithPayload(models.Error(err.Error()))
+		return cni.NewReportSandboxesInvalid().WithPayload(models.Error(err.Error()))
 	}
-	return cni.NewPostCniSandboxesOK()
+	return cni.NewReportSandboxesOK()
 }
 
 // errNotRuntime is why a caller may not make the requests of a container runtime.

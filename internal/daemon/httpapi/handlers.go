@@ -25,12 +25,12 @@ func (h *handlers) register(api *operations.DelegatedIpamAPI) {
 	api.IpamPostIpamHandler = ipam.PostIpamHandlerFunc(h.allocate)
 	api.IpamPostIpamIPHandler = ipam.PostIpamIPHandlerFunc(h.restore)
 	api.IpamDeleteIpamIPHandler = ipam.DeleteIpamIPHandlerFunc(h.release)
-	api.IpamGetIpamHandler = ipam.GetIpamHandlerFunc(h.list)
-	api.CniPostCniAddHandler = cni.PostCniAddHandlerFunc(h.addContainer)
-	api.CniPostCniDelHandler = cni.PostCniDelHandlerFunc(h.delContainer)
-	api.CniPostCniCheckHandler = cni.PostCniCheckHandlerFunc(h.checkContainer)
-	api.CniPostCniGcHandler = cni.PostCniGcHandlerFunc(h.gc)
-	api.CniPostCniSandboxesHandler = cni.PostCniSandboxesHandlerFunc(h.sandboxes)
+	api.IpamListAttachmentsHandler = ipam.ListAttachmentsHandlerFunc(h.list)
+	api.CniAddContainerHandler = cni.AddContainerHandlerFunc(h.addContainer)
+	api.CniDelContainerHandler = cni.DelContainerHandlerFunc(h.delContainer)
+	api.CniCheckContainerHandler = cni.CheckContainerHandlerFunc(h.checkContainer)
+	api.CniCollectGarbageHandler = cni.CollectGarbageHandlerFunc(h.gc)
+	api.CniReportSandboxesHandler = cni.ReportSandboxesHandlerFunc(h.sandboxes)
 	api.DaemonGetHealthzHandler = daemon.GetHealthzHandlerFunc(h.healthz)
 	api.DaemonGetConfigHandler = daemon.GetConfigHandlerFunc(h.config)
 }
@@ -152,7 +152,7 @@ func logAttachment(ctx context.Context, a engine.Attachment) {
 }
 
 // list handles GET /ipam.
-func (h *handlers) list(p ipam.GetIpamParams) middleware.Responder {
+func (h *handlers) list(p ipam.ListAttachmentsParams) middleware.Responder {
 	return attachmentList{p.HTTPRequest.Context(), h.Engine.All()}
 }
 

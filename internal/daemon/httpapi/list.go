@@ -27,7 +27,7 @@ const (
 	listTimeout = 90 * time.Second
 )
 
-// attachmentList is the response to GET /ipam, the JSON of ipam.GetIpamOK. It is encoded and
+// attachmentList is the response to GET /ipam, the JSON of ipam.ListAttachmentsOK. It is encoded and
 // sent in parts, because 100,000 attachments are 50 MB. It ends with ctx, the context of the request.
 type attachmentList struct {
 	ctx context.Context
