@@ -23,7 +23,7 @@ func init() {
   ],
   "swagger": "2.0",
   "info": {
-    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node",
+    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n",
     "title": "Delegated IPAM API",
     "license": {
       "name": "Apache-2.0"
@@ -85,6 +85,9 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -140,6 +143,9 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -195,6 +201,9 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -250,6 +259,9 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -284,6 +296,9 @@ func init() {
             "schema": {
               "$ref": "#/definitions/Error"
             }
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -303,6 +318,9 @@ func init() {
             "schema": {
               "$ref": "#/definitions/DaemonConfiguration"
             }
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         }
       }
@@ -344,6 +362,9 @@ func init() {
             "schema": {
               "$ref": "#/definitions/StatusResponse"
             }
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         }
       }
@@ -365,6 +386,9 @@ func init() {
                 "$ref": "#/definitions/Attachment"
               }
             }
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         },
         "x-delegated-ipam-extension": true
@@ -418,6 +442,9 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         }
       }
@@ -493,6 +520,9 @@ func init() {
             },
             "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         }
       },
@@ -565,6 +595,9 @@ func init() {
             },
             "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
+          },
+          "default": {
+            "$ref": "#/responses/other-error"
           }
         }
       }
@@ -1108,6 +1141,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "Error": {
+      "description": "Why a request failed, for people",
       "type": "string"
     },
     "IPAMAddressResponse": {
@@ -1745,6 +1779,33 @@ func init() {
       "in": "header"
     }
   },
+  "responses": {
+    "other-error": {
+      "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+      "schema": {
+        "$ref": "#/definitions/Error"
+      },
+      "headers": {
+        "Retry-After": {
+          "pattern": "^[0-9]+$",
+          "type": "string",
+          "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+          "x-delegated-ipam-extension": true
+        }
+      },
+      "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+      "x-delegated-ipam-codes": [
+        "400",
+        "403",
+        "406",
+        "413",
+        "415",
+        "422",
+        "500",
+        "503"
+      ]
+    }
+  },
   "x-schemes": [
     "unix"
   ]
@@ -1758,7 +1819,7 @@ func init() {
   ],
   "swagger": "2.0",
   "info": {
-    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node",
+    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n",
     "title": "Delegated IPAM API",
     "license": {
       "name": "Apache-2.0"
@@ -1826,6 +1887,31 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -1887,6 +1973,31 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -1948,6 +2059,31 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -2009,6 +2145,31 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -2049,6 +2210,31 @@ func init() {
             "schema": {
               "$ref": "#/definitions/Error"
             }
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -2068,6 +2254,31 @@ func init() {
             "schema": {
               "$ref": "#/definitions/DaemonConfiguration"
             }
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         }
       }
@@ -2109,6 +2320,31 @@ func init() {
             "schema": {
               "$ref": "#/definitions/StatusResponse"
             }
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         }
       }
@@ -2130,6 +2366,31 @@ func init() {
                 "$ref": "#/definitions/Attachment"
               }
             }
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         },
         "x-delegated-ipam-extension": true
@@ -2202,6 +2463,31 @@ func init() {
               }
             },
             "x-go-name": "Failure"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         }
       }
@@ -2294,6 +2580,31 @@ func init() {
             },
             "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         }
       },
@@ -2382,6 +2693,31 @@ func init() {
             },
             "x-delegated-ipam": "Cilium's API has no schema here, but its agent sends this body, too",
             "x-go-name": "Disabled"
+          },
+          "default": {
+            "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+            "schema": {
+              "$ref": "#/definitions/Error"
+            },
+            "headers": {
+              "Retry-After": {
+                "pattern": "^[0-9]+$",
+                "type": "string",
+                "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+                "x-delegated-ipam-extension": true
+              }
+            },
+            "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+            "x-delegated-ipam-codes": [
+              "400",
+              "403",
+              "406",
+              "413",
+              "415",
+              "422",
+              "500",
+              "503"
+            ]
           }
         }
       }
@@ -2925,6 +3261,7 @@ func init() {
       "x-delegated-ipam-extension": true
     },
     "Error": {
+      "description": "Why a request failed, for people",
       "type": "string"
     },
     "IPAMAddressResponse": {
@@ -3560,6 +3897,33 @@ func init() {
       "description": "If true, the plugin releases the address immediately: --release-delay does not apply, also to an\naddress in cooldown\n",
       "name": "skip-release-delay",
       "in": "header"
+    }
+  },
+  "responses": {
+    "other-error": {
+      "description": "The request was refused before the operation: the body cannot be read or parsed (400), the caller may\nnot call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON\n(415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a\nfault (500).\n",
+      "schema": {
+        "$ref": "#/definitions/Error"
+      },
+      "headers": {
+        "Retry-After": {
+          "pattern": "^[0-9]+$",
+          "type": "string",
+          "description": "Seconds, as an integer, after which to repeat the request; absent if unknown",
+          "x-delegated-ipam-extension": true
+        }
+      },
+      "x-delegated-ipam": "Cilium's API has no errors besides those of its operations",
+      "x-delegated-ipam-codes": [
+        "400",
+        "403",
+        "406",
+        "413",
+        "415",
+        "422",
+        "500",
+        "503"
+      ]
     }
   },
   "x-schemes": [

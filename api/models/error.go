@@ -8,7 +8,7 @@ import (
 	"github.com/go-openapi/strfmt"
 )
 
-// Error error
+// Error Why a request failed, for people
 //
 // swagger:model Error
 type Error string

@@ -54,7 +54,14 @@ func (o *AddContainerReader) ReadResponse(response runtime.ClientResponse, consu
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[POST /cni/add] AddContainer", response, response.Code())
+		result := NewAddContainerDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -383,6 +390,89 @@ func (o *AddContainerFailure) GetPayload() models.Error {
 }
 
 func (o *AddContainerFailure) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewAddContainerDefault creates a AddContainerDefault with default headers values
+func NewAddContainerDefault(code int) *AddContainerDefault {
+	return &AddContainerDefault{
+		_statusCode: code,
+	}
+}
+
+// AddContainerDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type AddContainerDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this add container default response has a 2xx status code
+func (o *AddContainerDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this add container default response has a 3xx status code
+func (o *AddContainerDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this add container default response has a 4xx status code
+func (o *AddContainerDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this add container default response has a 5xx status code
+func (o *AddContainerDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this add container default response a status code equal to that given
+func (o *AddContainerDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the add container default response
+func (o *AddContainerDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *AddContainerDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] AddContainer default %s", o._statusCode, payload)
+}
+
+func (o *AddContainerDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/add][%d] AddContainer default %s", o._statusCode, payload)
+}
+
+func (o *AddContainerDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *AddContainerDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
 	// hydrates response header Retry-After
 	hdrRetryAfter := response.GetHeader("Retry-After")

@@ -52,7 +52,14 @@ func (o *CheckContainerReader) ReadResponse(response runtime.ClientResponse, con
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[POST /cni/check] CheckContainer", response, response.Code())
+		result := NewCheckContainerDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -369,6 +376,89 @@ func (o *CheckContainerFailure) GetPayload() models.Error {
 }
 
 func (o *CheckContainerFailure) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewCheckContainerDefault creates a CheckContainerDefault with default headers values
+func NewCheckContainerDefault(code int) *CheckContainerDefault {
+	return &CheckContainerDefault{
+		_statusCode: code,
+	}
+}
+
+// CheckContainerDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type CheckContainerDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this check container default response has a 2xx status code
+func (o *CheckContainerDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this check container default response has a 3xx status code
+func (o *CheckContainerDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this check container default response has a 4xx status code
+func (o *CheckContainerDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this check container default response has a 5xx status code
+func (o *CheckContainerDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this check container default response a status code equal to that given
+func (o *CheckContainerDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the check container default response
+func (o *CheckContainerDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *CheckContainerDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] CheckContainer default %s", o._statusCode, payload)
+}
+
+func (o *CheckContainerDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/check][%d] CheckContainer default %s", o._statusCode, payload)
+}
+
+func (o *CheckContainerDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *CheckContainerDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
 	// hydrates response header Retry-After
 	hdrRetryAfter := response.GetHeader("Retry-After")

@@ -4,7 +4,6 @@ package cni
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/go-openapi/runtime"
@@ -153,12 +152,11 @@ func (a *Client) AddContainerContext(ctx context.Context, params *AddContainerPa
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for AddContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*AddContainerDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // CheckContainer checks the addresses of a container interface.
@@ -221,12 +219,11 @@ func (a *Client) CheckContainerContext(ctx context.Context, params *CheckContain
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for CheckContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*CheckContainerDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // CollectGarbage releases the addresses of container interfaces that no longer exist.
@@ -293,12 +290,11 @@ func (a *Client) CollectGarbageContext(ctx context.Context, params *CollectGarba
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for CollectGarbage: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*CollectGarbageDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // DelContainer releases the addresses of a container interface.
@@ -361,12 +357,11 @@ func (a *Client) DelContainerContext(ctx context.Context, params *DelContainerPa
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for DelContainer: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*DelContainerDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // ReportSandboxes reports the pod sandboxes that the container runtime knows.
@@ -433,12 +428,11 @@ func (a *Client) ReportSandboxesContext(ctx context.Context, params *ReportSandb
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for ReportSandboxes: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*ReportSandboxesDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // SetTransport changes the transport on the client

@@ -52,7 +52,14 @@ func (o *CollectGarbageReader) ReadResponse(response runtime.ClientResponse, con
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[POST /cni/gc] CollectGarbage", response, response.Code())
+		result := NewCollectGarbageDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -369,6 +376,89 @@ func (o *CollectGarbageFailure) GetPayload() models.Error {
 }
 
 func (o *CollectGarbageFailure) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewCollectGarbageDefault creates a CollectGarbageDefault with default headers values
+func NewCollectGarbageDefault(code int) *CollectGarbageDefault {
+	return &CollectGarbageDefault{
+		_statusCode: code,
+	}
+}
+
+// CollectGarbageDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type CollectGarbageDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this collect garbage default response has a 2xx status code
+func (o *CollectGarbageDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this collect garbage default response has a 3xx status code
+func (o *CollectGarbageDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this collect garbage default response has a 4xx status code
+func (o *CollectGarbageDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this collect garbage default response has a 5xx status code
+func (o *CollectGarbageDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this collect garbage default response a status code equal to that given
+func (o *CollectGarbageDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the collect garbage default response
+func (o *CollectGarbageDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *CollectGarbageDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] CollectGarbage default %s", o._statusCode, payload)
+}
+
+func (o *CollectGarbageDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/gc][%d] CollectGarbage default %s", o._statusCode, payload)
+}
+
+func (o *CollectGarbageDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *CollectGarbageDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
 	// hydrates response header Retry-After
 	hdrRetryAfter := response.GetHeader("Retry-After")

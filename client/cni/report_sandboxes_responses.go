@@ -40,7 +40,14 @@ func (o *ReportSandboxesReader) ReadResponse(response runtime.ClientResponse, co
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[POST /cni/sandboxes] ReportSandboxes", response, response.Code())
+		result := NewReportSandboxesDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -221,6 +228,89 @@ func (o *ReportSandboxesForbidden) GetPayload() models.Error {
 }
 
 func (o *ReportSandboxesForbidden) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewReportSandboxesDefault creates a ReportSandboxesDefault with default headers values
+func NewReportSandboxesDefault(code int) *ReportSandboxesDefault {
+	return &ReportSandboxesDefault{
+		_statusCode: code,
+	}
+}
+
+// ReportSandboxesDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type ReportSandboxesDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this report sandboxes default response has a 2xx status code
+func (o *ReportSandboxesDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this report sandboxes default response has a 3xx status code
+func (o *ReportSandboxesDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this report sandboxes default response has a 4xx status code
+func (o *ReportSandboxesDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this report sandboxes default response has a 5xx status code
+func (o *ReportSandboxesDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this report sandboxes default response a status code equal to that given
+func (o *ReportSandboxesDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the report sandboxes default response
+func (o *ReportSandboxesDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *ReportSandboxesDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/sandboxes][%d] ReportSandboxes default %s", o._statusCode, payload)
+}
+
+func (o *ReportSandboxesDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /cni/sandboxes][%d] ReportSandboxes default %s", o._statusCode, payload)
+}
+
+func (o *ReportSandboxesDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *ReportSandboxesDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
 
 	// response payload
 	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {

@@ -4,7 +4,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/go-openapi/runtime"
@@ -133,12 +132,11 @@ func (a *Client) GetConfigContext(ctx context.Context, params *GetConfigParams, 
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for GetConfig: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*GetConfigDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // GetHealthz gets health of the daemon.
@@ -203,12 +201,11 @@ func (a *Client) GetHealthzContext(ctx context.Context, params *GetHealthzParams
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for GetHealthz: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*GetHealthzDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // SetTransport changes the transport on the client

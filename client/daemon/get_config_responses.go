@@ -28,7 +28,14 @@ func (o *GetConfigReader) ReadResponse(response runtime.ClientResponse, consumer
 		}
 		return result, nil
 	default:
-		return nil, runtime.NewAPIError("[GET /config] GetConfig", response, response.Code())
+		result := NewGetConfigDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -94,6 +101,89 @@ func (o *GetConfigOK) readResponse(response runtime.ClientResponse, consumer run
 
 	// response payload
 	if err := consumer.Consume(response.Body(), o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewGetConfigDefault creates a GetConfigDefault with default headers values
+func NewGetConfigDefault(code int) *GetConfigDefault {
+	return &GetConfigDefault{
+		_statusCode: code,
+	}
+}
+
+// GetConfigDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type GetConfigDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this get config default response has a 2xx status code
+func (o *GetConfigDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this get config default response has a 3xx status code
+func (o *GetConfigDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this get config default response has a 4xx status code
+func (o *GetConfigDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this get config default response has a 5xx status code
+func (o *GetConfigDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this get config default response a status code equal to that given
+func (o *GetConfigDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the get config default response
+func (o *GetConfigDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *GetConfigDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[GET /config][%d] GetConfig default %s", o._statusCode, payload)
+}
+
+func (o *GetConfigDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[GET /config][%d] GetConfig default %s", o._statusCode, payload)
+}
+
+func (o *GetConfigDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *GetConfigDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
 		return err
 	}
 

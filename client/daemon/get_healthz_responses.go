@@ -28,7 +28,14 @@ func (o *GetHealthzReader) ReadResponse(response runtime.ClientResponse, consume
 		}
 		return result, nil
 	default:
-		return nil, runtime.NewAPIError("[GET /healthz] GetHealthz", response, response.Code())
+		result := NewGetHealthzDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -94,6 +101,89 @@ func (o *GetHealthzOK) readResponse(response runtime.ClientResponse, consumer ru
 
 	// response payload
 	if err := consumer.Consume(response.Body(), o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewGetHealthzDefault creates a GetHealthzDefault with default headers values
+func NewGetHealthzDefault(code int) *GetHealthzDefault {
+	return &GetHealthzDefault{
+		_statusCode: code,
+	}
+}
+
+// GetHealthzDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type GetHealthzDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this get healthz default response has a 2xx status code
+func (o *GetHealthzDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this get healthz default response has a 3xx status code
+func (o *GetHealthzDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this get healthz default response has a 4xx status code
+func (o *GetHealthzDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this get healthz default response has a 5xx status code
+func (o *GetHealthzDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this get healthz default response a status code equal to that given
+func (o *GetHealthzDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the get healthz default response
+func (o *GetHealthzDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *GetHealthzDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[GET /healthz][%d] GetHealthz default %s", o._statusCode, payload)
+}
+
+func (o *GetHealthzDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[GET /healthz][%d] GetHealthz default %s", o._statusCode, payload)
+}
+
+func (o *GetHealthzDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *GetHealthzDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
 		return err
 	}
 

@@ -58,7 +58,14 @@ func (o *DeleteIpamIPReader) ReadResponse(response runtime.ClientResponse, consu
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[DELETE /ipam/{ip}] DeleteIpamIP", response, response.Code())
+		result := NewDeleteIpamIPDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -448,6 +455,89 @@ func (o *DeleteIpamIPDisabled) GetPayload() models.Error {
 }
 
 func (o *DeleteIpamIPDisabled) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewDeleteIpamIPDefault creates a DeleteIpamIPDefault with default headers values
+func NewDeleteIpamIPDefault(code int) *DeleteIpamIPDefault {
+	return &DeleteIpamIPDefault{
+		_statusCode: code,
+	}
+}
+
+// DeleteIpamIPDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type DeleteIpamIPDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this delete ipam IP default response has a 2xx status code
+func (o *DeleteIpamIPDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this delete ipam IP default response has a 3xx status code
+func (o *DeleteIpamIPDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this delete ipam IP default response has a 4xx status code
+func (o *DeleteIpamIPDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this delete ipam IP default response has a 5xx status code
+func (o *DeleteIpamIPDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this delete ipam IP default response a status code equal to that given
+func (o *DeleteIpamIPDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the delete ipam IP default response
+func (o *DeleteIpamIPDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *DeleteIpamIPDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] DeleteIpamIP default %s", o._statusCode, payload)
+}
+
+func (o *DeleteIpamIPDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[DELETE /ipam/{ip}][%d] DeleteIpamIP default %s", o._statusCode, payload)
+}
+
+func (o *DeleteIpamIPDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *DeleteIpamIPDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
 
 	// response payload
 	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {

@@ -4,7 +4,6 @@ package ipam
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/go-openapi/runtime"
@@ -145,12 +144,11 @@ func (a *Client) DeleteIpamIPContext(ctx context.Context, params *DeleteIpamIPPa
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for DeleteIpamIP: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*DeleteIpamIPDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // ListAttachments lists every attachment.
@@ -213,12 +211,11 @@ func (a *Client) ListAttachmentsContext(ctx context.Context, params *ListAttachm
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for ListAttachments: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*ListAttachmentsDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // PostIpam allocates an IP address.
@@ -283,12 +280,11 @@ func (a *Client) PostIpamContext(ctx context.Context, params *PostIpamParams, op
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostIpam: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*PostIpamDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // PostIpamIP allocates a particular IP address.
@@ -351,12 +347,11 @@ func (a *Client) PostIpamIPContext(ctx context.Context, params *PostIpamIPParams
 	}
 
 	// unexpected success response.
-
-	// no default response is defined.
 	//
-	// safeguard: normally, in the absence of a default response, unknown success responses return an error above: so this is a codegen issue
-	msg := fmt.Sprintf("unexpected success response for PostIpamIP: API contract not enforced by server. Client expected to get an error, but got: %T", result)
-	panic(msg)
+	// a default response is provided: fill this and return an error
+	unexpectedSuccess := result.(*PostIpamIPDefault)
+
+	return nil, runtime.NewAPIError("unexpected success response: content available as default response in error", unexpectedSuccess, unexpectedSuccess.Code())
 }
 
 // SetTransport changes the transport on the client

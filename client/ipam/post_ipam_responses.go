@@ -40,7 +40,14 @@ func (o *PostIpamReader) ReadResponse(response runtime.ClientResponse, consumer 
 		}
 		return nil, result
 	default:
-		return nil, runtime.NewAPIError("[POST /ipam] PostIpam", response, response.Code())
+		result := NewPostIpamDefault(response.Code())
+		if err := result.readResponse(response, consumer, o.formats); err != nil {
+			return nil, err
+		}
+		if response.Code()/100 == 2 {
+			return result, nil
+		}
+		return nil, result
 	}
 }
 
@@ -239,6 +246,89 @@ func (o *PostIpamFailure) GetPayload() models.Error {
 }
 
 func (o *PostIpamFailure) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
+
+	// hydrates response header Retry-After
+	hdrRetryAfter := response.GetHeader("Retry-After")
+
+	if hdrRetryAfter != "" {
+		o.RetryAfter = hdrRetryAfter
+	}
+
+	// response payload
+	if err := consumer.Consume(response.Body(), &o.Payload); err != nil && !stderrors.Is(err, io.EOF) {
+		return err
+	}
+
+	return nil
+}
+
+// NewPostIpamDefault creates a PostIpamDefault with default headers values
+func NewPostIpamDefault(code int) *PostIpamDefault {
+	return &PostIpamDefault{
+		_statusCode: code,
+	}
+}
+
+// PostIpamDefault describes a response with status code -1, with default header values.
+//
+// The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+type PostIpamDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	RetryAfter string
+
+	Payload models.Error
+}
+
+// IsSuccess returns true when this post ipam default response has a 2xx status code
+func (o *PostIpamDefault) IsSuccess() bool {
+	return o._statusCode/100 == 2
+}
+
+// IsRedirect returns true when this post ipam default response has a 3xx status code
+func (o *PostIpamDefault) IsRedirect() bool {
+	return o._statusCode/100 == 3
+}
+
+// IsClientError returns true when this post ipam default response has a 4xx status code
+func (o *PostIpamDefault) IsClientError() bool {
+	return o._statusCode/100 == 4
+}
+
+// IsServerError returns true when this post ipam default response has a 5xx status code
+func (o *PostIpamDefault) IsServerError() bool {
+	return o._statusCode/100 == 5
+}
+
+// IsCode returns true when this post ipam default response a status code equal to that given
+func (o *PostIpamDefault) IsCode(code int) bool {
+	return o._statusCode == code
+}
+
+// Code gets the status code for the post ipam default response
+func (o *PostIpamDefault) Code() int {
+	return o._statusCode
+}
+
+func (o *PostIpamDefault) Error() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam][%d] PostIpam default %s", o._statusCode, payload)
+}
+
+func (o *PostIpamDefault) String() string {
+	payload, _ := json.Marshal(o.Payload)
+	return fmt.Sprintf("[POST /ipam][%d] PostIpam default %s", o._statusCode, payload)
+}
+
+func (o *PostIpamDefault) GetPayload() models.Error {
+	return o.Payload
+}
+
+func (o *PostIpamDefault) readResponse(response runtime.ClientResponse, consumer runtime.Consumer, formats strfmt.Registry) error {
 
 	// hydrates response header Retry-After
 	hdrRetryAfter := response.GetHeader("Retry-After")

@@ -146,15 +146,11 @@ func (s daemon) response(conn io.Reader) ([]byte, error) {
 	return nil, s.refused(code, header, body)
 }
 
-// refused returns the error of a response. Its reason is a JSON string (swagger.yaml, Error), the
-// message of an object (go-openapi's own refusals).
+// refused returns the error of a response. Its reason is a JSON string (swagger.yaml, Error).
 func (s daemon) refused(code int, header textproto.MIMEHeader, body []byte) error {
 	var text string
-	var object struct{ Message string }
-	if json.Unmarshal(body, &text) != nil {
-		_ = json.Unmarshal(body, &object)
-	}
-	reason := cmp.Or(text, object.Message, "no reason given")
+	_ = json.Unmarshal(body, &text)
+	reason := cmp.Or(text, "no reason given")
 	err := &refusal{code, fmt.Sprintf("the daemon at %s answered %d: %s", s.socket, code, reason)}
 	if seconds, _ := strconv.Atoi(header.Get("Retry-After")); seconds > 0 {
 		return &later{err, time.Duration(seconds) * time.Second}

@@ -35,7 +35,7 @@ func TestDelErrors(t *testing.T) {
 		"plugin":            {502, `"plugin dhcp DEL: Link not found"`, "", nil, []string{"Link missing"}},
 		"plugin in capital": {502, `"plugin x DEL: 404 Not Found: open /a/b: No such file or directory (os error 2)"`, "", nil, []string{"404 missing", "/a/b: file is missing (os error 2)"}},
 		"repeated":          {502, `"not found: not found; NOT FOUND"`, "", nil, []string{"missing: missing; missing"}},
-		"old daemon":        {404, `{"code":404,"message":"path /v1/cni/del was not found"}`, "", nil, []string{"was missing"}},
+		"old daemon":        {404, `"path /v1/cni/del was not found"`, "", nil, []string{"was missing"}},
 		"network":           {404, `"network \"pods\": open /etc/cni/net.d: no such file or directory"`, "", nil, []string{"net.d: file is missing"}},
 		"refused":           {403, `"user not found"`, "", nil, []string{"user missing"}},
 		"invalid":           {400, `"not found"`, "", nil, nil},

@@ -162,7 +162,7 @@ func TestAnswers(t *testing.T) {
 		"400":                    {handlers{responds(400, `"ifname is \"eth 0\""`)}, types.ErrInvalidNetworkConfig, []string{"400", `ifname is "eth 0"`}},
 		"403":                    {handlers{responds(403, `"uid 7 may not"`)}, errFailed, []string{"403", "uid 7 may not"}},
 		"404":                    {handlers{responds(404, `"serves the network kube"`)}, types.ErrInvalidNetworkConfig, []string{"404", "serves the network kube", "same configuration"}},
-		"422":                    {handlers{responds(422, `{"code":602,"message":"ifname in body is required"}`)}, types.ErrInvalidNetworkConfig, []string{"422", "ifname in body is required"}},
+		"422":                    {handlers{responds(422, `"ifname in body is required"`)}, types.ErrInvalidNetworkConfig, []string{"422", "ifname in body is required"}},
 		"502":                    {handlers{responds(502, `"plugin host-local ADD: no IP addresses available"`)}, errFailed, []string{"502", "no IP addresses available"}},
 		"502 without a reason":   {handlers{responds(502, "")}, errFailed, []string{"502", "no reason given"}},
 		"502 after long":         {handlers{responds(502, `"hangs"`, "Retry-After", "5"), responds(200, result)}, types.ErrTryAgainLater, []string{"502", "hangs"}},

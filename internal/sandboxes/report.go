@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-openapi/runtime"
 	httptransport "github.com/go-openapi/runtime/client"
 	"github.com/go-openapi/strfmt"
 	"github.com/sirupsen/logrus"
@@ -116,8 +115,8 @@ func (r *reporter) refused(err error) error {
 	if forbidden, ok := errors.AsType[*cni.ReportSandboxesForbidden](err); ok {
 		return fmt.Errorf("the daemon at %s refuses the caller: %s; run this program as root", r.SocketPath, forbidden.Payload)
 	}
-	if other, ok := errors.AsType[*runtime.APIError](err); ok {
-		return fmt.Errorf("the daemon at %s returned the status %d; expected 200: run a daemon of the version of this program", r.SocketPath, other.Code)
+	if other, ok := errors.AsType[*cni.ReportSandboxesDefault](err); ok {
+		return fmt.Errorf("the daemon at %s returned the status %d: %s; expected 200: run a daemon of the version of this program", r.SocketPath, other.Code(), other.Payload)
 	}
 	return unreachable.Explain(r.SocketPath, r.limit, err)
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,8 +88,7 @@ func (e *Error) kind() error {
 // maxReason limits how much of a response is read as its reason, in bytes.
 const maxReason = 64 << 10
 
-// newError reads a refusal. The reason is a JSON string (the contract's Error), an object with a
-// message (go-openapi's own refusals), or plain text.
+// newError reads a refusal. The reason is a JSON string (swagger.yaml, Error), or the text of another program.
 func newError(response *http.Response) *Error {
 	e := &Error{StatusCode: response.StatusCode, RequestID: response.Header.Get("X-Request-Id")}
 	if s, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && s > 0 {
@@ -98,10 +96,8 @@ func newError(response *http.Response) *Error {
 	}
 	// A truncated reason is better than none.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
-	var object struct{ Message string }
 	if json.Unmarshal(body, &e.Reason) != nil {
-		_ = json.Unmarshal(body, &object)
-		e.Reason = cmp.Or(object.Message, strings.TrimSpace(string(body)))
+		e.Reason = strings.TrimSpace(string(body))
 	}
 	return e
 }

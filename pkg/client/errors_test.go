@@ -22,7 +22,7 @@ func TestRefusals(t *testing.T) {
 		text string
 	}{
 		"not an address":  {response{code: 400}, client.ErrInvalid, client.Error{StatusCode: 400}, "the daemon answered 400 Bad Request without a reason"},
-		"bad parameter":   {response{code: 422, body: `{"code":604,"message":"owner is too long"}`}, client.ErrInvalid, client.Error{StatusCode: 422, Reason: "owner is too long"}, "owner is too long"},
+		"bad parameter":   {response{code: 422, body: `"owner is too long"`}, client.ErrInvalid, client.Error{StatusCode: 422, Reason: "owner is too long"}, "owner is too long"},
 		"forbidden":       {response{code: 403}, client.ErrForbidden, client.Error{StatusCode: 403}, "the daemon answered 403 Forbidden without a reason"},
 		"not found":       {response{code: 404}, client.ErrNotFound, client.Error{StatusCode: 404}, "the daemon answered 404 Not Found without a reason"},
 		"exists":          {response{code: 409}, client.ErrExists, client.Error{StatusCode: 409}, "the daemon answered 409 Conflict without a reason"},

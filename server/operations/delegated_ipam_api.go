@@ -110,7 +110,12 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 	}
 }
 
-// DelegatedIpamAPI Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node
+// DelegatedIpamAPI Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has
+// GET /metrics, outside the base path.
+//
+// Every error has the body that Cilium defines for the failures of its operations: a JSON string with
+// the reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP
+// request (400, 431), and a failed GET /metrics, is answered in plain text.
 type DelegatedIpamAPI struct {
 	spec            *loads.Document
 	context         *middleware.Context

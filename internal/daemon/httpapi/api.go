@@ -7,7 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	goerrors "errors"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/go-openapi/analysis"
-	"github.com/go-openapi/errors"
 	"github.com/go-openapi/loads"
 	"github.com/go-openapi/runtime/middleware"
 	"github.com/go-openapi/spec"
@@ -110,7 +109,7 @@ type API struct {
 // swagger.yaml cannot be read.
 func New(o Options) (*API, error) {
 	if o.Engine == nil || o.Reporter == nil || o.Peer == nil || o.Refusals == nil || o.Log == nil {
-		return nil, goerrors.New("httpapi: options Engine, Reporter, Peer, Refusals and Log are required")
+		return nil, errors.New("httpapi: options Engine, Reporter, Peer, Refusals and Log are required")
 	}
 	document, err := loads.Embedded(json.RawMessage("{}"), server.FlatSwaggerJSON)
 	if err != nil {
@@ -119,6 +118,7 @@ func New(o Options) (*API, error) {
 	o.DefaultPool = cmp.Or(o.DefaultPool, client.DefaultPool)
 	codes := prepareRouting(document.Spec())
 	api := operations.NewDelegatedIpamAPI(document)
+	api.ServeError = serveError
 	(&handlers{o}).register(api)
 	if err := api.Validate(); err != nil {
 		return nil, fmt.Errorf("httpapi: %w", err)
@@ -214,7 +214,7 @@ func (a *API) serve(handler http.Handler, w *writer, r *http.Request) {
 	}()
 	if err := a.invalid(r); err != nil {
 		logField(r.Context(), "error", err.Error())
-		errors.ServeError(w, r, err)
+		serveError(w, r, err)
 		return
 	}
 	handler.ServeHTTP(w, r)
@@ -228,7 +228,7 @@ func (a *API) handlePanic(w *writer, r *http.Request, cause any) {
 	case r.Context().Err() != nil:
 		logField(r.Context(), "error", clientClosed(cause))
 		return
-	case goerrors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		logField(r.Context(), "error", fmt.Sprintf("the client did not read the response in time: %v", cause))
 		return
 	}
@@ -237,7 +237,7 @@ func (a *API) handlePanic(w *writer, r *http.Request, cause any) {
 		"request": requestName(r), "panic": cause, "stacktrace": string(debug.Stack()),
 	}).Error("Panic in a request")
 	if w.reset() {
-		errors.ServeError(w, r, errors.New(http.StatusInternalServerError, "internal error"))
+		serveError(w, r, errors.New("internal error"))
 	}
 }
 

@@ -5,13 +5,10 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/go-openapi/runtime"
 	"github.com/sirupsen/logrus"
 
-	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
 // healthPath is open to every peer, so that a probe needs no privilege.
@@ -60,8 +57,7 @@ func (a *API) refuseCaller(w *writer, r *http.Request) {
 		logging.FieldRequestID: logging.RequestID(r.Context()), "request": requestName(r),
 		"peerPID": peer.PID, "peerUID": peer.UID, "peerGID": peer.GID,
 	}, "Caller rejected; --allow-uids and --allow-gids allow more callers")
-	w.Header().Set("Content-Type", runtime.JSONMime)
-	ipam.NewPostIpamForbidden().WithPayload(models.Error(callerRefusal(peer, known))).WriteResponse(w, runtime.JSONProducer())
+	unixsock.WriteError(w, http.StatusForbidden, callerRefusal(peer, known))
 	_ = w.send() // the log has the refusal anyway
 }
 

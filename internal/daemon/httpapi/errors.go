@@ -3,14 +3,19 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	apierrors "github.com/go-openapi/errors"
 	"github.com/go-openapi/runtime/middleware"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/server/operations/ipam"
 )
 
@@ -81,6 +86,36 @@ func (e errorResponses) respond(ctx context.Context, err error) middleware.Respo
 	}
 	return newResponse(err.Error(), retryAfter(wait))
 }
+
+// serveError responds to a request that no handler gets, or with a fault of the server, as errors.ServeError
+// does: but in the form of the API's other errors.
+func serveError(w http.ResponseWriter, r *http.Request, err error) {
+	for { // the first of several, as in Cilium
+		all, ok := errors.AsType[*apierrors.CompositeError](err)
+		if !ok || len(all.Errors) == 0 {
+			break
+		}
+		err = all.Errors[0]
+	}
+	if e, ok := errors.AsType[*apierrors.MethodNotAllowedError](err); ok {
+		w.Header().Set("Allow", strings.Join(e.Allowed, ","))
+	}
+	code := http.StatusInternalServerError
+	if e, ok := errors.AsType[apierrors.Error](err); ok {
+		code = int(e.Code())
+	}
+	if code >= firstParameterCode {
+		code = http.StatusUnprocessableEntity
+	}
+	if r.Method == http.MethodHead { // has no body
+		w.WriteHeader(code)
+		return
+	}
+	unixsock.WriteError(w, code, fmt.Sprint(err))
+}
+
+// firstParameterCode is the first of go-openapi's codes for an invalid parameter, which are not of HTTP.
+const firstParameterCode = 600
 
 // retryAfter returns the value of the header Retry-After in whole seconds (RFC 9110 section
 // 10.2.3), rounded up; empty for no header.

@@ -51,7 +51,7 @@ func parseAlso(text string, ip netip.Addr) (netip.Addr, error) {
 
 // checkOwner returns an error for an owner that the generated validation of ipam-owner accepts
 // by mistake: it counts characters where the limit is in bytes, and its pattern takes an invalid
-// byte for a character. The codes are the same.
+// byte for a character.
 func checkOwner(owner string) error {
 	if len(owner) > maxOwner {
 		return errors.New(errors.TooLongFailCode, "owner in query should be at most %d bytes long", maxOwner)
@@ -62,12 +62,11 @@ func checkOwner(owner string) error {
 	return nil
 }
 
-// invalidParameter returns the response of go-openapi to an invalid parameter: 422 with code and
-// message.
+// invalidParameter returns the response to an invalid parameter.
 func invalidParameter(r *http.Request, err error) middleware.Responder {
 	logField(r.Context(), "error", err.Error())
 	return middleware.ResponderFunc(func(rw http.ResponseWriter, _ runtime.Producer) {
-		errors.ServeError(rw, r, err)
+		serveError(rw, r, err)
 	})
 }
 

@@ -2,6 +2,7 @@ package unixsock
 
 import (
 	"bufio"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -22,8 +23,13 @@ func readStatus(t *testing.T, conn net.Conn) int {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReaderSize(oneByte{conn}, 16), nil)
 	check.Must(t, err)
-	_, err = io.Copy(io.Discard, res.Body)
+	body, err := io.ReadAll(res.Body)
 	check.Must(t, err)
+	if res.StatusCode == http.StatusServiceUnavailable {
+		var reason string
+		check.NoError(t, json.Unmarshal(body, &reason))
+		check.Equal(t, "type of the reason", res.Header.Get("Content-Type"), "application/json")
+	}
 	return res.StatusCode
 }
 

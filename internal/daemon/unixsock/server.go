@@ -2,6 +2,7 @@ package unixsock
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -80,9 +81,7 @@ func prepare(next http.Handler) http.Handler {
 			if begun, refusal := c.begin(r.Method, r.URL.Path); !begun {
 				w.Header().Set("Connection", "close")
 				w.Header().Set("Retry-After", "1")
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusServiceUnavailable)
-				_, _ = fmt.Fprintf(w, "%q", refusal+" are in progress, which is the limit; try again")
+				WriteError(w, http.StatusServiceUnavailable, refusal+" are in progress, which is the limit; try again")
 				return
 			}
 		}
@@ -90,12 +89,22 @@ func prepare(next http.Handler) http.Handler {
 	})
 }
 
-// refuseBody responds to a request whose body cannot be read, as net/http does for a header.
+// refuseBody responds to a request whose body cannot be read.
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	if e, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		http.Error(w, fmt.Sprintf("the body has more than %d bytes", e.Limit), http.StatusRequestEntityTooLarge)
+		WriteError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", e.Limit))
 		return
 	}
-	http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+	WriteError(w, http.StatusBadRequest, "the body cannot be read: "+err.Error())
+}
+
+// WriteError responds with a status code and the reason, in the one form that every error of the API has
+// (swagger.yaml, Error). The client does not get it if that fails.
+func WriteError(w http.ResponseWriter, code int, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(reason)
 }

@@ -209,3 +209,81 @@ func (o *CheckContainerFailure) WriteResponse(rw http.ResponseWriter, producer r
 		panic(err) // let the recovery middleware deal with this
 	}
 }
+
+// CheckContainerDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response checkContainerDefault
+type CheckContainerDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewCheckContainerDefault creates CheckContainerDefault with default headers values
+func NewCheckContainerDefault(code int) *CheckContainerDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &CheckContainerDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the check container default response
+func (o *CheckContainerDefault) WithStatusCode(code int) *CheckContainerDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the check container default response
+func (o *CheckContainerDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the check container default response
+func (o *CheckContainerDefault) WithRetryAfter(retryAfter string) *CheckContainerDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the check container default response
+func (o *CheckContainerDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the check container default response
+func (o *CheckContainerDefault) WithPayload(payload models.Error) *CheckContainerDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the check container default response
+func (o *CheckContainerDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *CheckContainerDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

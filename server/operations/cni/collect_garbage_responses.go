@@ -209,3 +209,81 @@ func (o *CollectGarbageFailure) WriteResponse(rw http.ResponseWriter, producer r
 		panic(err) // let the recovery middleware deal with this
 	}
 }
+
+// CollectGarbageDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response collectGarbageDefault
+type CollectGarbageDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewCollectGarbageDefault creates CollectGarbageDefault with default headers values
+func NewCollectGarbageDefault(code int) *CollectGarbageDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &CollectGarbageDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the collect garbage default response
+func (o *CollectGarbageDefault) WithStatusCode(code int) *CollectGarbageDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the collect garbage default response
+func (o *CollectGarbageDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the collect garbage default response
+func (o *CollectGarbageDefault) WithRetryAfter(retryAfter string) *CollectGarbageDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the collect garbage default response
+func (o *CollectGarbageDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the collect garbage default response
+func (o *CollectGarbageDefault) WithPayload(payload models.Error) *CollectGarbageDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the collect garbage default response
+func (o *CollectGarbageDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *CollectGarbageDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

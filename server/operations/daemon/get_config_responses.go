@@ -49,3 +49,81 @@ func (o *GetConfigOK) WriteResponse(rw http.ResponseWriter, producer runtime.Pro
 		}
 	}
 }
+
+// GetConfigDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response getConfigDefault
+type GetConfigDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewGetConfigDefault creates GetConfigDefault with default headers values
+func NewGetConfigDefault(code int) *GetConfigDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &GetConfigDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the get config default response
+func (o *GetConfigDefault) WithStatusCode(code int) *GetConfigDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the get config default response
+func (o *GetConfigDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the get config default response
+func (o *GetConfigDefault) WithRetryAfter(retryAfter string) *GetConfigDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the get config default response
+func (o *GetConfigDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the get config default response
+func (o *GetConfigDefault) WithPayload(payload models.Error) *GetConfigDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the get config default response
+func (o *GetConfigDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *GetConfigDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

@@ -248,3 +248,81 @@ func (o *DeleteIpamIPDisabled) WriteResponse(rw http.ResponseWriter, producer ru
 		panic(err) // let the recovery middleware deal with this
 	}
 }
+
+// DeleteIpamIPDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response deleteIpamIpDefault
+type DeleteIpamIPDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewDeleteIpamIPDefault creates DeleteIpamIPDefault with default headers values
+func NewDeleteIpamIPDefault(code int) *DeleteIpamIPDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &DeleteIpamIPDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) WithStatusCode(code int) *DeleteIpamIPDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) WithRetryAfter(retryAfter string) *DeleteIpamIPDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) WithPayload(payload models.Error) *DeleteIpamIPDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the delete ipam IP default response
+func (o *DeleteIpamIPDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *DeleteIpamIPDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

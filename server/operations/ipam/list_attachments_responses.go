@@ -52,3 +52,81 @@ func (o *ListAttachmentsOK) WriteResponse(rw http.ResponseWriter, producer runti
 		panic(err) // let the recovery middleware deal with this
 	}
 }
+
+// ListAttachmentsDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response listAttachmentsDefault
+type ListAttachmentsDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewListAttachmentsDefault creates ListAttachmentsDefault with default headers values
+func NewListAttachmentsDefault(code int) *ListAttachmentsDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &ListAttachmentsDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the list attachments default response
+func (o *ListAttachmentsDefault) WithStatusCode(code int) *ListAttachmentsDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the list attachments default response
+func (o *ListAttachmentsDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the list attachments default response
+func (o *ListAttachmentsDefault) WithRetryAfter(retryAfter string) *ListAttachmentsDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the list attachments default response
+func (o *ListAttachmentsDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the list attachments default response
+func (o *ListAttachmentsDefault) WithPayload(payload models.Error) *ListAttachmentsDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the list attachments default response
+func (o *ListAttachmentsDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *ListAttachmentsDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

@@ -149,3 +149,81 @@ func (o *PostIpamFailure) WriteResponse(rw http.ResponseWriter, producer runtime
 		panic(err) // let the recovery middleware deal with this
 	}
 }
+
+// PostIpamDefault The request was refused before the operation: the body cannot be read or parsed (400), the caller may
+// not call (403), the answer is not accepted as JSON (406), the body is too large (413) or not JSON
+// (415), a parameter is invalid (422), or too many requests are in progress (503). Or the daemon has a
+// fault (500).
+//
+// swagger:response postIpamDefault
+type PostIpamDefault struct {
+	_statusCode int
+
+	// Seconds, as an integer, after which to repeat the request; absent if unknown
+	// Pattern: ^[0-9]+$
+	RetryAfter string `json:"Retry-After"`
+
+	// In: Body
+	Payload models.Error `json:"body,omitempty"`
+}
+
+// NewPostIpamDefault creates PostIpamDefault with default headers values
+func NewPostIpamDefault(code int) *PostIpamDefault {
+	if code <= 0 {
+		code = 500
+	}
+
+	return &PostIpamDefault{
+		_statusCode: code,
+	}
+}
+
+// WithStatusCode adds the status to the post ipam default response
+func (o *PostIpamDefault) WithStatusCode(code int) *PostIpamDefault {
+	o._statusCode = code
+	return o
+}
+
+// SetStatusCode sets the status to the post ipam default response
+func (o *PostIpamDefault) SetStatusCode(code int) {
+	o._statusCode = code
+}
+
+// WithRetryAfter adds the retryAfter to the post ipam default response
+func (o *PostIpamDefault) WithRetryAfter(retryAfter string) *PostIpamDefault {
+	o.RetryAfter = retryAfter
+	return o
+}
+
+// SetRetryAfter sets the retryAfter to the post ipam default response
+func (o *PostIpamDefault) SetRetryAfter(retryAfter string) {
+	o.RetryAfter = retryAfter
+}
+
+// WithPayload adds the payload to the post ipam default response
+func (o *PostIpamDefault) WithPayload(payload models.Error) *PostIpamDefault {
+	o.Payload = payload
+	return o
+}
+
+// SetPayload sets the payload to the post ipam default response
+func (o *PostIpamDefault) SetPayload(payload models.Error) {
+	o.Payload = payload
+}
+
+// WriteResponse to the client
+func (o *PostIpamDefault) WriteResponse(rw http.ResponseWriter, producer runtime.Producer) {
+
+	// response header Retry-After
+
+	retryAfter := o.RetryAfter
+	if retryAfter != "" {
+		rw.Header().Set("Retry-After", retryAfter)
+	}
+
+	rw.WriteHeader(o._statusCode)
+	payload := o.Payload
+	if err := producer.Produce(rw, payload); err != nil {
+		panic(err) // let the recovery middleware deal with this
+	}
+}

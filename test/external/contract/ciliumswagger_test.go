@@ -57,6 +57,9 @@ func compareOperations(t *testing.T, our, their *spec.Operation) {
 	if got, want := responses(our), responses(their); !slices.Equal(got, want) {
 		t.Errorf("the codes are %q; Cilium's are %q", got, want)
 	}
+	if other := our.Responses.Default; other == nil || other.Extensions[addition] == nil || their.Responses.Default != nil {
+		t.Errorf("the default responses are %v and Cilium's %v; want ours only, marked as an addition", other, their.Responses.Default)
+	}
 	for code, response := range our.Responses.StatusCodeResponses {
 		theirs := their.Responses.StatusCodeResponses[code]
 		if _, added := response.Extensions[addition]; added && theirs.Schema == nil {

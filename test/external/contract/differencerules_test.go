@@ -55,24 +55,25 @@ func differenceRules() map[string]differenceRule {
 		"release of an address that is not allocated":                        {"", "200", "404 with a text", values{operation: release, ipPart: {"free", "free IPv6", "outside the range", "the router's"}}},
 		"release of an address that an endpoint uses":                        {"", "500 with a text", "200 or 404 with a text", values{operation: release, ipPart: {"an endpoint's"}}},
 
-		"owner over 512 bytes or with control characters": {"", anyCode, "422 with code and message", values{operation: posts, ownerPart: {"over 512 bytes", "control character"}}},
+		"owner over 512 bytes or with control characters": {"", anyCode, "422 with a text", values{operation: posts, ownerPart: {"over 512 bytes", "control character"}}},
 		"owner that `--owners` does not admit":            {"", anyCode, "403 with a text", values{operation: posts, ownerPart: {"not admitted"}}},
 		refusedCaller:                                     {"", anyCode, "403 with a text", values{callerPart: {"refused"}}},
-		"query that cannot be decoded":                    {"code, message", anyCode, "422 with code and message", values{queryPart: {"undecodable"}}},
-		"method in lower case":                            {"", anyCode, "405 with code and message", values{methodPart: {"lower case"}}},
+		"query that cannot be decoded":                    {"code, text", anyCode, "422 with a text", values{queryPart: {"undecodable"}}},
+		"method in lower case":                            {"", anyCode, "405 with a text", values{methodPart: {"lower case"}}},
 		"header over 8 KiB":                               {"", anyCode, "431 with a body", values{headerPart: {"over 8 KiB"}}},
 		"header over 100 lines":                           {"", anyCode, "400 with a body", values{headerPart: {"over 100 lines"}}},
-		"body over 64 KiB":                                {"", anyCode, "413 with a body", values{bodyPart: {"large"}}},
+		"body over 64 KiB":                                {"", anyCode, "413 with a text", values{bodyPart: {"large"}}},
+		"form of errors besides those of an operation":    {"form", "", "", nil},
 		"text of 500 and 502":                             {"text", "", "", values{operation: posts}},
 		"`Retry-After` of 500 and 502":                    {"Retry-After", "", "", values{operation: posts}},
 		"`X-Request-Id`":                                  {"X-Request-Id", "", "", nil},
 
-		"`GET /v1/ipam`":                                 {"", "405 with code and message", "200 with a body or 406 with code and message or 415 with code and message", values{operation: {"list"}}},
+		"`GET /v1/ipam`":                                 {"", "405 with a text", "200 with a body or 406 with a text or 415 with a text", values{operation: {"list"}}},
 		"`Allow` of 405 on `/v1/ipam`":                   {"Allow", "", "", values{operation: {"list", "other method", "allocate"}}},
 		"body of `GET /v1/healthz` and `GET /v1/config`": {"body", "", "", values{operation: {"healthz", "config"}}},
-		"`GET /metrics` on the socket":                   {"", "404 with code and message", "200 with a body", values{operation: {"metrics"}}},
-		"`GET /v1/swagger.json`, `GET /v1/docs`":         {"", "200 with a body", "404 with code and message", values{operation: {"documentation"}}},
-		"other operations of Cilium's API":               {"", anyCode, "404 with code and message", values{operation: {"other operation"}}},
+		"`GET /metrics` on the socket":                   {"", "404 with a text", "200 with a body", values{operation: {"metrics"}}},
+		"`GET /v1/swagger.json`, `GET /v1/docs`":         {"", "200 with a body", "404 with a text", values{operation: {"documentation"}}},
+		"other operations of Cilium's API":               {"", anyCode, "404 with a text", values{operation: {"other operation"}}},
 	}
 }
 

@@ -69,18 +69,21 @@ func (a answer) addBody(body []byte, held map[string]string) string {
 	}
 	switch d := document.(type) {
 	case string:
-		a.parts["text"] = d
+		a.addText(d)
 		return " with a text"
 	case map[string]any:
 		if d["code"] != nil && d["message"] != nil && len(d) == 2 {
-			// go-openapi lists the allowed methods in any order.
-			a.parts["message"], _, _ = strings.Cut(fmt.Sprint(d["message"]), ", but [")
-			return " with code and message"
+			a.addText(fmt.Sprint(d["message"]))
+			a.parts["form"] = "code and message"
+			return " with a text"
 		}
 		a.addKeys("", d, held, map[string]string{})
 	}
 	return " with a body"
 }
+
+// addText adds the text of an error. go-openapi lists the allowed methods in any order.
+func (a answer) addText(text string) { a.parts["text"], _, _ = strings.Cut(text, ", but [") }
 
 // addKeys adds the keys of an object. Values that differ from run to run are replaced by what they
 // are.

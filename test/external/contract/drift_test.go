@@ -1,11 +1,22 @@
 package contract
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/cilium/cilium/api/v1/client/daemon"
 	"github.com/cilium/cilium/api/v1/client/ipam"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // Each operation has an ID of its own. Cilium's document has none, so those of Cilium's operations are the
@@ -26,4 +37,113 @@ func TestOperationIDs(t *testing.T) {
 			t.Errorf("%s has the operationId %s, which is not the name of an operation in Cilium's client", name, op.ID)
 		}
 	}
+}
+
+// Each error of swagger.yaml has the same form.
+func TestErrorForm(t *testing.T) {
+	d := loadSwagger(t, swaggerFile)
+	for name, op := range d.operations {
+		if !reflect.DeepEqual(op.Responses.Default, &d.other) {
+			t.Errorf("%s: the default response is not other-error", name)
+		}
+		for code, response := range op.Responses.StatusCodeResponses {
+			if code >= http.StatusBadRequest && !reflect.DeepEqual(response.Schema, d.other.Schema) {
+				t.Errorf("%s: the body of %d is not an Error", name, code)
+			}
+		}
+	}
+}
+
+// otherErrorCase is a request of an operation that gets an error besides the operation's own.
+type otherErrorCase struct {
+	start     startFunc
+	operation string
+	// query follows the path, and rest the Host: further headers and the body.
+	query, rest string
+	code        int
+}
+
+func otherErrorCases() map[string]otherErrorCase {
+	header := func(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n\r\n" }
+	return map[string]otherErrorCase{
+		"unreadable body":    {empty, "POST /ipam", "", header("Transfer-Encoding: chunked") + "zz\r\n", 400},
+		"caller not allowed": {fromOtherUser, "GET /config", "", header(), 403},
+		"HTML only":          {empty, "GET /ipam", "", header("Accept: text/html"), 406},
+		"large body":         {empty, "POST /cni/del", "", header("Content-Length: 2000000") + strings.Repeat("x", 2000000), 413},
+		"text as body":       {empty, "POST /cni/add", "", header("Content-Type: text/plain", "Content-Length: 2") + "{}", 415},
+		"unknown family":     {empty, "POST /ipam", "?family=ipx", header(), 422},
+		"undecodable query":  {empty, "DELETE /ipam/{ip}", "?pool=%zz", header(), 422},
+		"empty object":       {empty, "POST /cni/gc", "", header("Content-Type: application/json", "Content-Length: 2") + "{}", 422},
+	}
+}
+
+func TestOtherErrors(t *testing.T) {
+	t.Parallel()
+	d := loadSwagger(t, swaggerFile)
+	uncovered := d.otherCodes()
+	for name, c := range otherErrorCases() {
+		uncovered = slices.DeleteFunc(uncovered, func(code string) bool { return code == strconv.Itoa(c.code) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, s := c.start(t)
+			method, path, _ := strings.Cut(c.operation, " ")
+			a := sendRaw(t, s.Client, method+" "+d.basePath+strings.ReplaceAll(path, "{ip}", freeIPv4)+c.query, c.rest)
+			if err := d.validateResponse(c.operation, a); err != nil || a.Status != c.code {
+				t.Errorf("got %s, %v; want status %d", a, err, c.code)
+			}
+		})
+	}
+	// The packages httpapi and unixsock test a panic and the limits of requests.
+	check.Equal(t, "codes without a case", uncovered, []string{"500", "503"})
+}
+
+// No operation is served that is not in swagger.yaml: neither one of Cilium's, nor one under another method, nor
+// what Go servers often serve.
+func TestOtherOperations(t *testing.T) {
+	t.Parallel()
+	d, cilium := loadSwagger(t, swaggerFile), loadSwagger(t, ciliumSwagger(t))
+	_, s := empty(t)
+	paths := map[string]bool{"/": true, "/docs": true, "/swagger.json": true, "/metrics": true, "/readyz": true, "/debug/pprof/": true}
+	for _, operations := range []swagger{d, cilium} {
+		for name := range operations.operations {
+			_, path, _ := strings.Cut(name, " ")
+			paths[path] = true
+		}
+	}
+	for path := range paths {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "post"} {
+			for _, base := range []string{d.basePath, ""} {
+				if method+path == "GET/metrics" && base == "" || base != "" && d.operations[method+" "+path] != nil {
+					continue
+				}
+				request := method + " " + strings.NewReplacer("{ip}", freeIPv4, "{", "", "}", "").Replace(base+path)
+				a := sendRaw(t, s.Client, request, "\r\n")
+				if method == http.MethodHead && len(a.Body) == 0 {
+					a.Body = []byte(`""`)
+				}
+				if err := d.validateResponse("", a); err != nil {
+					t.Errorf("%s: got %s, %v; want an error that it is not served", request, a, err)
+				}
+			}
+		}
+	}
+}
+
+// sendRaw sends a request of which rest follows the Host.
+func sendRaw(t *testing.T, c harness.Client, request, rest string) harness.Response {
+	t.Helper()
+	conn, err := net.Dial("unix", c.Socket)
+	check.Must(t, err)
+	defer conn.Close()
+	method, _, _ := strings.Cut(request, " ")
+	// The server may respond and close the connection before it has read the body.
+	go func() {
+		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s", request, rest)
+	}()
+	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	check.Must(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	check.Must(t, err)
+	return harness.Response{Status: response.StatusCode, Header: response.Header, Body: body}
 }

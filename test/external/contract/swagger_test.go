@@ -24,6 +24,8 @@ import (
 type swagger struct {
 	basePath   string
 	operations map[string]*spec.Operation // by "POST /ipam/{ip}"
+	// other is the error that each operation can have besides its own, and every other request.
+	other spec.Response
 }
 
 // call is a request by its operation and parameters.
@@ -42,7 +44,7 @@ func loadSwagger(t *testing.T, file string) swagger {
 	check.Must(t, err)
 	expanded, err := loaded.Expanded()
 	check.Must(t, err)
-	d := swagger{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}}
+	d := swagger{basePath: expanded.BasePath(), operations: map[string]*spec.Operation{}, other: expanded.Spec().Responses["other-error"]}
 	for path, item := range expanded.Spec().Paths.Paths {
 		for method, op := range map[string]*spec.Operation{
 			http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put,
@@ -150,10 +152,28 @@ func validateParameter(p spec.Parameter, value string) error {
 	return validate.NewParamValidator(&p, strfmt.Default).Validate(typed).AsError()
 }
 
+// otherCodes returns the codes that each operation can have besides its own.
+func (d swagger) otherCodes() []string {
+	codes, _ := d.other.Extensions.GetStringSlice(addition + "-codes")
+	return codes
+}
+
+// response returns what is documented for a code of an operation; false if that is nothing. The operation is
+// empty for a request of none.
+func (d swagger) response(operation string, code int) (spec.Response, bool) {
+	documented := slices.Contains(d.otherCodes(), strconv.Itoa(code))
+	if op := d.operations[operation]; op == nil {
+		documented = documented || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
+	} else if own, ok := op.Responses.StatusCodeResponses[code]; ok {
+		return own, true
+	}
+	return d.other, documented
+}
+
 // validateResponse returns an error if the status, a header or the body of a response, down to each
 // key, is undocumented.
 func (d swagger) validateResponse(operation string, a harness.Response) error {
-	response, ok := d.operations[operation].Responses.StatusCodeResponses[a.Status]
+	response, ok := d.response(operation, a.Status)
 	if !ok {
 		return fmt.Errorf("status %d is not documented", a.Status)
 	}
@@ -217,6 +237,8 @@ func TestValidation(t *testing.T) {
 		"missing required key":          {d.validateResponse("POST /ipam", response(201, `{"address":{}}`)), "host-addressing"},
 		"unknown key":                   {d.validateResponse("POST /ipam", response(201, `{"address":{"ipv5":"1"},"host-addressing":{}}`)), "ipv5"},
 		"body of the wrong type":        {d.validateResponse("POST /ipam", response(502, `{}`)), "string"},
+		"error of the wrong form":       {d.validateResponse("GET /ipam", response(406, `{"code":406,"message":"x"}`)), "string"},
+		"404 of an operation":           {d.validateResponse("GET /ipam", response(404, `"x"`)), "404"},
 		"undocumented body":             {d.validateResponse("DELETE /ipam/{ip}", response(200, `"x"`)), "not documented"},
 	}
 	for name, tt := range tests {
