@@ -23,7 +23,7 @@ func init() {
   ],
   "swagger": "2.0",
   "info": {
-    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n",
+    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n\nA duration is an integer of seconds, in a field whose name ends in -seconds. Only the header Retry-After\nis named by HTTP, and options (OptionValue) and profiles (profile-facts) have the format of the command\nline. Every other number counts something. A time is in RFC 3339 (date-time).\n",
     "title": "Delegated IPAM API",
     "license": {
       "name": "Apache-2.0"
@@ -1100,8 +1100,8 @@ func init() {
         "pending"
       ],
       "properties": {
-        "delay": {
-          "description": "After what time they are released, in seconds; absent if they are not",
+        "delay-seconds": {
+          "description": "After how many seconds they are released; absent if they are not",
           "type": "integer"
         },
         "hidden-directories": {
@@ -1819,7 +1819,7 @@ func init() {
   ],
   "swagger": "2.0",
   "info": {
-    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n",
+    "description": "Cilium's IPAM API, answered by the delegated CNI IPAM plugin of the node. Besides, the socket has\nGET /metrics, outside the base path.\n\nEvery error has the body that Cilium defines for the failures of its operations: a JSON string with\nthe reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP\nrequest (400, 431), and a failed GET /metrics, is answered in plain text.\n\nA duration is an integer of seconds, in a field whose name ends in -seconds. Only the header Retry-After\nis named by HTTP, and options (OptionValue) and profiles (profile-facts) have the format of the command\nline. Every other number counts something. A time is in RFC 3339 (date-time).\n",
     "title": "Delegated IPAM API",
     "license": {
       "name": "Apache-2.0"
@@ -3220,8 +3220,8 @@ func init() {
         "pending"
       ],
       "properties": {
-        "delay": {
-          "description": "After what time they are released, in seconds; absent if they are not",
+        "delay-seconds": {
+          "description": "After how many seconds they are released; absent if they are not",
           "type": "integer"
         },
         "hidden-directories": {

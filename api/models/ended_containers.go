@@ -18,8 +18,8 @@ import (
 // swagger:model EndedContainers
 type EndedContainers struct {
 
-	// After what time they are released, in seconds; absent if they are not
-	Delay int64 `json:"delay,omitempty"`
+	// After how many seconds they are released; absent if they are not
+	DelaySeconds int64 `json:"delay-seconds,omitempty"`
 
 	// Directories of network namespaces that the daemon cannot see, so that it cannot know whether
 	// their containers have ended

@@ -116,6 +116,10 @@ func NewDelegatedIpamAPI(spec *loads.Document) *DelegatedIpamAPI {
 // Every error has the body that Cilium defines for the failures of its operations: a JSON string with
 // the reason (Error). So do 404 and 405 for other paths and methods. Only what is not read as an HTTP
 // request (400, 431), and a failed GET /metrics, is answered in plain text.
+//
+// A duration is an integer of seconds, in a field whose name ends in -seconds. Only the header Retry-After
+// is named by HTTP, and options (OptionValue) and profiles (profile-facts) have the format of the command
+// line. Every other number counts something. A time is in RFC 3339 (date-time).
 type DelegatedIpamAPI struct {
 	spec            *loads.Document
 	context         *middleware.Context

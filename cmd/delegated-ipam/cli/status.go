@@ -146,10 +146,10 @@ func (p statusPrinter) endedContainers(e *models.EndedContainers) {
 		text += ", the oldest ended " + p.since(e.Oldest)
 	}
 	switch {
-	case e.Pending > 0 && e.Delay == 0:
+	case e.Pending > 0 && e.DelaySeconds == 0:
 		text += "; not released: --missing-netns-release-delay is 0"
 	case e.Pending > 0:
-		text += fmt.Sprintf("; released after %s (--missing-netns-release-delay)", output.Duration(time.Duration(e.Delay)*time.Second))
+		text += fmt.Sprintf("; released after %s (--missing-netns-release-delay)", output.Duration(time.Duration(e.DelaySeconds)*time.Second))
 	}
 	p.Row("Ended containers:", text)
 	for _, dir := range e.HiddenDirectories {

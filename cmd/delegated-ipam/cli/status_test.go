@@ -40,10 +40,10 @@ func TestStatusPage(t *testing.T) {
 // Nothing unusual is known without a pending container; a report of the runtime is shown.
 func TestStatusEndedContainers(t *testing.T) {
 	for name, tt := range map[string]struct{ ended, want string }{
-		"nothing":      {`{"pending":0,"delay":600}`, "Last error: none\nCounters: nothing unusual"},
+		"nothing":      {`{"pending":0,"delay-seconds":600}`, "Last error: none\nCounters: nothing unusual"},
 		"report":       {`{"pending":0,"runtime":"containerd v2.4.2","reported":"2026-03-01T11:59:30.000Z","sandboxes":12}`, "Ended containers: 0 pending\n Runtime: containerd v2.4.2, 12 sandboxes, reported 30s ago\nLast error: none\nCounters: nothing unusual"},
-		"hidden":       {`{"pending":0,"delay":600,"hidden-directories":["/a","/b"]}`, "Ended containers: 0 pending\n Not visible: /a: mount it from the host; the end of its containers is not noticed\n Not visible: /b: mount it"},
-		"released":     {`{"pending":2,"oldest":"2026-03-01T11:57:00.000Z","delay":600}`, "Ended containers: 2 pending, the oldest ended 3m ago; released after 10m (--missing-netns-release-delay)\nLast error: none\nCounters: none"},
+		"hidden":       {`{"pending":0,"delay-seconds":600,"hidden-directories":["/a","/b"]}`, "Ended containers: 0 pending\n Not visible: /a: mount it from the host; the end of its containers is not noticed\n Not visible: /b: mount it"},
+		"released":     {`{"pending":2,"oldest":"2026-03-01T11:57:00.000Z","delay-seconds":600}`, "Ended containers: 2 pending, the oldest ended 3m ago; released after 10m (--missing-netns-release-delay)\nLast error: none\nCounters: none"},
 		"not released": {`{"pending":1}`, "Ended containers: 1 pending; not released: --missing-netns-release-delay is 0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,11 +13,11 @@ func checkEndedContainers(o *Observations, r *report) {
 		since = ", the first for " + time.Since(time.Time(*s.Oldest)).Round(time.Second).String()
 	}
 	switch {
-	case s.Pending > 0 && s.Delay == 0:
+	case s.Pending > 0 && s.DelaySeconds == 0:
 		r.warn("set --missing-netns-release-delay, such as 10m; or see `delegated-ipam list`, and release those that do not run",
 			"%d containers ended without a DEL%s, and keep their addresses", s.Pending, since)
 	case s.Pending > 0:
-		r.ok("%d containers ended without a DEL%s; they are released after %s", s.Pending, since, time.Duration(s.Delay)*time.Second)
+		r.ok("%d containers ended without a DEL%s; they are released after %s", s.Pending, since, time.Duration(s.DelaySeconds)*time.Second)
 	}
 	if len(s.HiddenDirectories) > 0 && s.Runtime == "" {
 		r.warn("mount the directory from the host with mountPropagation HostToContainer (hostPaths.netns), or run delegated-ipam-cri",
@@ -31,5 +31,5 @@ func knowsEndedContainers(o *Observations) bool {
 		return false
 	}
 	s := o.Status.EndedContainers
-	return s.Pending > 0 || s.Delay > 0 && len(s.HiddenDirectories) > 0
+	return s.Pending > 0 || s.DelaySeconds > 0 && len(s.HiddenDirectories) > 0
 }

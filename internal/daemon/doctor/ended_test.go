@@ -18,12 +18,12 @@ func TestCheckEndedContainers(t *testing.T) {
 		state  State // empty for no finding
 		text   string
 	}{
-		"none":                     {&models.EndedContainers{Delay: 600}, "", ""},
-		"released later":           {&models.EndedContainers{Delay: 600, Pending: 2, Oldest: &old}, OK, "2 containers ended without a DEL, the first for 1h0m0s; they are released after 10m0s"},
+		"none":                     {&models.EndedContainers{DelaySeconds: 600}, "", ""},
+		"released later":           {&models.EndedContainers{DelaySeconds: 600, Pending: 2, Oldest: &old}, OK, "2 containers ended without a DEL, the first for 1h0m0s; they are released after 10m0s"},
 		"never released":           {&models.EndedContainers{Pending: 2, Oldest: &old}, Warning, "and keep their addresses"},
-		"hidden":                   {&models.EndedContainers{Delay: 600, HiddenDirectories: hidden}, Warning, "in /run/netns cannot be seen"},
+		"hidden":                   {&models.EndedContainers{DelaySeconds: 600, HiddenDirectories: hidden}, Warning, "in /run/netns cannot be seen"},
 		"hidden, and never":        {&models.EndedContainers{HiddenDirectories: hidden}, "", ""},
-		"hidden, but runtime asks": {&models.EndedContainers{Delay: 600, HiddenDirectories: hidden, Runtime: "containerd v2.4.2"}, "", ""},
+		"hidden, but runtime asks": {&models.EndedContainers{DelaySeconds: 600, HiddenDirectories: hidden, Runtime: "containerd v2.4.2"}, "", ""},
 	} {
 		r, o := &report{}, &Observations{Status: &models.DelegatedIPAMStatus{EndedContainers: tt.status}}
 		when(knowsEndedContainers, checkEndedContainers)(o, r)

@@ -290,7 +290,7 @@ func spoolStatus(s drain.Status) *models.SpoolStatus {
 // endedStatus returns the status of containers that ended without a DEL in the form of the API.
 func endedStatus(s ended.Status) *models.EndedContainers {
 	return &models.EndedContainers{
-		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Delay: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
+		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), DelaySeconds: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
 		Runtime: s.Runtime, Reported: httpapi.OptionalTime(s.Reported), Sandboxes: int64(s.Sandboxes),
 	}
 }

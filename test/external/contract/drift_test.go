@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/cilium/cilium/api/v1/client/daemon"
 	"github.com/cilium/cilium/api/v1/client/ipam"
+	"github.com/go-openapi/loads"
+	"github.com/go-openapi/spec"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -146,4 +150,61 @@ func sendRaw(t *testing.T, c harness.Client, request, rest string) harness.Respo
 	body, err := io.ReadAll(response.Body)
 	check.Must(t, err)
 	return harness.Response{Status: response.StatusCode, Header: response.Header, Body: body}
+}
+
+// durationName matches the names of durations without the unit.
+var durationName = regexp.MustCompile(`(?i)(^|-)(age|delay|duration|elapsed|interval|lifetime|period|timeout|ttl|wait)(-|$)|after|seconds`)
+
+// counts begins the description of a number that is not a duration.
+var counts = regexp.MustCompile(`^(Number of|Number to|Number that|How many|Counts of) `)
+
+// Each duration of the API is an integer of seconds whose name has the unit, and each other number counts something.
+func TestDurations(t *testing.T) {
+	loaded, err := loads.Spec(swaggerFile)
+	check.Must(t, err)
+	s := loaded.Spec()
+	for name, definition := range s.Definitions {
+		checkDurations(t, name, &definition)
+	}
+	for name, op := range loadSwagger(t, swaggerFile).operations {
+		for _, p := range op.Parameters {
+			checkDuration(t, name+" "+p.Name, p.Name, p.Type, p.Format, p.Description)
+		}
+		responses := slices.Collect(maps.Values(op.Responses.StatusCodeResponses))
+		for _, r := range append(responses, *op.Responses.Default) {
+			for header, h := range r.Headers {
+				if header != "Retry-After" || !strings.HasPrefix(h.Description, "Seconds, ") {
+					checkDuration(t, name+" "+header, header, h.Type, h.Format, h.Description)
+				}
+			}
+		}
+	}
+}
+
+// checkDurations checks the properties of a schema, and theirs.
+func checkDurations(t *testing.T, where string, s *spec.Schema) {
+	t.Helper()
+	for name, property := range s.Properties {
+		at := where + "." + name
+		values := &property
+		if property.AdditionalProperties != nil && property.AdditionalProperties.Schema != nil {
+			values = property.AdditionalProperties.Schema
+		} else if property.Items != nil {
+			values = property.Items.Schema
+		}
+		checkDuration(t, at, name, strings.Join(values.Type, ","), values.Format, property.Description)
+		checkDurations(t, at, values)
+	}
+}
+
+func checkDuration(t *testing.T, where, name, kind, format, description string) {
+	t.Helper()
+	number := kind == "integer" || kind == "number"
+	switch {
+	case strings.HasSuffix(name, "-seconds") && kind == "integer", kind == "boolean", format == "date-time":
+	case number && counts.MatchString(description) && !durationName.MatchString(name):
+	case number || format == "duration" || durationName.MatchString(name):
+		t.Errorf("%s is of type %q and format %q, and is described as %q; want an integer with a name in -seconds, or a description that begins with %s",
+			where, kind, format, description, counts)
+	}
 }
