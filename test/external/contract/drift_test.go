@@ -101,6 +101,22 @@ func TestOtherErrors(t *testing.T) {
 	check.Equal(t, "codes without a case", uncovered, []string{"500", "503"})
 }
 
+// counted matches the counter of an operation's code, which the metrics have from the start.
+var counted = regexp.MustCompile(`(?m)^delegated_ipam_api_requests_total\{code="(\d+)",operation="(\S+) (\S+)"\}`)
+
+// The daemon serves the operations and codes of swagger.yaml, and no others.
+func TestServedOperations(t *testing.T) {
+	t.Parallel()
+	d := loadSwagger(t, swaggerFile)
+	_, s := empty(t)
+	var served []string
+	for _, m := range counted.FindAllStringSubmatch(string(s.Do(t, http.MethodGet, "/metrics").Body), -1) {
+		served = append(served, fmt.Sprintf("%s %s %s", m[2], strings.TrimPrefix(m[3], d.basePath), m[1]))
+	}
+	slices.Sort(served)
+	check.Equal(t, "operations with their codes", served, d.codes())
+}
+
 // No operation is served that is not in swagger.yaml: neither one of Cilium's, nor one under another method, nor
 // what Go servers often serve.
 func TestOtherOperations(t *testing.T) {
