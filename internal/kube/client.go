@@ -86,8 +86,12 @@ func Protobuf(c *rest.Config) *rest.Config {
 	return c
 }
 
-// RetryInterval is the time between two requests of a node while the API server is unavailable.
-const RetryInterval = 7 * time.Second
+// RetryInterval is the time between two requests of a node while the API server is unavailable: of 100 nodes
+// it receives 10 in a second.
+const RetryInterval = 10 * time.Second
+
+// maxBackoff is the least of the longest delays after a failure.
+const maxBackoff = 7 * time.Second
 
 // Offset returns a time within RetryInterval for a node, at which it repeats failed requests: nodes do not
 // do it simultaneously. Those whose names differ only in the number at their end have equal distances
@@ -102,7 +106,7 @@ func Offset(node string) time.Duration {
 }
 
 // Backoff returns the delays after failures in a row: random, so that nodes do not retry simultaneously,
-// and growing to between RetryInterval and twice that.
+// and growing to between maxBackoff and twice that.
 func Backoff() wait.Backoff {
-	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: RetryInterval}
+	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: maxBackoff}
 }

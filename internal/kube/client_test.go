@@ -117,7 +117,7 @@ func TestOffset(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	b := Backoff()
-	for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 2 * RetryInterval, 2 * RetryInterval} {
+	for i, limit := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 2 * maxBackoff, 2 * maxBackoff} {
 		if got := b.Step(); got < limit/2 || got >= limit {
 			t.Errorf("delay %d is %s; want at least half of %s, and less than that", i, got, limit)
 		}
