@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
 
 // 100 pods are bound to one node within a second.
@@ -61,39 +59,33 @@ func TestBurstAtOnce(t *testing.T) {
 		f.update(func() { f.pods = 100 })
 		advance(time.Second)
 		between(t, "writes", f.count(&f.patches)-before, 1, 6)
-		f.wantPublished(t, 111)
+		f.wantPublished(t, 119)
 	})
 }
 
 // Pods start and end all the time.
 func TestChurn(t *testing.T) {
-	for name, settings := range map[string]planner.Settings{
-		"recommended watermarks": {MinAllocate: 8, PreAllocate: 8, MaxAboveWatermark: 8, ReleaseExcess: true}, "defaults": defaultSettings(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture()
-			f.latency, f.apiLatency, f.watchesPods = 20*time.Millisecond, 10*time.Millisecond, true
-			runController(t, f, settings, func(t *testing.T, _ *metrics) {
-				advance(10 * time.Second)
-				a := startAgent(t.Context(), f, 15*time.Second)
-				defer a.stop()
-				random := rand.New(rand.NewPCG(1, 2))
-				add := func(d time.Duration) (pods int) {
-					for end := time.Now().Add(d); time.Now().Before(end); pods++ {
-						a.addPod(time.Duration(random.ExpFloat64() * float64(time.Minute)))
-						advance(time.Duration(random.ExpFloat64() * float64(2*time.Second)))
-					}
-					return pods
-				}
-				add(10 * time.Minute)
-				before := f.count(&f.patches) + f.count(&f.gets)
-				pods := add(time.Hour)
-				requests := f.count(&f.patches) + f.count(&f.gets) - before
-				between(t, "requests for each pod", float64(requests)/float64(pods), 0, 0.3)
-				between(t, "failed ADDs", len(a.failures), 0, 0)
-			})
-		})
-	}
+	f := newFixture()
+	f.latency, f.apiLatency, f.watchesPods = 20*time.Millisecond, 10*time.Millisecond, true
+	runController(t, f, defaultSettings(), func(t *testing.T, _ *metrics) {
+		advance(10 * time.Second)
+		a := startAgent(t.Context(), f, 15*time.Second)
+		defer a.stop()
+		random := rand.New(rand.NewPCG(1, 2))
+		add := func(d time.Duration) (pods int) {
+			for end := time.Now().Add(d); time.Now().Before(end); pods++ {
+				a.addPod(time.Duration(random.ExpFloat64() * float64(time.Minute)))
+				advance(time.Duration(random.ExpFloat64() * float64(2*time.Second)))
+			}
+			return pods
+		}
+		add(10 * time.Minute)
+		before := f.count(&f.patches) + f.count(&f.gets)
+		pods := add(time.Hour)
+		requests := f.count(&f.patches) + f.count(&f.gets) - before
+		between(t, "requests for each pod", float64(requests)/float64(pods), 0, 0.3)
+		between(t, "failed ADDs", len(a.failures), 0, 0)
+	})
 }
 
 // A slot for a pod is acquired and published in one reconciliation. It and the event of its write are
@@ -107,7 +99,7 @@ func TestOnePass(t *testing.T) {
 		lists, patches := f.count(&f.lists), f.count(&f.patches)
 		f.update(func() { f.pods = 1 })
 		advance(time.Second)
-		f.wantPublished(t, 12)
+		f.wantPublished(t, 20)
 		between(t, "lists of the daemon", f.count(&f.lists)-lists, 3, 3)
 		between(t, "writes", f.count(&f.patches)-patches, 1, 1)
 	})

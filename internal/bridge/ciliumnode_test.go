@@ -106,10 +106,14 @@ func TestWrongMode(t *testing.T) {
 
 // The fields of the CiliumNode take precedence over the flags.
 func TestOwnSettings(t *testing.T) {
-	flags := planner.Settings{MinAllocate: 8, PreAllocate: 9, MaxAllocate: 50, MaxAboveWatermark: 1, MaxPods: 110, ReleaseExcess: true}
+	flags := planner.Settings{MinAllocate: 8, PreAllocate: 9, MaxAllocate: 50, MaxAboveWatermark: 1, ReleaseExcess: true}
 	n := &ciliumnode.Node{}
 	if got := n.Settings(flags); got != flags {
 		t.Errorf("without fields: got %+v", got)
+	}
+	flags.MaxPods = 110
+	if got := n.Settings(flags); got.MaxPods != 110 || got.MaxAboveWatermark != 0 {
+		t.Errorf("in a range of the node's own: got %+v", got)
 	}
 	own := &n.Spec.IPAM
 	own.MinAllocate, own.PreAllocate, own.MaxAllocate, own.MaxAboveWatermark = 20, 16, 7, 5

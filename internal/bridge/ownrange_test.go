@@ -92,7 +92,7 @@ func TestSmallOwnRangeAtStart(t *testing.T) {
 
 // What auto depends on can be unknown at first, or change.
 func TestAuto(t *testing.T) {
-	const shared, own = 11, 113
+	const shared, own = 19, 113
 	flags := func(f *fixture) {
 		ipam := &f.node.Spec.IPAM
 		ipam.MinAllocate, ipam.PreAllocate, ipam.MaxAllocate, ipam.MaxAboveWatermark = 0, 0, 0, 0
@@ -111,13 +111,13 @@ func TestAuto(t *testing.T) {
 		"no right to read the Node":              {func(f *fixture) { f.allocatableErr = forbidden }, shared, func(f *fixture) { f.allocatableErr = nil }, own, []string{"NotPermitted"}},
 		"more pods are allowed":                  {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 150 }, 153, nil},
 		"fewer pods are allowed":                 {func(*fixture) {}, own, func(f *fixture) { f.allocatable = 20 }, 23, nil},
-		"pre-allocate of the CiliumNode":         {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 23, flags, own, nil},
+		"pre-allocate of the CiliumNode":         {func(f *fixture) { f.node.Spec.IPAM.PreAllocate = 20 }, 31, flags, own, nil},
 		"max-allocate of the CiliumNode":         {func(f *fixture) { f.node.Spec.IPAM.MaxAllocate = 40 }, 40, flags, own, nil},
-		"min-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.MinAllocate = "remote", 20 }, 20, flags, shared, nil},
-		"pre-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.PreAllocate = "remote", 16 }, 19, flags, shared, nil},
+		"min-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.MinAllocate = "remote", 20 }, 28, flags, shared, nil},
+		"pre-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.PreAllocate = "remote", 16 }, 27, flags, shared, nil},
 		"max-allocate, store on a server":        {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAllocate = "remote", 7 }, 7, flags, shared, nil},
 		// The watermark also allocates ahead.
-		"max-above-watermark, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAboveWatermark = "remote", 5 }, 16, flags, shared, nil},
+		"max-above-watermark, store on a server": {func(f *fixture) { f.store, f.node.Spec.IPAM.MaxAboveWatermark = "remote", 12 }, 23, flags, shared, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newOwnRange()

@@ -8,11 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // defaultSettings are the defaults of the flags.
 func defaultSettings() planner.Settings {
-	return planner.Settings{MinAllocate: 8, PreAllocate: 8, ReleaseExcess: true}
+	o, _ := options.NewBridge(nil)
+	return Settings(*o)
 }
 
 // A slow plugin delays the first publication by the addresses that the agent needs for its start only.
@@ -43,7 +45,7 @@ func TestFreshNode(t *testing.T) {
 					f.setUsed(ip(1), ip(1+n))
 				}
 				advance(time.Hour)
-				if n := f.count(&f.patches); n != writes || len(f.pool()) != 11 {
+				if n := f.count(&f.patches); n != writes || len(f.pool()) != 19 {
 					t.Errorf("%d writes after the start of the agent, the pool is %v; want none", n-writes, f.pool())
 				}
 			})
@@ -97,7 +99,7 @@ func TestIndependence(t *testing.T) {
 			advance(20 * time.Second)
 			f.update(func() { f.requestErr = nil })
 			advance(3 * time.Second)
-			f.wantPublished(t, 11)
+			f.wantPublished(t, 19)
 			f.wantEvents(t)
 			wantMetric(t, m.acquisitions.WithLabelValues(outcomeExhausted), 0)
 		})

@@ -54,8 +54,8 @@ func (b *Bridge) declare(env map[string]string) []Option {
 // SharedPreAllocate is the number of free slots that auto keeps if other nodes use the range, too.
 const SharedPreAllocate = 8
 
-// declareSizes declares how many slots the node has. The defaults are those that Cilium has for
-// its own and for cloud pools (internal/defaults of Cilium, IPAMPreAllocation).
+// declareSizes declares how many slots the node has. The defaults of --min-allocate and --pre-allocate are
+// those that Cilium has for its own and for cloud pools (internal/defaults of Cilium, IPAMPreAllocation).
 func (b *Bridge) declareSizes() []Option {
 	return []Option{
 		{Name: "min-allocate", Value: Count(&b.MinAllocate, 0), Default: "8", Help: "minimum number of slots; a slot is one address of each family"},
@@ -65,7 +65,11 @@ func (b *Bridge) declareSizes() []Option {
 			Help: "number of free slots to keep; auto: all that the node's pods can use if the plugin's range is the node's own, otherwise " + strconv.Itoa(SharedPreAllocate),
 		},
 		{Name: "max-allocate", Value: Count(&b.MaxAllocate, 0), Default: "0", Help: "maximum number of slots (0 = no limit)"},
-		{Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark, 0), Default: "0", Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate"},
+		{
+			// Cilium's default, 0, costs eight times the writes: each start and each end of a pod changes the pool.
+			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark, 0), Default: "8",
+			Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate; without effect if --pre-allocate is auto and the plugin's range is the node's own",
+		},
 		{Name: "release-excess", Value: Bool(&b.ReleaseExcess), Default: "true", Help: "release the free slots above --pre-allocate and --max-above-watermark"},
 	}
 }

@@ -261,6 +261,7 @@ func (tb *testbed) newBridge(t *testing.T, name string, flags ...string) *cluste
 	return cluster.NewProgram(t, tb.dir, name, nil, append([]string{
 		tb.ownProgram("delegated-ipam-bridge"), "--node-name=" + nodeName, "--kubeconfig=" + tb.path("bridge.kubeconfig"),
 		"--host=unix://" + daemonSocket, "--metrics-address=" + bridgeAddress, "--pre-allocate=" + strconv.Itoa(ciliumagent.PreAllocate),
+		"--max-above-watermark=0", // so that the number of slots follows from that of pods
 	}, flags...)...)
 }
 

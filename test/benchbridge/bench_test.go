@@ -144,8 +144,6 @@ type benchCase struct {
 const (
 	// manyNodes is the number of nodes in the outage that shows how its cost grows.
 	manyNodes = 100
-	// recommendedWatermark is the value in docs/operate/bridge.md, Sizing; the default is 0.
-	recommendedWatermark = 8
 )
 
 func cases() []benchCase {
@@ -172,8 +170,8 @@ func cases() []benchCase {
 		{"outage", false, shared, outageOf(0)},
 		{"outage of many", false, shared, outageOf(manyNodes)},
 		{"exhausted", true, shared, exhausted},
-		{"churn", false, all, churnWith(0)},
-		{"churn with the watermark", false, excesses, churnWith(recommendedWatermark)},
+		{"churn", false, all, churnWith(watermark)},
+		{"churn without a watermark", false, excesses, churnWith(0)},
 	}
 }
 

@@ -21,8 +21,8 @@ const (
 	// allocatablePods is how many pods a Node can have: the kubelet's default.
 	allocatablePods = 110
 	// agentAddresses are the addresses that the agent takes, freeAddresses is the default of
-	// --pre-allocate.
-	agentAddresses, freeAddresses = 3, 8
+	// --pre-allocate, and watermark that of --max-above-watermark.
+	agentAddresses, freeAddresses, watermark = 3, 8, 8
 	// pluginDelay is the time of a call of host-local (docs/reference/performance.md).
 	pluginDelay = 10 * time.Millisecond
 	// defaultUpdateRate is the agent's default of --ipam-cilium-node-update-rate.

@@ -63,6 +63,7 @@ func startBridge(t *testing.T, s *apiserver.Server, n *harness.Node, flags ...st
 	p := &process{out: &log{first: make(chan struct{})}}
 	p.cmd = exec.Command(os.Args[0], append([]string{
 		"--node-name=" + n.Name, "--host=" + n.Socket, "--kubeconfig=" + s.Kubeconfig(t), "--excess-ip-release-delay=300ms", "--log-level=debug",
+		"--max-above-watermark=0", // so that the number of slots follows from that of pods
 	}, flags...)...)
 	p.cmd.Env = []string{runAsBridgeEnv + "=1", "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out

@@ -60,7 +60,7 @@ func newCluster(t *testing.T, bridge string) *cluster {
 	c.agent = agent.New(c.server, n.Name)
 	c.agent.Start(t)
 	cmd := exec.Command(bridge, "--node-name="+n.Name, "--host="+n.Socket, "--kubeconfig="+c.server.Kubeconfig(t),
-		"--metrics-address="+c.bridge, "--excess-ip-release-delay=10s", "--pre-allocate=4", "--min-allocate=4")
+		"--metrics-address="+c.bridge, "--excess-ip-release-delay=10s", "--pre-allocate=4", "--min-allocate=4", "--max-above-watermark=0")
 	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		check.Must(t, cmd.Process.Kill())

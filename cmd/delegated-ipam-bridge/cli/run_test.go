@@ -32,7 +32,7 @@ func run(t *testing.T, env map[string]string, args ...string) (got options.Bridg
 func TestOptions(t *testing.T) {
 	base := options.Bridge{
 		NodeName: "worker", Host: "unix:///var/run/delegated-ipam/ipam.sock", Pool: "default",
-		MinAllocate: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
+		MinAllocate: 8, MaxAboveWatermark: 8, ReleaseExcess: true, ReleaseDelay: 3 * time.Minute, WatchPods: true,
 		Log: options.Log{LogLevel: "info", LogFormat: "text"},
 	}
 	for name, tt := range map[string]struct {

@@ -97,6 +97,9 @@ func (n *Node) Settings(flags planner.Settings) planner.Settings {
 		flags.PreAllocate, flags.MaxPods = own.PreAllocate, 0
 	}
 	flags.MaxAllocate = cmp.Or(own.MaxAllocate, flags.MaxAllocate)
+	if flags.MaxPods > 0 { // there is a slot for each pod, so the flag would acquire some for none
+		flags.MaxAboveWatermark = 0
+	}
 	flags.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
 	return flags
 }
