@@ -74,6 +74,7 @@ func TestRequestsAfterOutage(t *testing.T) {
 			length time.Duration
 			then   func() (waiting []int)
 		}{
+			{"a short outage", 2 * time.Second, func() []int { api.AddPods(name(0), slots); return nil }},
 			{"new pods on one node", 20 * time.Second, func() []int { api.AddPods(name(0), slots); return nil }},
 			{"addresses used on all nodes", 20 * time.Second, func() (all []int) {
 				for i := range bridges {
