@@ -66,7 +66,7 @@ func (b *Bridge) declareSizes() []Option {
 		},
 		{Name: "max-allocate", Value: Count(&b.MaxAllocate, 0), Default: "0", Help: "maximum number of slots (0 = no limit)"},
 		{
-			// Cilium's default, 0, costs eight times the writes: each start and each end of a pod changes the pool.
+			// Cilium's default, 0, costs nine times the writes: each start and each end of a pod changes the pool.
 			Name: "max-above-watermark", Value: Count(&b.MaxAboveWatermark, 0), Default: "8",
 			Help: "number of slots to acquire beyond those that are missing, and of free slots above --pre-allocate to tolerate; without effect if --pre-allocate is auto and the plugin's range is the node's own",
 		},
