@@ -194,3 +194,18 @@ func TestKind(t *testing.T) {
 		t.Errorf("the cluster is %+v; Cilium has the mode %s and the range %s", cluster, config["ipam"], config["ipv4-native-routing-cidr"])
 	}
 }
+
+// Cilium's values for pods through the daemon are complete: a stock agent refuses the mode otherwise, or panics, and
+// the CNI configuration is left alone.
+func TestPodsInCilium(t *testing.T) {
+	config := named[*corev1.ConfigMap](t, chart(t, newest, "../../../deploy/cilium/pods.yaml"), "cilium-config").Data
+	for key, want := range map[string]string{
+		"ipam": "delegated-plugin", "local-router-ipv4": "169.254.23.0", "enable-endpoint-health-checking": "false", "enable-envoy-config": "",
+		"egress-masquerade-interfaces": "eth0", "enable-endpoint-routes": "true", "routing-mode": "native",
+		"custom-cni-conf": "true", "cni-exclusive": "", "write-cni-conf-when-ready": "",
+	} {
+		if config[key] != want {
+			t.Errorf("%s is %q; want %q", key, config[key], want)
+		}
+	}
+}
