@@ -194,7 +194,7 @@ func TestPodMonitor(t *testing.T) {
 		selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
 		check.Must(t, err)
 		for name, text := range files {
-			if !strings.HasSuffix(name, "-daemonset.yaml") {
+			if !strings.HasSuffix(name, "daemonset.yaml") {
 				continue
 			}
 			for _, o := range decode(t, name, []byte(text)) {
