@@ -22,7 +22,7 @@
 //
 // An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. They differ
 // in three rules: the container ID of a container interface is its runtime's and never changes (ids.go); the background
-// adds it only with the addresses that its runtime has got already; and its response is the plugin's whole result.
+// adds it only with the addresses that its runtime has got already, or to release it; and its response is the plugin's whole result.
 //
 // # Leases that are acquired ahead
 //
@@ -77,6 +77,12 @@
 //     its ID (suffix -g1, -g2, …) and stays with that, also when the time is over, until it has neither record nor
 //     tombstone; what an ADD under an earlier ID may have left gets its own DEL. The ADD of a container interface is
 //     refused as busy, and CHECK proves nothing, until LateDel.Until.
+//
+// A plugin that refuses each DEL may do so because it holds nothing. Its profile says how it reports that (delNotHeld). Of a
+// plugin without a profile it is assumed if it refused each ADD, too. If not, an ADD may have allocated, and an error does
+// not say whether the plugin's server is away. So the background repeats the ADD of a releasing record, under adding, when
+// no verb can act any more: what was held or not, now something is, and a DEL releases all that an ID has. A plugin that
+// refuses the DEL after this ADD has another reason, and the ADD is not repeated in this run (Status.DelInVain).
 //
 // A start does not know which verbs were in flight. For such a plugin it takes as in flight until now: the ADD of an
 // adding record; the DELs of any record but a held one, and of a held one with Confirming; the DELs of earlier

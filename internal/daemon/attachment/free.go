@@ -171,13 +171,16 @@ func markLateDel(r *Record, inv call.Invocation, ended time.Time) {
 // no further DEL, and the joined errors of the others. The record keeps them until its next write: a repeated DEL is
 // harmless. If the plugin refused the ADDs and the DEL of an invocation, the DEL of another one of the same attachment
 // suffices. A plugin of which nothing is known may refuse a DEL because it holds nothing: if it refused the ADDs, too,
-// that is assumed when the time has passed in which an ADD could have acted.
+// that is assumed when the time has passed in which an ADD could have acted; otherwise the ADD is repeated.
 func (op *Operation) delEach(invocations []call.Invocation) (done []call.Invocation, err error) {
 	errs, began := make([]error, len(invocations)), make([]time.Time, len(invocations))
 	var deleted []call.Invocation
 	for i, inv := range slices.Backward(invocations) {
 		began[i] = op.World.Now() // an ADD that may act during the DEL may act after it
-		if errs[i] = op.del(inv); errs[i] == nil {
+		if errs[i] = op.del(inv); isPluginRefusal(errs[i]) && op.mayHoldNothing(inv, began[i]) {
+			errs[i] = op.addToDelete(inv, errs[i])
+		}
+		if errs[i] == nil {
 			deleted = append(deleted, inv)
 		}
 	}
@@ -214,6 +217,39 @@ func (op *Operation) assumeNotHeld(inv *call.Invocation, refusal error) error {
 		op.World.Report(Event{EventNotHeld, refusal})
 	}
 	return nil
+}
+
+// mayHoldNothing reports whether the plugin may have refused each DEL of an invocation, of which the last one has begun at a
+// moment, because it holds nothing: nothing is known about it, and no verb may act any more.
+func (op *Operation) mayHoldNothing(inv call.Invocation, began time.Time) bool {
+	r := op.Rec
+	return op.Action == Cleanup && r.State == Releasing && op.Failures >= wholeRetries && !op.DelInVain &&
+		inv.Profile.NothingKnown() && !inv.AddRefused && !began.Before(inv.AddActsUntil) && !began.Before(r.LateDel.Until)
+}
+
+// addToDelete repeats the ADD of an invocation whose DEL was refused, and then the DEL: now the plugin holds something
+// (doc.go).
+func (op *Operation) addToDelete(inv call.Invocation, refusal error) error {
+	r, releasing := op.Rec.Clone(), op.Rec.Clone()
+	r.State = Adding
+	if err := op.write(r); err != nil {
+		return errors.Join(refusal, err)
+	}
+	op.World.Report(Event{EventAddToDelete, refusal})
+	res, err := op.World.Call(call.VerbAdd, inv)
+	if outcomeUnknown(err) {
+		inv.AddActsUntil = inv.Profile.ActsUntil(op.World.Now())
+	}
+	inv.PrevResult = res.Raw
+	releasing.Invocations = withLast(r.Invocations, inv)
+	op.Dirty = true
+	op.setRecord(releasing)
+	if err != nil {
+		return errors.Join(refusal, err)
+	}
+	err = op.del(inv)
+	op.DelInVain = isRefused(err)
+	return err
 }
 
 // without returns the invocations that are not among others.

@@ -120,7 +120,7 @@ func (t *try) writeAdding(inv call.Invocation, kept []netip.Addr) error {
 	r.Lent = nil           // the ADD of a lost container is under its runtime's ID
 	inv.AddRefused = false // of an interrupted ADD; delBefore sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
-	t.WaitsForOwner, t.ReleaseAs, t.VerifyDue = false, "", false
+	t.WaitsForOwner, t.DelInVain, t.ReleaseAs, t.VerifyDue = false, false, "", false
 	if err := t.write(r); err != nil {
 		return fmt.Errorf("%s: %w; the ADD was not run", t, err)
 	}

@@ -51,6 +51,8 @@ type Status struct {
 	// WaitsForOwner: it is lost, every DEL has succeeded, and the next request of its owner acquires it
 	// again.
 	WaitsForOwner bool
+	// DelInVain: the plugin refused the DEL of what it had returned just before.
+	DelInVain bool
 	// Failures counts consecutive failures; the work is retried at RetryAt.
 	Failures int
 	RetryAt  time.Time

@@ -130,8 +130,10 @@ const (
 	EventHandedOver EventKind = "Handed over a lease that was acquired ahead"
 	EventDelFailed  EventKind = "DEL failed; it is retried before the attachment is released"
 	// EventNotHeld: of a plugin of which nothing is known.
-	EventNotHeld  EventKind = "The plugin refused each ADD and each DEL, so it is assumed to hold nothing; if it does, delNotHeld of a profile says how its DEL reports that"
-	EventNoLookup EventKind = "Lookup in the plugin's store failed; the plugin is queried"
+	EventNotHeld EventKind = "The plugin refused each ADD and each DEL, so it is assumed to hold nothing; if it does, delNotHeld of a profile says how its DEL reports that"
+	// EventAddToDelete: also of such a plugin.
+	EventAddToDelete EventKind = "The plugin refuses each DEL, which it may do because it holds nothing: its ADD is repeated before a further DEL; delNotHeld of a profile says how its DEL reports that"
+	EventNoLookup    EventKind = "Lookup in the plugin's store failed; the plugin is queried"
 )
 
 // Options are the rules of the node. A duration of zero disables what it times.

@@ -148,14 +148,43 @@ func TestStrictDEL(t *testing.T) {
 			f.t.Error("the log does not have the assumption")
 		}
 	})
+	for name, c := range map[string]struct {
+		add, del fault
+		held     bool
+	}{
+		"an ADD was killed, and had allocated nothing": {add: timeoutBefore},
+		"an ADD was killed, and allocates later":       {add: timeoutLate},
+		"a DEL was killed, and had released":           {del: timeoutAfter, held: true},
+		"a DEL was killed, and had released nothing":   {del: timeoutBefore, held: true},
+	} {
+		run(t, name, with(unknownPlugin, strict), func(f *fixture) {
+			f.inject(each(map[string]fault{"ADD": c.add, "DEL": c.del}))
+			if _, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0")); (err == nil) != c.held {
+				f.t.Fatal(err)
+			}
+			if _, err := f.DelContainer(context.Background(), "net", podContainer("one", "web-0")); err == nil {
+				f.t.Fatal("the DEL of a container succeeded")
+			}
+			f.inject(nil)
+			f.sleep(time.Hour)
+			f.wantGone()
+		})
+	}
 	run(t, "what it holds stays", with(unknownPlugin), func(f *fixture) {
 		f.allocate("router")
-		f.inject(always(refused, "DEL"))
+		f.inject(always(outage, "DEL"))
 		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed)
 		f.sleep(time.Hour)
-		if l := f.List(); len(l) != 1 || l[0].State != attachment.Releasing {
-			f.t.Errorf("%+v; want what could not be released", l)
+		l := f.List()
+		if len(l) != 1 || l[0].State != attachment.Releasing {
+			f.t.Fatalf("%+v; want what could not be released", l)
 		}
+		if held := f.node.store[l[0].IDInUse()]; len(held) != 2 {
+			f.t.Errorf("the plugin holds %v; want that of one ADD before a DEL", held)
+		}
+		f.inject(nil)
+		f.sleep(time.Hour)
+		f.wantGone()
 	})
 	run(t, "an address that it holds is released", with(unknownPlugin, strict), func(f *fixture) {
 		f.allocate("router")

@@ -107,7 +107,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	if o.run != nil {
 		e.since = o.run.began
 	}
-	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, s.VerifyDue, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing, o.unlisted, o.acquired)
+	e.bools(s.ID != "", s.Dirty, s.Lost, s.WaitsForOwner, s.DelInVain, s.VerifyDue, o.doubted, o.queued, o.run != nil, o.stale, o.deleted, o.waits, o.removing, o.unlisted, o.acquired)
 	e.num(min(s.Failures, 2+s.Failures%2)) // more makes no difference but by turns
 	if s.Failures > 0 {
 		e.time(s.RetryAt)

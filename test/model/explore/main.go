@@ -307,9 +307,9 @@ func configs() []config {
 		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true, calls: 3},
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
-		{name: "strict-del", profile: nothingKnown, strictDel: true, calls: 1},
+		{name: "strict-del", profile: nothingKnown, strictDel: true},
 		{name: "not-held", profile: notHeld, strictDel: true},
-		{name: "container-strict-del", profile: nothingKnown, strictDel: true, container: true, calls: 1},
+		{name: "container-strict-del", profile: nothingKnown, strictDel: true, container: true},
 		{name: "reservation", profile: with(node, func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }), lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
 		{name: "container-bare", profile: node, container: true, bare: true},
@@ -340,8 +340,8 @@ func configs() []config {
 		c := &all[i]
 		c.container = c.container || c.ahead
 		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, cmp.Or(c.calls, 2), 1, 1, 1, true
-		if c.lostLease || c.ahead && !c.lostSpare && !c.olderStore {
-			c.pods = 0 // nothing but a lease keeps it from the address
+		if c.lostLease || c.strictDel || c.ahead && !c.lostSpare && !c.olderStore {
+			c.pods = 0 // nothing but a lease keeps it from the address, and a range that is not full ends a record
 		}
 		if c.container && c.profile.OnNode() && !c.leaves && !c.held && !c.ahead {
 			c.calls = 3

@@ -528,7 +528,7 @@ func (x *explorer) outcomes(w *world, i int, to adder) {
 			then(goesOn, outcome{}, nil, "DEL of %s ends", shortID(id))
 			return
 		}
-		if x.cfg.profile.AddOutlivesSeconds > 0 && !w.outage {
+		if x.cfg.profile.AddOutlivesSeconds > 0 && !w.outage && !x.refusesDel(w, id) {
 			to(goesOn, func(c *world) {
 				r := *c.owners[i].run
 				r.acted = true
@@ -605,7 +605,7 @@ func (x *explorer) dels(w *world, id string, then continuation) {
 	late := func(until int) func(*world) {
 		return func(c *world) { c.late = append(c.late, lateCall{id: id, until: until}) }
 	}
-	if x.cfg.strictDel && len(w.held(id)) == 0 {
+	if x.refusesDel(w, id) {
 		then(goesOn, outcome{err: refused("DEL", 100, "not found")}, nil, "DEL of %s is refused: it has nothing", shortID(id))
 		return
 	}
@@ -620,6 +620,10 @@ func (x *explorer) dels(w *world, id string, then continuation) {
 	if x.actsLate(w) {
 		then(fault, outcome{err: unknown("DEL")}, late(w.now+x.cfg.profile.AddOutlivesSeconds), "DEL of %s: unknown, acts late", shortID(id))
 	}
+}
+
+func (x *explorer) refusesDel(w *world, id string) bool {
+	return x.cfg.strictDel && len(w.held(id)) == 0
 }
 
 func (x *explorer) actsLate(w *world) bool {

@@ -407,7 +407,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.cfg.strictDel && !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
