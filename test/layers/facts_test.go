@@ -26,7 +26,7 @@ import (
 // decision is made twice.
 var readers = map[string]string{
 	"Type":               "", // the name of the profile
-	"RepeatedAdd":        "profile.DelBeforeAdd",
+	"RepeatedAdd":        "profile.SecondAdd",
 	"VerifyBy":           "call.VerifyBy",
 	"CheckProves":        "attachment.mayHaveLostWrites",
 	"Lost":               "profile.IsLost",

@@ -61,6 +61,7 @@ var rules = []rule{
 	{"a repeated ADD is durable before its response", []edit{{"claim.go", "	if err := op.write(r); err != nil {\n		return fmt.Errorf(\"%s: %w\", op, err)\n	}\n	return nil", "	op.setRecord(r)\n	return nil"}}, "container-again", "", "of an earlier ADD"},
 	{"an attachment is verified by the ADD that has run", []edit{{"claim.go", "	r.Invocations = append(r.Invocations, last)\n", "	r.Invocations = slices.Insert(r.Invocations, max(0, len(r.Invocations)-1), last)\n"}}, "container-args", "", two},
 	{"a container that lost one address keeps the other", []edit{{"verify.go", "	case OfContainer(op.Owner) && slices", "	case false && slices"}}, "container-loss", "", two},
+	{"what a container lost in part is set aside", []edit{{"try.go", "		if r.aside = lost &&", "		if r.aside = false && lost &&"}}, "container-aside", "", "gets nothing"},
 	{"what an interrupted release began is finished", []edit{{"settle.go", "	case r.State == Cooldown, r.State == Releasing, r", "	case r.State == Cooldown, r"}}, "local", "", "goes on for ever"},
 	{"an ADD is repeated before a DEL that is refused for good", []edit{{"free.go", "	return op.Action == Cleanup &&", "	return false && op.Action == Cleanup &&"}}, "strict-del", "-calls 1", "goes on for ever"},
 	{"that ADD is durable", []edit{{"free.go", "	r.State = Adding\n	if err := op.write(r); err != nil {\n		return errors.Join(refusal, err)\n	}", "	r.State = Adding"}}, "strict-del", "-calls 1", notCovered},

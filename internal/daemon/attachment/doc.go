@@ -78,6 +78,11 @@
 //     tombstone; what an ADD under an earlier ID may have left gets its own DEL. The ADD of a container interface is
 //     refused as busy, and CHECK proves nothing, until LateDel.Until.
 //
+// An ADD that returns the address of another attachment may prove a loss, too: of one that is lost already, or whose plugin
+// cannot be asked. It is released, and the other attachment gets it again by a DEL and an ADD. A container that may hold
+// another address does not (rejectedResult.aside): the ADD is repeated without a DEL, so that the plugin keeps the first
+// result for as long as the second.
+//
 // A plugin that refuses each DEL may do so because it holds nothing. Its profile says how it reports that (delNotHeld). Of a
 // plugin without a profile it is assumed if it refused each ADD, too. If not, an ADD may have allocated, and an error does
 // not say whether the plugin's server is away. So the background repeats the ADD of a releasing record, under adding, when

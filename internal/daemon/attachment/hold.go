@@ -41,6 +41,9 @@ func (t *try) attempt() (again bool, err error) {
 	if err != nil || done {
 		return false, err
 	}
+	if r, _ := errors.AsType[*rejectedResult](t.failed); r != nil && r.aside {
+		old, inv.AddRefused = without(old, []call.Invocation{inv}), false
+	}
 	requests := t.requests(inv)
 	inv.Requested = t.prefixes(requests[0])
 	delErr, err := t.intend(inv, old) // steps 3 and 4: continue even if a DEL fails

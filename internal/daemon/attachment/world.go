@@ -88,6 +88,8 @@ const (
 	// Freed: this attachment has got and released an address of the other one, which is lost, or cannot be verified
 	// and must be: it gets all of its addresses again.
 	Freed Work = iota + 1
+	// Missing: this attachment keeps an address of the other one, of a container, which has lost that.
+	Missing
 	// EndCooldown releases a spare attachment.
 	EndCooldown
 	// Taken: this attachment takes over the record of the other one, which is spare. It fails if that has changed, or

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +13,10 @@ import (
 // A plugin that is verified by nothing, and gives the lowest free address, loses a reservation. The next ADD of the
 // node gets that address, and proves the loss: its holder gets it again, and the ADD another one.
 func TestLostReservation(t *testing.T) {
-	owner, container := "router", attachment.ContainerOwner("one", "eth0")
+	owner, container, second := "router", attachment.ContainerOwner("one", "eth0"), attachment.ContainerOwner("two", "eth0")
 	add := func(f *fixture, k string) error {
-		if k == container {
-			_, err := f.AddContainer(context.Background(), "net", podContainer("one", "web-0"))
+		if id := attachment.RuntimeID(k); id != "" {
+			_, err := f.AddContainer(context.Background(), "net", podContainer(id, "web-"+id))
 			return err
 		}
 		return f.tryAllocate(k)
@@ -24,6 +25,7 @@ func TestLostReservation(t *testing.T) {
 		"an owner, then another":     {owner, "health"},
 		"an owner, then a container": {owner, container},
 		"a container, then an owner": {container, owner},
+		"a container, then another":  {container, second},
 	} {
 		run(t, name, with(unknownPlugin), func(f *fixture) {
 			if err := add(f, c.holder); err != nil {
@@ -42,7 +44,53 @@ func TestLostReservation(t *testing.T) {
 			}
 		})
 	}
-	run(t, "one family of two", with(unknownPlugin, func(n *fakeNode, _ *Options) { n.ipv6 = true }), func(f *fixture) {
+	bothFamilies := with(unknownPlugin, func(n *fakeNode, _ *Options) { n.ipv6 = true })
+	// A DEL would cost the container the address that it still has.
+	for _, next := range []string{owner, second} {
+		run(t, "one family of a container, then "+next, bothFamilies, func(f *fixture) {
+			_ = add(f, container)
+			f.setStored("one", "fd00::1")
+			if err := add(f, next); err != nil {
+				f.t.Fatal(err)
+			}
+			f.wantHeld(next, "10.0.0.2")
+			f.wantHeld(container, "10.0.0.1")
+			if id := f.get(next).IDInUse(); !f.get(container).Lost || !slices.Contains(f.node.store[id], addr("10.0.0.1")) {
+				f.t.Errorf("the store has %v; want what was lost, and the loss", f.node.store)
+			}
+			if err := add(f, "health"); err != nil {
+				f.t.Error(err)
+			}
+			f.releaseAll(f.get("health"))
+			f.del("one", "web-one")
+			f.del("two", "web-two")
+			if next == owner {
+				f.releaseAll(f.get(owner))
+			}
+			f.wantGone()
+		})
+	}
+	run(t, "one family of two containers", bothFamilies, func(f *fixture) {
+		_, _ = add(f, container), add(f, second)
+		f.setStored("one", "fd00::1")
+		f.setStored("two", "fd00::2")
+		if err := add(f, owner); err != nil {
+			f.t.Fatal(err)
+		}
+		f.wantHeld(owner, "10.0.0.3")
+	})
+	run(t, "one family of a container, and a repeated ADD fails", bothFamilies, func(f *fixture) {
+		_ = add(f, container)
+		f.setStored("one", "fd00::1")
+		f.node.with(func(n *fakeNode) { n.rangeSize = 2 })
+		f.inject(always(outage, "DEL"))
+		_ = add(f, second)
+		f.sleep(time.Hour)
+		if f.get(second).State != attachment.Releasing {
+			f.t.Errorf("%+v; want a record of what the plugin has: %v", f.get(second), f.node.store)
+		}
+	})
+	run(t, "one family of two", bothFamilies, func(f *fixture) {
 		f.setStored(f.allocate("router").IDInUse(), "10.0.0.1")
 		f.allocate("health")
 		synctest.Wait()

@@ -238,6 +238,8 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	switch work {
 	case attachment.Freed:
 		return other.settle(true) == nil
+	case attachment.Missing:
+		return other.Miss(o.Record)
 	case attachment.Taken:
 		return other.Take(o.Record)
 	case attachment.Given:

@@ -17,8 +17,11 @@ import (
 // DelBeforeAdd reports whether a first ADD needs a DEL before it, because its container ID may hold
 // addresses that the journal does not know.
 func (p Profile) DelBeforeAdd() bool {
-	return p.RepeatedAdd != RepeatedAddSameAnswer && !p.SingleUseIDs()
+	return p.SecondAdd() != RepeatedAddSameAnswer && !p.SingleUseIDs()
 }
+
+// SecondAdd returns the effect of a second ADD of an ID.
+func (p Profile) SecondAdd() RepeatedAdd { return p.RepeatedAdd }
 
 // SingleUseIDs reports whether each ADD needs a container ID that was never used before: a DEL may
 // act at any later time, and release what a new ADD allocated.

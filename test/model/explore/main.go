@@ -316,6 +316,7 @@ func configs() []config {
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
 		{name: "container-another", profile: another, container: true, reboot: true},
 		{name: "container-loss", profile: local, lookup: true, families: both, container: true, lostAddress: true},
+		{name: "container-aside", profile: nothingKnown, families: both, container: true, held: true, lostAddress: true, addrs: 3},
 		{name: "container-lost", profile: local, lookup: true, container: true, held: true, lostLease: true, calls: 2},
 		{name: "container-boot", profile: local, lookup: true, container: true, bootID: true},
 		{name: "container-rollback", profile: local, lookup: true, container: true, bare: true},
@@ -339,8 +340,8 @@ func configs() []config {
 	for i := range all {
 		c := &all[i]
 		c.container = c.container || c.ahead
-		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = 2, cmp.Or(c.calls, 2), 1, 1, 1, true
-		if c.lostLease || c.strictDel || c.ahead && !c.lostSpare && !c.olderStore {
+		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = cmp.Or(c.addrs, 2), cmp.Or(c.calls, 2), 1, 1, 1, true
+		if c.lostLease || c.addrs > 2 || c.strictDel || c.ahead && !c.lostSpare && !c.olderStore {
 			c.pods = 0 // nothing but a lease keeps it from the address, and a range that is not full ends a record
 		}
 		if c.container && c.profile.OnNode() && !c.leaves && !c.held && !c.ahead {

@@ -263,9 +263,11 @@ func (x *explorer) faults(w *world, to adder) {
 		}
 		for _, ip := range o.using {
 			has := func(l lease) bool { return l.ip == ip }
-			to(fault, func(c *world) { // assumed: the plugin may give it to another client
+			to(fault, func(c *world) {
 				c.leases = slices.DeleteFunc(slices.Clone(c.leases), has)
-				c.owners[n].using = slices.DeleteFunc(slices.Clone(o.using), func(u netip.Addr) bool { return u == ip })
+				if cfg.lookup { // assumed: the plugin may give it to another client
+					c.owners[n].using = slices.DeleteFunc(slices.Clone(o.using), func(u netip.Addr) bool { return u == ip })
+				}
 			}, "%s loses %s", o.key.Owner, ip)
 		}
 	}

@@ -302,7 +302,7 @@ func (p *replay) Spare() []attachment.Other {
 func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 	j := p.w.find(o.Key)
 	switch work {
-	case attachment.Taken, attachment.Given:
+	case attachment.Taken, attachment.Given, attachment.Missing:
 		return p.read(func() outcome { return outcome{ok: p.hand(j, o.Record, work)} }).ok
 	case attachment.EndCooldown:
 		t := &task{background: true, action: attachment.Cleanup}
@@ -312,7 +312,7 @@ func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 	return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 }
 
-// hand takes the record of another attachment, or gives it one: both only change memory.
+// hand takes the record of another attachment, gives it one, or notes a loss: all only change memory.
 func (p *replay) hand(j int, r *attachment.Record, work attachment.Work) bool {
 	o := &p.w.owners[j]
 	if o.run != nil {
@@ -320,7 +320,7 @@ func (p *replay) hand(j int, r *attachment.Record, work attachment.Work) bool {
 	}
 	op := p.operation(p.w, j, &run{start: o.st, task: task{background: true}})
 	op.VerifyDue = op.VerifyDue || o.doubted
-	done := work == attachment.Taken && op.Take(r) || work == attachment.Given && op.Give(r)
+	done := work == attachment.Taken && op.Take(r) || work == attachment.Missing && op.Miss(r) || work == attachment.Given && op.Give(r)
 	if done {
 		o.st, o.doubted = op.Status, false
 	}

@@ -348,6 +348,9 @@ func (x *explorer) begin(w *world, i int, t task) {
 func (x *explorer) ended(w *world, i int, t task, err error) {
 	o := &w.owners[i]
 	o.unlisted = o.unlisted && t.action != attachment.Allocate
+	if err != nil && t.action == attachment.Allocate && x.cfg.lostAddress && slices.ContainsFunc(w.owners, w.lacks) && w.faults == x.cfg.faults-1 {
+		w.wrong = o.key.Owner + " gets nothing because of a loss"
+	}
 	if err != nil || t.background {
 		return
 	}
@@ -384,6 +387,11 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		}
 	}
 	slices.SortFunc(o.using, netip.Addr.Compare)
+}
+
+// lacks reports whether the plugin does not hold for an owner what its client uses.
+func (w *world) lacks(o owner) bool {
+	return slices.ContainsFunc(o.using, func(ip netip.Addr) bool { return !slices.Contains(w.held(o.st.IDInUse()), ip) })
 }
 
 // violation returns the property that a world violates.
@@ -533,7 +541,7 @@ func (x *explorer) due(w *world, o *owner) int {
 
 // idle reports whether nothing is in progress, in flight or due.
 func (x *explorer) idle(w *world) bool {
-	return len(w.late) == 0 && !w.outage && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || o.waits || x.due(w, &o) >= 0 })
+	return len(w.late) == 0 && !w.outage && !slices.ContainsFunc(w.owners, func(o owner) bool { return o.run != nil || o.waits || o.removing || x.due(w, &o) >= 0 })
 }
 
 // shortID is an ID in a trace.
