@@ -83,6 +83,10 @@
 // another address does not (rejectedResult.aside): the ADD is repeated without a DEL, so that the plugin keeps the first
 // result for as long as the second.
 //
+// To a plugin that is keyed by the pod the containers of a pod are one, and an ADD replaces the ID by which it knows the
+// addresses. So before a DEL the ADD of the other container that has them is repeated, under its held record; and a DEL
+// waits until no ADD with its invocation may act.
+//
 // A plugin that refuses each DEL may do so because it holds nothing. Its profile says how it reports that (delNotHeld). Of a
 // plugin without a profile it is assumed if it refused each ADD, too. If not, an ADD may have allocated, and an error does
 // not say whether the plugin's server is away. So the background repeats the ADD of a releasing record, under adding, when

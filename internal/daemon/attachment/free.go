@@ -139,6 +139,9 @@ func (op *Operation) writeReleasing(invocations []call.Invocation) error {
 
 // del runs one DEL. After an unknown outcome it may act late, and the next ADD uses another container ID.
 func (op *Operation) del(inv call.Invocation) error {
+	if wait, err := op.keepPod(inv); wait || err != nil {
+		return err
+	}
 	_, err := op.World.Call(call.VerbDel, inv)
 	if call.IsNotHeld(inv, err) {
 		return nil

@@ -1,10 +1,12 @@
 package attachment
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // The addresses of a container interface are kept after its DEL, for the release delay. The ADD of the next
@@ -41,6 +43,40 @@ func podOf(args string) string {
 func (r *Record) SharesPod(inv call.Invocation) bool {
 	last, pod := r.Container(), podOf(inv.Args)
 	return pod != "" && pod == podOf(last.Args) && last.IfName == inv.IfName && r.Network == inv.Network
+}
+
+// Keeps reports whether the record is of a container that has, or may be about to get, what an invocation of its pod may
+// release.
+func (r *Record) Keeps(inv call.Invocation) bool {
+	return r != nil && (r.State == Held || r.State == Adding) && r.SharesPod(inv)
+}
+
+// keepPod repeats the ADD of a held container of the same pod before a DEL. To a plugin that is keyed by the pod they are
+// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses. wait reports
+// that the ADD of this one may still act, and replace the ID after that.
+func (op *Operation) keepPod(inv call.Invocation) (wait bool, err error) {
+	if !OfContainer(op.Owner) || inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd() {
+		return false, nil
+	}
+	if op.World.Now().Before(inv.AddActsUntil) {
+		return true, nil
+	}
+	if other, ok := op.World.OfPod(inv); !ok || op.World.Settle(other, Kept, true) {
+		return false, nil
+	}
+	return false, &call.Error{
+		Verb: call.VerbDel, Plugin: inv.Plugin, ContainerID: inv.ContainerID, Outcome: call.NotStarted,
+		Err: errors.New("the ADD of another container of the pod could not be repeated before it"),
+	}
+}
+
+// Keep repeats the ADD of a held container.
+func (op *Operation) Keep() error {
+	if op.Rec == nil || op.Rec.State != Held {
+		return nil
+	}
+	_, err := op.verifyByAdd(op.LastInvocation())
+	return err
 }
 
 // keptFor reports whether a record has the addresses that the pod of a new container had, and that can be

@@ -199,7 +199,7 @@ func inferInFlight(r Record, o *Options, now time.Time) Record {
 			inv.AddActsUntil = time.Time{} // the reboot has ended it
 			continue
 		}
-		if settles := inv.Profile.ActsUntil(now); i == live && mayHaveAdded(r.State, *inv) && settles.After(inv.AddActsUntil) {
+		if settles := inv.Profile.ActsUntil(now); i == live && mayHaveAdded(r, *inv) && settles.After(inv.AddActsUntil) {
 			inv.AddActsUntil = settles
 		}
 		if mayHaveDeleted(r, *inv) {
@@ -243,9 +243,9 @@ func atMost(t, now time.Time, limit time.Duration) time.Time {
 
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
 // previous run ended. A verification by ADD leaves no trace in the record.
-func mayHaveAdded(s State, last call.Invocation) bool {
-	return s == Adding && !last.AddRefused ||
-		isHeld(s) && last.VerifyBy() == profile.VerifyAdd
+func mayHaveAdded(r Record, last call.Invocation) bool {
+	kept := OfContainer(r.Owner) && last.Profile.Key() == profile.KeyedByPod // Operation.Keep
+	return r.State == Adding && !last.AddRefused || isHeld(r.State) && (last.VerifyBy() == profile.VerifyAdd || kept)
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held

@@ -76,6 +76,8 @@ type Neighbours interface {
 	// Spare returns the other attachments of the pool that no owner uses: those in cooldown, then those acquired ahead,
 	// each the oldest first.
 	Spare() []Other
+	// OfPod returns another container that keeps what an invocation may release (Record.Keeps).
+	OfPod(call.Invocation) (Other, bool)
 	// Settle does work on another attachment, and reports whether it succeeded; unless another operation is in
 	// progress there, which is waited for if that is asked.
 	Settle(other Other, work Work, wait bool) bool
@@ -90,6 +92,8 @@ const (
 	Freed Work = iota + 1
 	// Missing: this attachment keeps an address of the other one, of a container, which has lost that.
 	Missing
+	// Kept repeats the ADD of the other attachment, if that is held.
+	Kept
 	// EndCooldown releases a spare attachment.
 	EndCooldown
 	// Taken: this attachment takes over the record of the other one, which is spare. It fails if that has changed, or

@@ -134,18 +134,6 @@ func (e *entries) sibling(k attachment.Key, network string) (other attachment.Ke
 	return attachment.Key{}, false
 }
 
-// held returns another held attachment of the pool that matches.
-func (e *entries) held(k attachment.Key, match func(*entry) bool) (other attachment.Key, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, a := range e.sorted {
-		if a.Key != k && a.Pool == k.Pool && a.Rec != nil && a.Rec.State == attachment.Held && match(a) {
-			return a.Key, true
-		}
-	}
-	return attachment.Key{}, false
-}
-
 // position returns the place of a key in entries.sorted, and whether it is there; entries.mu is held.
 func (e *entries) position(k attachment.Key) (int, bool) {
 	return slices.BinarySearchFunc(e.sorted, k, func(a *entry, k attachment.Key) int { return a.Key.Compare(k) })

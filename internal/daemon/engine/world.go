@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -88,40 +87,10 @@ func (w world) Call(verb string, inv call.Invocation) (call.Result, error) {
 	case call.VerbAdd:
 		return w.engine.plugin.Add(w.callCtx(), c)
 	case call.VerbDel:
-		if err := w.keepPod(inv); err != nil {
-			return call.Result{}, err
-		}
 		return call.Result{}, w.engine.plugin.Del(w.callCtx(), c)
 	default:
 		return call.Result{}, w.engine.plugin.Check(w.callCtx(), c)
 	}
-}
-
-// keepPod repeats the ADD of a held container of the same pod before a DEL. To a plugin that is keyed by the pod they are
-// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses.
-func (w world) keepPod(inv call.Invocation) error {
-	if inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd() {
-		return nil
-	}
-	k, ok := w.engine.held(w.Key, func(a *entry) bool { return a.Rec.SharesPod(inv) })
-	if !ok {
-		return nil
-	}
-	notStarted := func(err error) error {
-		return &call.Error{Verb: call.VerbDel, Plugin: inv.Plugin, ContainerID: inv.ContainerID, Outcome: call.NotStarted, Err: fmt.Errorf("the ADD of %s, another container of the pod, could not be repeated before it: %w", k, err)}
-	}
-	other, err := w.lockOther(k, settleWait)
-	if err != nil {
-		return notStarted(err)
-	}
-	defer other.end()
-	if other.Rec == nil || other.Rec.State != attachment.Held {
-		return nil
-	}
-	if _, err := other.World.Call(call.VerbAdd, other.LastInvocation()); err != nil {
-		return notStarted(err)
-	}
-	return nil
 }
 
 // lockOther returns an operation on another attachment, which uses the plugin process of this one.
@@ -221,6 +190,18 @@ func (w world) oldest(set map[*entry]bool) []attachment.Other {
 	return all
 }
 
+// OfPod looks at each, which is rare: no usual plugin is keyed by the pod.
+func (w world) OfPod(inv call.Invocation) (attachment.Other, bool) {
+	w.engine.mu.Lock()
+	defer w.engine.mu.Unlock()
+	for _, a := range w.engine.sorted {
+		if a != w.entry && a.Pool == w.Pool && a.Rec.Keeps(inv) {
+			return a.other(), true
+		}
+	}
+	return attachment.Other{}, false
+}
+
 // settleWait is how long Settle waits for another operation, such as that of a start, which verifies it.
 const settleWait = 2 * time.Second
 
@@ -238,6 +219,8 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	switch work {
 	case attachment.Freed:
 		return other.settle(true) == nil
+	case attachment.Kept:
+		return other.Keep() == nil
 	case attachment.Missing:
 		return other.Miss(o.Record)
 	case attachment.Taken:

@@ -10,6 +10,7 @@
 //   - No pod gets the address of a lost lease before the owner's next verification.
 //   - A container that has lost one of its addresses is not added again.
 //   - The plugin itself adds a container ID again only where the last ADD or DEL of that ID had a result.
+//   - Where the plugin's key is the pod, the process of an earlier run ends before a DEL of another container.
 //   - After a reboot the node's pods and owners repeat their requests before they use an address.
 //
 // Not explored are expiration, a second pool, a second daemon and operator commands.
@@ -284,6 +285,7 @@ func configs() []config {
 	})
 	nothingKnown := with(another, func(p *profile.Profile) { p.Type = profile.Unknown })
 	notHeld := with(another, func(p *profile.Profile) { p.DelNotHeld.Message = "not found" })
+	byPod := with(same, func(p *profile.Profile) { p.VerifyBy, p.KeyedBy = profile.VerifyNothing, profile.KeyedByPod })
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
 	ahead := func(p profile.Profile) profile.Profile { p.Depends = profile.DependsOnNothing; return p }
 	v4 := []attachment.Family{attachment.IPv4}
@@ -325,6 +327,7 @@ func configs() []config {
 		{name: "container-leaves", profile: local, lookup: true, container: true, leaves: true, calls: 2},
 		{name: "container-again", profile: local, lookup: true, container: true, again: 1, held: true},
 		{name: "container-args", profile: node, container: true, again: 1, byArgs: true, held: true},
+		{name: "container-pod", profile: byPod, container: true, byPod: true, held: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "warm", profile: ahead(local), lookup: true, ahead: true, reboot: true, calls: 3},

@@ -207,10 +207,12 @@ func (x *explorer) faults(w *world, to adder) {
 				continue
 			}
 			s := o.run.waits
-			to(fault, func(c *world) {
-				c.late = append(c.late, lateCall{add: s.verb == add, process: true, id: x.leaseID(s.inv), requested: requested(s.inv)})
-				x.restart(c)
-			}, "crash, and the process of %s lives on", shortID(x.leaseID(s.inv)))
+			if !cfg.byPod { // assumed
+				to(fault, func(c *world) {
+					c.late = append(c.late, lateCall{add: s.verb == add, process: true, id: x.leaseID(s.inv), requested: requested(s.inv)})
+					x.restart(c)
+				}, "crash, and the process of %s lives on", shortID(x.leaseID(s.inv)))
+			}
 			if outlives := cfg.profile.AddOutlivesSeconds; outlives > 0 {
 				acts := lateCall{add: s.verb == add, id: x.leaseID(s.inv), requested: requested(s.inv), until: w.now + outlives}
 				to(fault, func(c *world) { c.late = append(c.late, acts); x.restart(c) }, "crash, and the call of %s acts late", shortID(acts.id))
@@ -552,7 +554,7 @@ func (x *explorer) others(w *world, s step, then continuation) {
 	switch {
 	case s.begin == nil && busy: // it is waited for
 	case s.begin == nil:
-		then(goesOn, outcome{err: w.owners[s.owner].result}, nil, "the operation on %s has ended", name)
+		then(goesOn, outcome{err: w.owners[s.owner].settled}, nil, "the operation on %s has ended", name)
 	case busy:
 		then(goesOn, outcome{}, nil, "%s is busy", name)
 	default:
@@ -639,7 +641,11 @@ type addResult struct {
 }
 
 func (x *explorer) addResults(w *world, id string, want []netip.Addr) []addResult {
-	if has := w.held(id); len(has) > 0 {
+	has := w.held(id)
+	if x.cfg.byPod && id != "pod" {
+		has = slices.Concat(w.held(idOf(containerOwner)), w.held(idOf(nextOwner)))
+	}
+	if len(has) > 0 {
 		switch x.cfg.profile.RepeatedAdd {
 		case profile.RepeatedAddRefused:
 			return []addResult{{err: refused("ADD", 100, "duplicate")}}

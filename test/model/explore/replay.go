@@ -34,6 +34,7 @@ type task struct {
 	outside    []netip.Addr // the ranges, at its begin
 	kept       []netip.Addr // the addresses that the container's pod had, at its begin
 	collect    bool         // a GC releases the container
+	keep       bool         // another container of the pod has it added again
 	again      bool         // with the other parameters of a repeated ADD
 }
 
@@ -135,9 +136,13 @@ func (x *explorer) advance(w *world, i int) {
 			}
 		}()
 		err = x.do(op, r.task)
-		waited := errors.Is(err, errLeft)
-		op.Finish(err, !r.task.background, waited, func(int) time.Duration { return time.Second })
 		done, o.result = true, err
+		if r.task.background {
+			o.settled = err
+		}
+		if !r.task.keep {
+			op.Finish(err, !r.task.background, errors.Is(err, errLeft), func(int) time.Duration { return time.Second })
+		}
 	}()
 	o.st = op.Status
 	if done {
@@ -179,6 +184,8 @@ func (x *explorer) do(op *attachment.Operation, t task) error {
 		return op.Release(t.ip, false)
 	case t.collect:
 		return op.Del()
+	case t.keep:
+		return op.Keep()
 	case t.action == attachment.Cleanup:
 		return op.EndCooldown()
 	}
@@ -298,6 +305,18 @@ func (p *replay) Spare() []attachment.Other {
 	}).spare
 }
 
+func (p *replay) OfPod(inv call.Invocation) (attachment.Other, bool) {
+	o := p.read(func() outcome {
+		for j, o := range p.w.owners {
+			if j != p.i && o.st.Rec.Keeps(inv) {
+				return outcome{ok: true, other: p.w.other(j)}
+			}
+		}
+		return outcome{}
+	})
+	return o.other, o.ok
+}
+
 // Settle begins work on another attachment and waits for its end, unless an operation is in progress there.
 func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 	j := p.w.find(o.Key)
@@ -308,7 +327,7 @@ func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 		t := &task{background: true, action: attachment.Cleanup}
 		return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 	}
-	t := &task{background: true, freed: true}
+	t := &task{background: true, freed: work == attachment.Freed, keep: work == attachment.Kept}
 	return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 }
 

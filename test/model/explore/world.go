@@ -48,6 +48,7 @@ type config struct {
 	// leases by these, too.
 	again                        int
 	byArgs                       bool
+	byPod                        bool // both containers are one to the plugin, which knows it by the ID of the last ADD
 	releaseDelay, verifyInterval int
 	exclude                      int // addresses
 }
@@ -77,8 +78,8 @@ type owner struct {
 	disk            *attachment.Record
 	before          *attachment.Record // the last one on disk that was held, before it was written again
 	run             *run
-	// result is that of the last operation.
-	result error
+	// result is that of the last operation, settled that of the last one for which another one may wait.
+	result, settled error
 	// stale: its record on disk is that of a container that ended with a reboot. deleted: the DEL of the container
 	// was received; waits: it waits for the operation in progress.
 	stale, deleted, waits bool
@@ -102,7 +103,7 @@ type world struct {
 	outside             []netip.Addr
 	calls, faults, pods int
 	outage, rolledBack  bool
-	returns             bool // as in config
+	returns, byPod      bool // as in config
 	// freed are the leases that were deleted in this boot, if they may return.
 	freed []lease
 	// excused are IDs whose leases a lost journal left: they may stay.
@@ -158,12 +159,12 @@ func (x *explorer) options(w *world) *attachment.Options {
 }
 
 func (x *explorer) initial() *world {
-	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods, returns: x.cfg.returns}
+	w := &world{now: 100, calls: x.cfg.calls, faults: x.cfg.faults, pods: x.cfg.pods, returns: x.cfg.returns, byPod: x.cfg.byPod}
 	names := []string{"a", "b"}
 	if x.cfg.container {
 		names[0] = containerOwner
 	}
-	if x.cfg.fixed || x.cfg.ahead {
+	if x.cfg.fixed || x.cfg.ahead || x.cfg.byPod {
 		names[1] = nextOwner
 	}
 	names = append(names, warmOf(x.cfg)...)
@@ -257,6 +258,11 @@ func (w *world) free(ip netip.Addr) bool {
 
 func (w *world) allocate(id string, ips []netip.Addr) {
 	w.leases = slices.Clone(w.leases)
+	for i, l := range w.leases {
+		if w.byPod && id != "pod" && l.id != "pod" {
+			w.leases[i].id = id
+		}
+	}
 	for _, ip := range ips {
 		w.leases = append(w.leases, lease{id, ip})
 	}
@@ -415,7 +421,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.cfg.strictDel && !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.cfg.strictDel && !o.run.task.keep && !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
@@ -500,7 +506,7 @@ func covered(d *attachment.Record, s step) bool {
 	case d.State == attachment.Adding:
 		return listed || s.verb == del
 	case s.verb == add:
-		return listed && s.inv.VerifyBy() == profile.VerifyAdd
+		return listed && (s.inv.VerifyBy() == profile.VerifyAdd || s.inv.Profile.Key() == profile.KeyedByPod)
 	case d.State == attachment.Releasing:
 		return true
 	}
