@@ -230,7 +230,7 @@ func TestReleaseAllSettles(t *testing.T) {
 		})
 		return advancing(s.dependencies(), 10*time.Second).exec(t, append([]string{"release", "--all", "--yes", "--timeout=20s"}, args...)...)
 	}
-	run().wants(t, cmdline.ExitFailed, "", "1 attachments remain", "until "+until+" an ADD with an unknown outcome may act", "--wait waits for that")
+	run().wants(t, cmdline.ExitFailed, "", "1 attachments remain", "until "+until+" an ADD with an unknown outcome may act", "repeat the command then")
 	run("--wait=1m").wants(t, cmdline.ExitFailed, "", "until "+until)
 	run("--wait=10m").wants(t, cmdline.ExitOK, "")
 }

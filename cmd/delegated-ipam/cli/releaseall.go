@@ -234,7 +234,7 @@ func remaining(all []*models.Attachment) []string {
 		out = append(out, line)
 	}
 	if until := actsUntil(all); !until.IsZero() {
-		out = append(out, fmt.Sprintf("until %s an ADD with an unknown outcome may act, and only then its last DEL follows: --wait waits for that", until.UTC().Format(time.RFC3339)))
+		out = append(out, fmt.Sprintf("until %s an ADD with an unknown outcome may act, and only then its last DEL follows: repeat the command then, or give it a --wait that ends later", until.UTC().Format(time.RFC3339)))
 	}
 	if failed {
 		out = append(out, "the daemon keeps retrying; if the plugin refuses forever: stop it and run `delegated-ipam journal delete OWNER --yes`")
