@@ -16,8 +16,9 @@ func maturity(string) (map[string]string, error) {
 			row3("Kubernetes", fmt.Sprintf("two nodes of %s with containerd %s and cilium-agent %s; %s by `RELEASES=older`",
 				v("kubernetes"), v("containerd"), v("cilium"), v("kubernetes-older")), "`make cluster-test`") +
 			row3("Cilium's chart", v("cilium")+", rendered for Kubernetes 1.29 and "+v("kubernetes"), "`make test-deploy`") +
-			row3("[plugins](docs/reference/plugins.md), real", fmt.Sprintf("host-local %s, %s, %s and %s; static %s; dhcp %s and %s; whereabouts %s and %s",
-				v("plugins"), v("plugins-v1.9"), v("plugins-v1.4"), v("plugins-v1.0"), v("plugins"), v("plugins"), v("plugins-v1.9"), v("whereabouts"), v("whereabouts-older")),
+			row3("[plugins](docs/reference/plugins.md), real", fmt.Sprintf("host-local %s, %s, %s and %s; static %s; dhcp %s and %s; whereabouts %s and %s; calico-ipam v3.28; azure-vnet-ipam %s; spiderpool %s with its agent imitated",
+				v("plugins"), v("plugins-v1.9"), v("plugins-v1.4"), v("plugins-v1.0"), v("plugins"), v("plugins"), v("plugins-v1.9"), v("whereabouts"), v("whereabouts-older"),
+				v("azure-vnet-ipam"), v("spiderpool")),
 				"`make test`, `make test-dhcp`, `make plugin-test`") +
 			row3("plugins, imitated from runs of the real ones", "calico-ipam, azure-ipam, cni-ipvlan-vpc-k8s-ipam; any other gets a careful profile", "`make test`") +
 			row3("systemd", "the unit, under Debian 12's: start, kill, reload, stop", "`make test-deploy`") +
