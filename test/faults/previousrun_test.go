@@ -47,7 +47,7 @@ func TestPluginOutlivesDaemon(t *testing.T) {
 	})
 }
 
-//evidence:design/reliability a daemon completes an ADD long after its client
+//evidence:design/reliability the server of a plugin completes an ADD long after its client
 func TestADDFinishesAfterTimeout(t *testing.T) {
 	eachCase(t, previousRun, map[string]bool{"while serving": false, "across a kill": true}, func(t *testing.T, st *stats, killed bool) {
 		n := harness.NewNode(t)
