@@ -102,6 +102,11 @@ func (n *node) configure(t *testing.T, ipam section, chained ...string) {
 	for _, name := range chained {
 		plugins = append(plugins, section{"type": name})
 	}
+	n.writePlugins(t, plugins...)
+}
+
+func (n *node) writePlugins(t *testing.T, plugins ...section) {
+	t.Helper()
 	data, err := json.Marshal(section{"cniVersion": "1.0.0", "name": network, "plugins": plugins})
 	check.Must(t, err)
 	n.WriteConf(t, "10-pods.conflist", data)

@@ -11,26 +11,35 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/calico"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// slowPlugin is a host-local whose ADD and DEL take 2 s longer, as over a central server, and are counted.
+// slowPlugin runs a plugin whose ADD and DEL take 2 s longer, as over a distant server, and are counted.
 const slowPlugin = `#!/bin/sh
 case $CNI_COMMAND in
 ADD|DEL) echo $CNI_COMMAND >>"$0.calls"; sleep 2 ;;
 esac
-exec "$0.real"
+exec "${0%/*}/real/${0##*/}"
 `
 
 // warmNode returns a node with a slow plugin and leases that were acquired ahead of pods.
-func warmNode(t *testing.T, leases int) (n *node, s *harness.Daemon) {
+func warmNode(t *testing.T, plugin string, leases int) (n *node, s *harness.Daemon) {
 	t.Helper()
 	n = newNode(t)
-	plugin := filepath.Join(n.BinDir, "host-local")
-	check.Must(t, os.Rename(plugin, plugin+".real"))
-	n.InstallScript(t, "host-local", slowPlugin)
-	n.configure(t, n.through(n.hostLocal("10.15.0.0/24")))
+	bridge := section{"type": "bridge", "bridge": "cni0", "ipam": n.through(n.hostLocal("10.15.0.0/24"))}
+	if plugin == "calico-ipam" {
+		cluster.RunLines(t, "cp "+filepath.Join(env(t, "DIR"), plugin)+" "+n.BinDir)
+		n.Node.Store = calico.StartEtcd(t, n.logs, "etcd", "10.15.0.0/24").Leases
+		bridge["ipam"] = n.through(section{"type": plugin})
+		calico.Configure(bridge, filepath.Join(n.logs, "calico.log"))
+	}
+	program := filepath.Join(n.BinDir, plugin)
+	real := filepath.Join(cluster.EmptyDir(t, n.BinDir, "real"), plugin) // calico's program does what its name says
+	check.Must(t, os.Rename(program, real))
+	n.InstallScript(t, plugin, slowPlugin)
+	n.writePlugins(t, bridge)
 	n.startContainerd(t)
 	n.Flags = append(n.Flags, fmt.Sprintf("--warm-leases=%d", leases), "--max-plugin-processes=32")
 	s = n.Start(t)
@@ -60,16 +69,25 @@ func (n *node) waitWarm(t *testing.T, leases int) {
 // calls returns how many ADDs and DELs the plugin has had.
 func (n *node) calls(t *testing.T) int {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.BinDir, "host-local.calls"))
+	counted, err := filepath.Glob(filepath.Join(n.BinDir, "*.calls"))
+	check.Must(t, err)
+	check.Equal(t, "plugins that were called", len(counted), 1)
+	data, err := os.ReadFile(counted[0])
 	check.Must(t, err)
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// Sandboxes of a real containerd start and end over a slow plugin without a call of it, and the daemon is killed
-// between: each has an address of its own, and nothing leaks.
+// Sandboxes of a real containerd start and end over a slow plugin, one with etcd, without a call of it, and the daemon is
+// killed between: each has an address of its own, and nothing leaks.
 func TestWarmLeases(t *testing.T) {
+	for _, plugin := range []string{"host-local", "calico-ipam"} {
+		t.Run(plugin, func(t *testing.T) { testWarmLeases(t, plugin) })
+	}
+}
+
+func testWarmLeases(t *testing.T, plugin string) {
 	const leases, pods = 8, 6
-	n, s := warmNode(t, leases)
+	n, s := warmNode(t, plugin, leases)
 	before := n.calls(t)
 	ids := map[string]netip.Addr{}
 	seen := map[netip.Addr]bool{}
