@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
@@ -24,6 +25,7 @@ func TestWhileUnused(t *testing.T) {
 		f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "cilium-agent-0123456789abcdef" })
 		wantUnused(f, "cilium-agent-0123456789abcdef-g1", false)
 		f.release("10.0.0.1", "fd00::1")
+		synctest.Wait() // the record is removed behind the response
 		wantUnused(f, id, true)
 	})
 	run(t, "before the first record", with(gatedAdd), func(f *fixture) {
