@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -31,4 +34,18 @@ func TestExcludeAddresses(t *testing.T) {
 	wantAddresses(t, s.AllocateFor(t, "ingress"), []string{"10.15.0.6", "fd00:15::7"})
 	s.Release(t, slices.Concat(router, health, []string{"10.15.0.6", "fd00:15::7"})...)
 	wantLeaseCount(t, n, 0)
+}
+
+// The leases vanish: embedded host-local gives no other owner an address that an attachment has, so the owners get them
+// again, in whatever order they request them.
+func TestReservedAddresses(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t, "--verify-interval=0s")
+	router, health := s.AllocateFor(t, "router"), s.AllocateFor(t, "health")
+	check.Must(t, os.RemoveAll(filepath.Join(n.StoreDir, "pods")))
+	wantAddresses(t, s.AllocateFor(t, "ingress"), []string{"10.15.0.4", "fd00:15::4"})
+	wantAddresses(t, s.AllocateFor(t, "health"), health)
+	wantAddresses(t, s.AllocateFor(t, "router"), router)
+	s.WaitConsistent(t)
 }

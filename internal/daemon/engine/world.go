@@ -85,6 +85,10 @@ func (w world) Call(verb string, inv call.Invocation) (call.Result, error) {
 	c := call.Call{Invocation: inv, Owner: w.Owner, Pool: w.Pool}
 	switch verb {
 	case call.VerbAdd:
+		c.Taken = func(ip netip.Addr) bool {
+			_, taken := w.Conflict(inv.Network, []netip.Addr{ip})
+			return taken.IsValid()
+		}
 		return w.engine.plugin.Add(w.callCtx(), c)
 	case call.VerbDel:
 		return call.Result{}, w.engine.plugin.Del(w.callCtx(), c)

@@ -108,6 +108,9 @@ type Call struct {
 	Invocation
 	// Owner and Pool are the owner and the pool in the API.
 	Owner, Pool string
+	// Taken reports whether another attachment has an address, which the plugin may have lost; nil if that is not known.
+	// Embedded host-local returns such an address only if it is requested.
+	Taken func(netip.Addr) bool
 }
 
 // Address is one address of a result.

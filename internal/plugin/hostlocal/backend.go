@@ -34,8 +34,8 @@ type locked struct {
 	dir *os.Root
 	// deadline is when the call ends that waits for an address; zero for never.
 	deadline time.Time
-	// exclude are addresses that are not reserved, as if others had them.
-	exclude []netip.Prefix
+	// exclude reports whether an address is not reserved, as if others had it; nil for none.
+	exclude func(netip.Addr) bool
 	// index is that of the network, nil in a directory that cannot be watched.
 	*index
 	// made are new leases to sync, and changed reports that names changed.
@@ -61,14 +61,14 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 		return false, errors.New("not an address: " + ip.String())
 	}
 	addr = addr.Unmap()
-	if slices.ContainsFunc(l.exclude, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return false, nil
-	}
 	name := addr.String()
 	if l.index != nil {
 		if of, taken := l.leases[addr]; taken && of.id != incomplete {
 			return false, nil
 		}
+	}
+	if l.exclude != nil && l.exclude(addr) {
+		return false, nil
 	}
 	failpoint.Reach(failpoint.LeaseMaking)
 	f, err := l.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, leaseMode)

@@ -27,8 +27,9 @@ import (
 type Args struct {
 	ContainerID, IfName, CNIArgs string
 	Config                       []byte
-	// Exclude are addresses that an ADD gets only if it requests them. host-local has no such parameter.
-	Exclude []netip.Prefix
+	// Exclude reports whether an ADD gets an address only if it requests it; nil for none. host-local has no such
+	// parameter.
+	Exclude func(netip.Addr) bool
 }
 
 // NotStartedError is a call that has changed nothing and will not: the store could not be opened or locked.

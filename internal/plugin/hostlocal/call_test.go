@@ -449,8 +449,8 @@ func TestCallExclude(t *testing.T) {
 	f := newCallFixture(t)
 	add := func(id, config string, exclude ...string) string {
 		a := Args{ContainerID: id, IfName: "eth0", Config: []byte(strings.ReplaceAll(config, "DIR", f.dir))}
-		for _, text := range exclude {
-			a.Exclude = append(a.Exclude, netip.MustParsePrefix(text))
+		a.Exclude = func(ip netip.Addr) bool {
+			return slices.ContainsFunc(exclude, func(text string) bool { return netip.MustParsePrefix(text).Contains(ip) })
 		}
 		result, err := f.Call(f.Context(), "ADD", a)
 		if err != nil {
