@@ -151,9 +151,10 @@ func (c *clients) release(o *sharedOwner, ip netip.Addr) {
 	c.record(o, op, a, true)
 }
 
-// send sends a request, again while no daemon serves or it is stopping, which has no effect. It
-// returns false without a response, so that the outcome is unknown.
+// send sends a request, again while no daemon serves or it is stopping, which has no effect but that a release may be
+// recorded: the next daemon continues it. It returns false if the outcome is unknown.
 func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bool) {
+	var recorded int64 // when a release began that may be
 	for ; ; time.Sleep(10 * time.Millisecond) {
 		op.Began = c.clock.Add(1)
 		a, err := c.client.Try(method, path)
@@ -163,7 +164,14 @@ func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bo
 		case err != nil:
 			op.Outcome = oracle.Unknown
 			return a, false
-		case !strings.Contains(string(a.Body), "the service is stopping; try again"):
+		case strings.Contains(string(a.Body), "the service is stopping; try again"):
+			if recorded == 0 && op.Verb == oracle.Release {
+				recorded = op.Began
+			}
+		case recorded > 0 && a.Status == http.StatusNotFound:
+			op.Began, op.Outcome = recorded, oracle.Unknown
+			return a, false
+		default:
 			op.Outcome = oracle.Refused
 			return a, true
 		}

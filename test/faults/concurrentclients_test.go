@@ -31,7 +31,7 @@ func TestConcurrentClientsAndKills(t *testing.T) {
 
 //evidence:design/reliability the same, and one daemon hands over to the next (a rolling update)
 func TestConcurrentClientsAndHandover(t *testing.T) {
-	runClients(t, sized(t, 300, 20_000)/2, 4, func(_ *stats, n *harness.Node, s *harness.Daemon) *harness.Daemon {
+	runClients(t, sized(t, 800, 20_000)/2, 4, func(_ *stats, n *harness.Node, s *harness.Daemon) *harness.Daemon {
 		next := n.Launch(t)
 		next.WaitLog(t, "waiting for the state directory")
 		s.Stop(t)
