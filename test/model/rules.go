@@ -62,7 +62,7 @@ var rules = []rule{
 	{"an attachment is verified by the ADD that has run", []edit{{"claim.go", "	r.Invocations = append(r.Invocations, last)\n", "	r.Invocations = slices.Insert(r.Invocations, max(0, len(r.Invocations)-1), last)\n"}}, "container-args", "", two},
 	{"a container that lost one address keeps the other", []edit{{"verify.go", "	case OfContainer(op.Owner) && slices", "	case false && slices"}}, "container-loss", "", two},
 	{"what a container lost in part is set aside", []edit{{"try.go", "		if r.aside = lost &&", "		if r.aside = false && lost &&"}}, "container-aside", "", "gets nothing"},
-	{"a DEL keeps another container of the pod", []edit{{"pod.go", "ok := op.World.OfPod(inv); !ok ||", "ok := op.World.OfPod(inv); true || !ok ||"}}, "container-pod", "", two},
+	{"a DEL keeps another container of the pod", []edit{{"pod.go", "if !ok || op.World.Settle(other, Kept, true) {", "if true || !ok || op.World.Settle(other, Kept, true) {"}}, "container-pod", "", two},
 	{"a DEL waits for an ADD of the pod", []edit{{"pod.go", "	if op.World.Now().Before(inv.AddActsUntil) {", "	if false {"}}, "container-pod", "", two},
 	{"a repeated ADD of a pod may act at a start", []edit{{"status.go", "kept := OfContainer(r.Owner)", "kept := false && OfContainer(r.Owner)"}}, "container-pod", "", leak},
 	{"what an interrupted release began is finished", []edit{{"settle.go", "	case r.State == Cooldown, r.State == Releasing, r", "	case r.State == Cooldown, r"}}, "local", "", "goes on for ever"},

@@ -310,8 +310,10 @@ func configs() []config {
 		{name: "crash", profile: another},
 		{name: "loss", profile: local, lookup: true, lostLease: true},
 		{name: "strict-del", profile: nothingKnown, strictDel: true},
+		{name: "strict-del-pod", profile: nothingKnown, strictDel: true, addrs: 3, calls: 1}, // a record ends when the range is not full
 		{name: "not-held", profile: notHeld, strictDel: true},
 		{name: "container-strict-del", profile: nothingKnown, strictDel: true, container: true},
+		{name: "container-strict-del-pod", profile: nothingKnown, strictDel: true, container: true, addrs: 3, calls: 1},
 		{name: "reservation", profile: with(node, func(p *profile.Profile) { p.VerifyBy = profile.VerifyNothing }), lostLease: true},
 		{name: "container", profile: local, lookup: true, container: true, reboot: true, lostJournal: true},
 		{name: "container-bare", profile: node, container: true, bare: true},
@@ -343,10 +345,11 @@ func configs() []config {
 	for i := range all {
 		c := &all[i]
 		c.container = c.container || c.ahead
-		c.addrs, c.calls, c.faults, c.pods, c.late, c.crash = cmp.Or(c.addrs, 2), cmp.Or(c.calls, 2), 1, 1, 1, true
-		if c.lostLease || c.addrs > 2 || c.strictDel || c.ahead && !c.lostSpare && !c.olderStore {
-			c.pods = 0 // nothing but a lease keeps it from the address, and a range that is not full ends a record
+		c.calls, c.faults, c.pods, c.late, c.crash = cmp.Or(c.calls, 2), 1, 1, 1, true
+		if c.lostLease || c.lostAddress && !c.lookup || c.strictDel && c.addrs == 0 && c.profile.NothingKnown() || c.ahead && !c.lostSpare && !c.olderStore {
+			c.pods = 0 // nothing but a lease keeps it from the address, or it would fill the range
 		}
+		c.addrs = cmp.Or(c.addrs, 2)
 		if c.container && c.profile.OnNode() && !c.leaves && !c.held && !c.ahead {
 			c.calls = 3
 		}

@@ -395,6 +395,9 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 	slices.SortFunc(o.using, netip.Addr.Compare)
 }
 
+// toRelease reports whether the background may repeat the ADD of a container, to release it: no client uses it.
+func (x *explorer) toRelease(o owner) bool { return x.cfg.strictDel && len(o.using) == 0 }
+
 // lacks reports whether the plugin does not hold for an owner what its client uses.
 func (w *world) lacks(o owner) bool {
 	return slices.ContainsFunc(o.using, func(ip netip.Addr) bool { return !slices.Contains(w.held(o.st.IDInUse()), ip) })
@@ -421,7 +424,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.cfg.strictDel && !o.run.task.keep && !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.toRelease(o) && !o.run.task.keep && !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
