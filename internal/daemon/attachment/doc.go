@@ -22,7 +22,8 @@
 //
 // An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. They differ
 // in three rules: the container ID of a container interface is its runtime's and never changes (ids.go); the background
-// adds it only with the addresses that its runtime has got already, or to release it; and its response is the plugin's whole result.
+// adds it only with the addresses that its runtime has got already, or to release it; and its response is the plugin's
+// whole result.
 //
 // # Leases that are acquired ahead
 //

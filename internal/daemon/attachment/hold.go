@@ -41,7 +41,7 @@ func (t *try) attempt() (again bool, err error) {
 	if err != nil || done {
 		return false, err
 	}
-	if r, _ := errors.AsType[*rejectedResult](t.failed); r != nil && r.aside {
+	if r, _ := errors.AsType[*rejectedResult](t.failed); r != nil && r.aside { // without a DEL, it stays set aside
 		old, inv.AddRefused = without(old, []call.Invocation{inv}), false
 	}
 	requests := t.requests(inv)

@@ -1,7 +1,7 @@
 package attachment
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -61,12 +61,13 @@ func (op *Operation) keepPod(inv call.Invocation) (wait bool, err error) {
 	if op.World.Now().Before(inv.AddActsUntil) {
 		return true, nil
 	}
-	if other, ok := op.World.OfPod(inv); !ok || op.World.Settle(other, Kept, true) {
+	other, ok := op.World.OfPod(inv)
+	if !ok || op.World.Settle(other, Kept, true) {
 		return false, nil
 	}
 	return false, &call.Error{
 		Verb: call.VerbDel, Plugin: inv.Plugin, ContainerID: inv.ContainerID, Outcome: call.NotStarted,
-		Err: errors.New("the ADD of another container of the pod could not be repeated before it"),
+		Err: fmt.Errorf("the ADD of %s, another container of the pod, could not be repeated before it", other),
 	}
 }
 
