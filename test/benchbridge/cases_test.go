@@ -267,7 +267,7 @@ func outage(t *testing.T, b *bench, s supplier, count int) []row {
 	early := len(b.requests(t, down, up, nodes...))
 	most := busiest(b.requests(t, up, end, nodes...))
 	return []row{
-		{name, "first publication after its return", spread(after), "max <= 21s", verdict(maximum(after) <= 21*time.Second)},
+		{name, "first publication after its return", spread(after), "max <= 15s", verdict(maximum(after) <= 15*time.Second)},
 		{name, "requests while it starts", fmt.Sprint(early), "", ""},
 		{name, "requests in the busiest second after its return", fmt.Sprint(most), "<= 20/s", verdict(most <= 20)},
 	}
