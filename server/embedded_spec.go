@@ -95,7 +95,7 @@ func init() {
     },
     "/cni/check": {
       "post": {
-        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.\n",
+        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that shows whether it holds the addresses.\n",
         "tags": [
           "cni"
         ],
@@ -1919,7 +1919,7 @@ func init() {
     },
     "/cni/check": {
       "post": {
-        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.\n",
+        "description": "CNI CHECK. Runs the CHECK of the delegated plugin, if that shows whether it holds the addresses.\n",
         "tags": [
           "cni"
         ],

@@ -161,7 +161,7 @@ func (a *Client) AddContainerContext(ctx context.Context, params *AddContainerPa
 
 // CheckContainer checks the addresses of a container interface.
 //
-// CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.
+// CNI CHECK. Runs the CHECK of the delegated plugin, if that shows whether it holds the addresses.
 // .
 //
 // This method does not support injected context.
@@ -181,7 +181,7 @@ func (a *Client) CheckContainer(params *CheckContainerParams, opts ...ClientOpti
 
 // CheckContainerContext checks the addresses of a container interface.
 //
-// CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.
+// CNI CHECK. Runs the CHECK of the delegated plugin, if that shows whether it holds the addresses.
 // .
 //
 // Do not use the deprecated [CheckContainerParams.Context] with this method: it would be ignored.

@@ -37,7 +37,7 @@ func TestExcludeAddresses(t *testing.T) {
 }
 
 // The leases vanish: embedded host-local gives no other owner an address that an attachment has, so the owners get them
-// again, in whatever order they request them.
+// again, in any order of their requests.
 func TestReservedAddresses(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

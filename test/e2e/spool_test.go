@@ -144,7 +144,7 @@ func TestSpooledDelLostAnswer(t *testing.T) {
 	wantIDs(t, n)
 }
 
-// An ADD of the same ID comes after the DEL, whatever the daemon does first.
+// An ADD of the same ID comes after the DEL, in any order of the daemon's work.
 //
 //evidence:design/reliability a DEL while the daemon is away
 func TestSpooledDelBeforeAdd(t *testing.T) {

@@ -90,7 +90,7 @@ func TestWarmLeases(t *testing.T) {
 // Killed at each write of a hand-over and of a return, and started again, the daemon has each lease once, the pods keep
 // theirs, and nothing leaks.
 //
-//evidence:design/reliability killed while a warm lease is handed over or given back
+//evidence:design/reliability killed while a warm lease is handed over or returned
 func TestWarmLeasesKilled(t *testing.T) {
 	for _, point := range []failpoint.Point{failpoint.CommitBegins, failpoint.CommitDurable} {
 		for visit := range 7 {

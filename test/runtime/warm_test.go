@@ -78,7 +78,7 @@ func (n *node) calls(t *testing.T) int {
 }
 
 // Sandboxes of a real containerd start and end over a slow plugin, one with etcd, without a call of it, and the daemon is
-// killed between: each has an address of its own, and nothing leaks.
+// killed between: each has a separate address, and nothing leaks.
 func TestWarmLeases(t *testing.T) {
 	for _, plugin := range []string{"host-local", "calico-ipam"} {
 		t.Run(plugin, func(t *testing.T) { testWarmLeases(t, plugin) })

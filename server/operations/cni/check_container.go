@@ -30,7 +30,7 @@ func NewCheckContainer(ctx *middleware.Context, handler CheckContainerHandler) *
 //
 // # Check the addresses of a container interface
 //
-// CNI CHECK. Runs the CHECK of the delegated plugin, if that tells whether it holds the addresses.
+// CNI CHECK. Runs the CHECK of the delegated plugin, if that shows whether it holds the addresses.
 type CheckContainer struct {
 	Context *middleware.Context
 	Handler CheckContainerHandler

@@ -23,7 +23,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// Each operation has an ID of its own. Cilium's document has none, so those of Cilium's operations are the
+// Each operation has a separate ID. Cilium's document has none, so those of Cilium's operations are the
 // names in Cilium's Go client: a program finds the same ones in ours.
 func TestOperationIDs(t *testing.T) {
 	cilium := map[string]reflect.Type{"daemon": reflect.TypeFor[daemon.ClientService](), "ipam": reflect.TypeFor[ipam.ClientService]()}
