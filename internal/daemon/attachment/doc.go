@@ -81,8 +81,8 @@
 //
 // An ADD that returns the address of another attachment may prove a loss, too: of one that is lost already, or whose plugin
 // cannot be asked. It is released, and the other attachment gets it again by a DEL and an ADD. A container that may hold
-// another address does not (rejectedResult.aside): the ADD is repeated without a DEL, so that the plugin keeps the first
-// result for as long as the second.
+// another address does not, because the DEL would free that. An ADD under a further ID of its record, whose DEL is for its
+// release, makes the plugin keep the address instead (Operation.KeepLost).
 //
 // To a plugin that is keyed by the pod the containers of a pod are one, and an ADD replaces the ID by which it knows the
 // addresses. So before a DEL the ADD of the other container that has them is repeated, under its held record; and a DEL
@@ -210,5 +210,5 @@
 //	operation.go  publish, write, remove      free.go      release, DEL
 //	ids.go        container IDs, invocations  settle.go    the background
 //	want.go       what a request wants        pod.go       addresses that a pod keeps
-//	warm.go       leases that are acquired ahead
+//	warm.go       leases that are acquired ahead          lost.go  an address that a container has lost
 package attachment

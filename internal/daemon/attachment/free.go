@@ -159,7 +159,7 @@ func (op *Operation) del(inv call.Invocation) error {
 // its container ID is not used again before then.
 func markLateDel(r *Record, inv call.Invocation, ended time.Time) {
 	until := inv.Profile.ActsUntil(ended)
-	if inv.Profile.SingleUseIDs() || !until.After(ended) {
+	if inv.Profile.SingleUseIDs() || inv.KeepsLost || !until.After(ended) {
 		return // the ID is never used again, or the DEL ended with its process
 	}
 	if inv.ContainerID == containerid.Generation(r.ContainerID, r.Generation) {

@@ -41,9 +41,6 @@ func (t *try) attempt() (again bool, err error) {
 	if err != nil || done {
 		return false, err
 	}
-	if r, _ := errors.AsType[*rejectedResult](t.failed); r != nil && r.aside { // without a DEL, it stays set aside
-		old, inv.AddRefused = without(old, []call.Invocation{inv}), false
-	}
 	requests := t.requests(inv)
 	inv.Requested = t.prefixes(requests[0])
 	delErr, err := t.intend(inv, old) // steps 3 and 4: continue even if a DEL fails
@@ -86,7 +83,7 @@ func (t *try) prepare(inv call.Invocation, old []call.Invocation) (dels []call.I
 	case ofContainer && t.Rec == nil: // its ID is new. A refusal is repeated after a DEL, so none costs nothing.
 		t.takeOver(inv)
 		return nil, false, nil
-	case IsWarm(t.Owner): // its ID is new and unique
+	case IsWarm(t.Owner) && t.failed == nil: // its ID is new and unique
 		return nil, false, nil
 	case ofContainer && t.Rec.Network != "" && t.Rec.Network != inv.Network: // its runtime does not know that one
 		return nil, false, errors.Join(newError(Failed, "%s is of network %q, and pool %q has network %q now", t, t.Rec.Network, t.Pool, inv.Network), t.failed)

@@ -111,10 +111,10 @@ func (s Status) IDInUse() string {
 }
 
 // OldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
-// under the same ID waits for the release: its DEL would free the held addresses.
+// under the same ID waits for the release: its DEL would free the held addresses. So does one that keeps what is lost.
 func (s Status) OldIDs() []call.Invocation {
 	live := s.LastInvocation().ContainerID
-	return slices.DeleteFunc(slices.Clone(s.Rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
+	return slices.DeleteFunc(slices.Clone(s.Rec.Invocations), func(inv call.Invocation) bool { return inv.KeepsLost || inv.ContainerID == live })
 }
 
 // Expired reports whether an allocation was not confirmed in time.
@@ -199,7 +199,8 @@ func inferInFlight(r Record, o *Options, now time.Time) Record {
 			inv.AddActsUntil = time.Time{} // the reboot has ended it
 			continue
 		}
-		if settles := inv.Profile.ActsUntil(now); i == live && mayHaveAdded(r, *inv) && settles.After(inv.AddActsUntil) {
+		added := inv.KeepsLost || i == live && mayHaveAdded(r, *inv)
+		if settles := inv.Profile.ActsUntil(now); added && settles.After(inv.AddActsUntil) {
 			inv.AddActsUntil = settles
 		}
 		if mayHaveDeleted(r, *inv) {

@@ -27,8 +27,8 @@ type try struct {
 	// previous is the attachment in cooldown whose addresses the pod of this container had, kept are those addresses.
 	previous Other
 	kept     []netip.Addr
-	// aside are the addresses that were set aside.
-	aside []netip.Addr
+	// missing are the addresses that containers were found to have lost.
+	missing []netip.Addr
 	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
 	storeProven bool
 }
@@ -73,7 +73,7 @@ func (t try) judge(o outcome) (next try, final error) {
 		// this request, and an address that may be available later is not lost for them.
 		return t, o.err
 	case !o.deleted: // leftovers may have caused the failure
-	case rejected && r.aside:
+	case rejected && r.missing:
 	case rejected && r.repeatable && !t.repeated: // the plugin may return another address now
 		t.repeated = true
 	case len(o.requests) == 1:
@@ -95,9 +95,9 @@ type rejectedResult struct {
 	// holderIsFree reports that the result had an address of holder, of a container all, which is lost or cannot be
 	// verified: the plugin does not hold it for holder.
 	holderIsFree bool
-	// aside: the result had an address that a container has lost, which may hold another one. That container cannot get it
-	// again, because its DEL would release both, so it is not released here, either: the plugin gives it to no other node.
-	aside bool
+	// missing: the result had an address that a container has lost, which may hold another one. That container cannot get it
+	// again, because its DEL would release both.
+	missing bool
 	// ofPod: another container of the same pod has it, which is the same to the plugin: a DEL would release it there.
 	ofPod bool
 }
@@ -133,10 +133,8 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 		// The DEL frees all addresses of a container: one that is lost does not justify it.
 		missing := func(ip netip.Addr) bool { return OfContainer(other.Owner) && !slices.Contains(came, ip) }
 		r.holderIsFree = lost && !slices.ContainsFunc(other.Record.Addrs(), missing)
-		again := inv.Profile.SecondAdd() == profile.RepeatedAddAnotherAddress && !inv.Profile.SingleUseIDs() && !slices.Contains(t.aside, ip)
-		if r.aside = lost && !r.holderIsFree && !requested && again; r.aside {
-			t.aside = append(t.aside, ip)
-			r.error = fmt.Errorf("plugin %s returned %v, and %s (container ID %s) has %s, which the plugin no longer holds for it; until ours is released, that stays reserved with it", inv.Plugin, came, other, other.ID, ip)
+		if r.missing = lost && !r.holderIsFree && !requested && !slices.Contains(t.missing, ip); r.missing {
+			t.missing = append(t.missing, ip)
 		}
 	}
 	t.World.Report(Event{EventDuplicate, r})
@@ -150,8 +148,8 @@ func (t *try) settleOthers() {
 	case r == nil:
 	case r.holderIsFree:
 		t.World.Settle(*r.holder, Freed, false)
-	case r.aside:
-		t.World.Settle(*r.holder, Missing, false)
+	case r.missing:
+		t.World.Settle(*r.holder, Missing, true)
 	}
 	if t.previous.Owner != "" { // its addresses are reserved now
 		t.World.Settle(t.previous, EndCooldown, true)

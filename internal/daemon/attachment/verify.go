@@ -59,15 +59,6 @@ func (op *Operation) verify() (verdict, error) {
 	return found, nil
 }
 
-// Miss notes that the plugin has given an address of the record r to another attachment.
-func (op *Operation) Miss(r *Record) bool {
-	if op.Rec != r {
-		return false
-	}
-	op.setLost(fmt.Errorf("plugin %s has allocated one of its addresses again", op.LastInvocation().Plugin))
-	return true
-}
-
 // provable reports whether a verification can find a loss: some plugins cannot be asked.
 func (r *Record) provable() bool {
 	if r == nil {

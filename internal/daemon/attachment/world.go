@@ -90,7 +90,7 @@ const (
 	// Freed: this attachment has got and released an address of the other one, which is lost, or cannot be verified
 	// and must be: it gets all of its addresses again.
 	Freed Work = iota + 1
-	// Missing: this attachment keeps an address of the other one, of a container, which has lost that.
+	// Missing: this attachment has got and released an address of the other one, of a container, which has lost that.
 	Missing
 	// Kept repeats the ADD of the other attachment, if that is held.
 	Kept
@@ -139,6 +139,8 @@ const (
 	EventNotHeld EventKind = "The plugin refused each ADD and each DEL, so it is assumed to hold nothing; if it does, delNotHeld of a profile says how its DEL reports that"
 	// EventAddToDelete: also of such a plugin.
 	EventAddToDelete EventKind = "The plugin refuses each DEL, which it may do because it holds nothing: its ADD is repeated before a further DEL; delNotHeld of a profile says how its DEL reports that"
+	// EventLostNotKept: ADDs of the node may fail until that container ends.
+	EventLostNotKept EventKind = "The plugin allocates an address again that a container has lost, and could not be made to keep it; it is tried again with the next attachment that gets it"
 	EventNoLookup    EventKind = "Lookup in the plugin's store failed; the plugin is queried"
 )
 

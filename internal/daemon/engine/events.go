@@ -104,7 +104,7 @@ func (w world) Report(ev attachment.Event) {
 	switch ev.Kind {
 	case attachment.EventLost, attachment.EventDuplicate:
 		level = logrus.ErrorLevel
-	case attachment.EventDelFailed, attachment.EventNotHeld, attachment.EventAddToDelete:
+	case attachment.EventDelFailed, attachment.EventNotHeld, attachment.EventAddToDelete, attachment.EventLostNotKept:
 		level = logrus.WarnLevel
 	case attachment.EventNoLookup, attachment.EventHandedOver:
 		level = logrus.DebugLevel

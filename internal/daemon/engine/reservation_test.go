@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // A plugin that is verified by nothing, and gives the lowest free address, loses a reservation. The next ADD of the
@@ -46,29 +48,54 @@ func TestLostReservation(t *testing.T) {
 	}
 	bothFamilies := with(unknownPlugin, func(n *fakeNode, _ *Options) { n.ipv6 = true })
 	// A DEL would cost the container the address that it still has.
-	for _, next := range []string{owner, second} {
-		run(t, "one family of a container, then "+next, bothFamilies, func(f *fixture) {
-			_ = add(f, container)
-			f.setStored("one", "fd00::1")
-			if err := add(f, next); err != nil {
-				f.t.Fatal(err)
-			}
-			f.wantHeld(next, "10.0.0.2")
-			f.wantHeld(container, "10.0.0.1")
-			if id := f.get(next).IDInUse(); !f.get(container).Lost || !slices.Contains(f.node.store[id], addr("10.0.0.1")) {
-				f.t.Errorf("the store has %v; want what was lost, and the loss", f.node.store)
-			}
-			if err := add(f, "health"); err != nil {
-				f.t.Error(err)
-			}
-			f.releaseAll(f.get("health"))
-			f.del("one", "web-one")
-			f.del("two", "web-two")
-			if next == owner {
-				f.releaseAll(f.get(owner))
-			}
-			f.wantGone()
-		})
+	for _, repeated := range []profile.RepeatedAdd{profile.RepeatedAddAnotherAddress, profile.RepeatedAddSameAnswer, profile.RepeatedAddRefused} {
+		setups := append(bothFamilies, func(n *fakeNode, _ *Options) { n.profile.RepeatedAdd = repeated })
+		for _, next := range []string{owner, second} {
+			run(t, fmt.Sprintf("one family of a container, then %s: repeated ADD %s", next, repeated), setups, func(f *fixture) {
+				_ = add(f, container)
+				f.setStored("one", "fd00::1")
+				if err := add(f, next); err != nil {
+					f.t.Fatal(err)
+				}
+				f.wantHeld(next, "10.0.0.2")
+				f.wantHeld(container, "10.0.0.1")
+				kept := func() string { // the container ID under which the plugin has what was lost
+					for id, ips := range f.node.store {
+						if slices.Contains(ips, addr("10.0.0.1")) {
+							return id
+						}
+					}
+					return ""
+				}
+				if id := kept(); !f.get(container).Lost || id == "" || id == f.get(next).IDInUse() {
+					f.t.Errorf("the store has %v; want what was lost, and the loss", f.node.store)
+				}
+				f.restart(setups...)
+				f.sleep(10 * time.Minute)
+				f.del("two", "web-two")
+				if next == owner {
+					f.releaseAll(f.get(owner))
+				}
+				first := kept()
+				if err := add(f, "health"); err != nil {
+					f.t.Error(err)
+				}
+				f.releaseAll(f.get("health"))
+				if id := kept(); id == "" || id != first {
+					f.t.Errorf("the store has %v; want what was lost, until its container ends", f.node.store)
+				}
+				f.setStored(first) // it is lost again
+				if err := add(f, "health"); err != nil {
+					f.t.Error(err)
+				}
+				f.releaseAll(f.get("health"))
+				if id := kept(); id == "" || len(f.node.store) != 2 {
+					f.t.Errorf("the store has %v; want one more ID than the container's", f.node.store)
+				}
+				f.del("one", "web-one")
+				f.wantGone()
+			})
+		}
 	}
 	run(t, "one family of two containers", bothFamilies, func(f *fixture) {
 		_, _ = add(f, container), add(f, second)

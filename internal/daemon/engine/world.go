@@ -226,7 +226,7 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	case attachment.Kept:
 		return other.Keep() == nil
 	case attachment.Missing:
-		return other.Miss(o.Record)
+		return other.KeepLost(o.Record)
 	case attachment.Taken:
 		return other.Take(o.Record)
 	case attachment.Given:

@@ -134,7 +134,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.families(t.families)
 	e.addrs(t.outside)
 	e.addrs(t.kept)
-	e.bools(t.again, t.collect, t.keep)
+	e.bools(t.again, t.collect, t.keep, t.lost != nil, t.lost == o.run.start.Rec)
 	e.record(o.run.start.Rec)
 	list(e, o.run.had, func(had outcome) { e.outcome(had, s.Rec) })
 }

@@ -287,6 +287,7 @@ func configs() []config {
 	notHeld := with(another, func(p *profile.Profile) { p.DelNotHeld.Message = "not found" })
 	byPod := with(same, func(p *profile.Profile) { p.VerifyBy, p.KeyedBy = profile.VerifyNothing, profile.KeyedByPod })
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
+	notVerified := func(p profile.Profile) profile.Profile { p.VerifyBy = profile.VerifyNothing; return p }
 	ahead := func(p profile.Profile) profile.Profile { p.Depends = profile.DependsOnNothing; return p }
 	v4 := []attachment.Family{attachment.IPv4}
 	both := []attachment.Family{attachment.IPv4, attachment.IPv6}
@@ -320,7 +321,10 @@ func configs() []config {
 		{name: "container-remote", profile: remote, container: true, reboot: true, outage: true},
 		{name: "container-another", profile: another, container: true, reboot: true},
 		{name: "container-loss", profile: local, lookup: true, families: both, container: true, lostAddress: true},
-		{name: "container-aside", profile: nothingKnown, families: both, container: true, held: true, lostAddress: true, addrs: 3},
+		{name: "container-lost-part-any", profile: nothingKnown, families: both, container: true, held: true, lostAddress: true, addrs: 3},
+		{name: "container-lost-part", profile: nothingKnown, families: both, container: true, held: true, lostAddress: true, lowest: true, addrs: 3},
+		{name: "container-lost-part-same", profile: notVerified(same), families: both, container: true, held: true, lostAddress: true, lowest: true, addrs: 3},
+		{name: "container-lost-part-refused", profile: notVerified(remote), families: both, container: true, held: true, lostAddress: true, lowest: true, addrs: 3},
 		{name: "container-lost", profile: local, lookup: true, container: true, held: true, lostLease: true, calls: 2},
 		{name: "container-boot", profile: local, lookup: true, container: true, bootID: true},
 		{name: "container-rollback", profile: local, lookup: true, container: true, bare: true},

@@ -555,6 +555,8 @@ func (x *explorer) others(w *world, s step, then continuation) {
 	case s.begin == nil && busy: // it is waited for
 	case s.begin == nil:
 		then(goesOn, outcome{err: w.owners[s.owner].settled}, nil, "the operation on %s has ended", name)
+	case busy && s.begin.lost != nil: // waited for, for some time
+		then(fault, outcome{}, nil, "%s stays busy", name)
 	case busy:
 		then(goesOn, outcome{}, nil, "%s is busy", name)
 	default:
@@ -658,6 +660,9 @@ func (x *explorer) addResults(w *world, id string, want []netip.Addr) []addResul
 		if len(set) == len(x.cfg.families) {
 			all = append(all, addResult{ips: set, added: set})
 		}
+	}
+	if x.cfg.lowest {
+		all = all[:min(len(all), 1)]
 	}
 	if len(all) == 0 {
 		all = append(all, addResult{err: refused("ADD", 100, "no address")})

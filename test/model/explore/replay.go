@@ -31,11 +31,12 @@ type task struct {
 	ip         netip.Addr
 	families   []attachment.Family
 	freed      bool
-	outside    []netip.Addr // the ranges, at its begin
-	kept       []netip.Addr // the addresses that the container's pod had, at its begin
-	collect    bool         // a GC releases the container
-	keep       bool         // another container of the pod has it added again
-	again      bool         // with the other parameters of a repeated ADD
+	outside    []netip.Addr       // the ranges, at its begin
+	kept       []netip.Addr       // the addresses that the container's pod had, at its begin
+	collect    bool               // a GC releases the container
+	keep       bool               // another container of the pod has it added again
+	lost       *attachment.Record // an address of it was allocated to another attachment
+	again      bool               // with the other parameters of a repeated ADD
 }
 
 // netns is the network namespace of a container.
@@ -45,6 +46,8 @@ func (t task) netns() string {
 	}
 	return "first"
 }
+
+var errNotKept = errors.New("not kept")
 
 // argsAgain is a part of other CNI_ARGS.
 const argsAgain = ";K8S_POD_UID=2"
@@ -140,7 +143,7 @@ func (x *explorer) advance(w *world, i int) {
 		if r.task.background {
 			o.settled = err
 		}
-		if !r.task.keep {
+		if !r.task.keep && r.task.lost == nil {
 			op.Finish(err, !r.task.background, errors.Is(err, errLeft), func(int) time.Duration { return time.Second })
 		}
 	}()
@@ -186,6 +189,11 @@ func (x *explorer) do(op *attachment.Operation, t task) error {
 		return op.Del()
 	case t.keep:
 		return op.Keep()
+	case t.lost != nil:
+		if !op.KeepLost(t.lost) {
+			return errNotKept
+		}
+		return nil
 	case t.action == attachment.Cleanup:
 		return op.EndCooldown()
 	}
@@ -321,17 +329,20 @@ func (p *replay) OfPod(inv call.Invocation) (attachment.Other, bool) {
 func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 	j := p.w.find(o.Key)
 	switch work {
-	case attachment.Taken, attachment.Given, attachment.Missing:
+	case attachment.Taken, attachment.Given:
 		return p.read(func() outcome { return outcome{ok: p.hand(j, o.Record, work)} }).ok
 	case attachment.EndCooldown:
 		t := &task{background: true, action: attachment.Cleanup}
 		return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 	}
 	t := &task{background: true, freed: work == attachment.Freed, keep: work == attachment.Kept}
+	if work == attachment.Missing {
+		t.lost = o.Record
+	}
 	return p.step(step{verb: other, owner: j, begin: t}).ok && p.step(step{verb: other, owner: j}).err == nil
 }
 
-// hand takes the record of another attachment, gives it one, or notes a loss: all only change memory.
+// hand takes the record of another attachment, or gives it one: both only change memory.
 func (p *replay) hand(j int, r *attachment.Record, work attachment.Work) bool {
 	o := &p.w.owners[j]
 	if o.run != nil {
@@ -339,7 +350,7 @@ func (p *replay) hand(j int, r *attachment.Record, work attachment.Work) bool {
 	}
 	op := p.operation(p.w, j, &run{start: o.st, task: task{background: true}})
 	op.VerifyDue = op.VerifyDue || o.doubted
-	done := work == attachment.Taken && op.Take(r) || work == attachment.Missing && op.Miss(r) || work == attachment.Given && op.Give(r)
+	done := work == attachment.Taken && op.Take(r) || work == attachment.Given && op.Give(r)
 	if done {
 		o.st, o.doubted = op.Status, false
 	}

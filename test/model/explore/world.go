@@ -30,6 +30,8 @@ type config struct {
 	strictDel bool
 	// returns: a released lease returns with a reboot, because the store's file system had not synced its removal.
 	returns bool
+	// lowest: the plugin returns the lowest free addresses, so that what is lost is next.
+	lowest bool
 	// gc: a runtime's GC lists no container whose ADD has not ended.
 	gc bool
 	// bootID: the boot ID reads differently after a crash. leaves: the client of a DEL leaves, also while another
@@ -354,7 +356,7 @@ func (x *explorer) begin(w *world, i int, t task) {
 func (x *explorer) ended(w *world, i int, t task, err error) {
 	o := &w.owners[i]
 	o.unlisted = o.unlisted && t.action != attachment.Allocate
-	if err != nil && t.action == attachment.Allocate && x.cfg.lostAddress && slices.ContainsFunc(w.owners, w.lacks) && w.faults == x.cfg.faults-1 {
+	if err != nil && t.action == attachment.Allocate && x.cfg.lowest && slices.ContainsFunc(w.owners, w.lacks) && w.faults == x.cfg.faults-1 {
 		w.wrong = o.key.Owner + " gets nothing because of a loss"
 	}
 	if err != nil || t.background {
@@ -424,7 +426,7 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for _, o := range w.owners {
-		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.toRelease(o) && !o.run.task.keep && !had(o.st.Rec, o.run.waits.inv)) {
+		if o.run != nil && o.run.waits.verb == add && o.run.task.background && attachment.OfContainer(o.key.Owner) && (x.cfg.bare || w.rolledBack || !x.toRelease(o) && !o.run.task.keep && !o.run.waits.inv.KeepsLost && !had(o.st.Rec, o.run.waits.inv)) {
 			return fmt.Sprintf("%s is added without a request", o.key.Owner)
 		}
 		if o.run != nil && !covered(o.disk, o.run.waits) {
@@ -509,7 +511,7 @@ func covered(d *attachment.Record, s step) bool {
 	case d.State == attachment.Adding:
 		return listed || s.verb == del
 	case s.verb == add:
-		return listed && (s.inv.VerifyBy() == profile.VerifyAdd || s.inv.Profile.Key() == profile.KeyedByPod)
+		return listed && (s.inv.KeepsLost || s.inv.VerifyBy() == profile.VerifyAdd || s.inv.Profile.Key() == profile.KeyedByPod)
 	case d.State == attachment.Releasing:
 		return true
 	}
