@@ -81,6 +81,7 @@ var daemonCases = cases{
 	"interrupted release": testReleaseInterrupted,
 	"profile try":         testTry,
 	"second sandbox":      testSecondSandbox,
+	"lost range":          testLostRange,
 	"reclaim":             testReclaim,
 	"reclaim lost nodes":  testReclaimLostNodes,
 	// A time limit that whereabouts' DEL would not reach is refused.
@@ -159,6 +160,29 @@ func testReleaseRefused(t *testing.T, ns *namespace, refuse refusal) {
 	n.ResetHistory() // the released address was not free
 	wantSame(t, s, map[string][]string{"router": router, "health": health, "ingress": ingress})
 	s.WaitConsistent(t)
+}
+
+// testLostRange loses the reservations of one of two ranges. whereabouts then gives a pod's address to each new pod.
+func testLostRange(t *testing.T, ns *namespace) {
+	n := ns.newNode(t, ipv4Range, ipv6Range)
+	pods := n.PodsThrough(t, "05-pods", harness.Network{Name: networkName, CNIVersion: "1.0.0", Plugin: "whereabouts", IPAM: ns.ipam(ipv4Range, ipv6Range)})
+	s := n.Start(t)
+	pods.Name = "web-0"
+	one := pods.Add(t, "one")
+	ns.loseRange(t, ipv6Range)
+	pods.Name = "web-1"
+	two := pods.Add(t, "two")
+	if slices.Contains(two, one[1]) || !s.Attachment(t, "cni/one/eth0").Lost {
+		t.Errorf("the pods have %q and %q; want different addresses, and the loss", one, two)
+	}
+	kept := func(l oracle.Lease) bool { return l.IP.String() == one[1] }
+	if all := ns.mustReservations(t); !slices.ContainsFunc(all, kept) {
+		t.Errorf("the IPPools have %v; want %s, which a pod uses", all, one[1])
+	}
+	pods.Del(t, "two")
+	pods.Name = "web-0"
+	pods.Del(t, "one")
+	ns.wantReserved(t)
 }
 
 // testReleaseInterrupted shows a danger of the profile: the DEL that follows one that ended between

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
@@ -249,10 +250,31 @@ func (ns *namespace) pools() dynamic.ResourceInterface {
 	return ns.Resource("whereabouts.cni.cncf.io", "v1alpha1", "ippools").Namespace(ns.name)
 }
 
+// loseRange deletes the IPPool of an IPv6 range, with its reservations, and what keeps other ranges from them.
+func (ns *namespace) loseRange(t *testing.T, subnet string) {
+	t.Helper()
+	list, err := ns.pools().List(t.Context(), metav1.ListOptions{})
+	check.Must(t, err)
+	for _, item := range list.Items {
+		if of, _, _ := unstructured.NestedString(item.Object, "spec", "range"); of == subnet {
+			check.Must(t, ns.pools().Delete(t.Context(), item.GetName(), metav1.DeleteOptions{}))
+		}
+	}
+	for _, name := range ns.overlapping(t) {
+		if strings.Contains(name, "-") { // of IPv6
+			check.Must(t, ns.overlappingReservations().Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
+	}
+}
+
+func (ns *namespace) overlappingReservations() dynamic.ResourceInterface {
+	return ns.Resource("whereabouts.cni.cncf.io", "v1alpha1", "overlappingrangeipreservations").Namespace(ns.name)
+}
+
 // overlapping returns the names of the OverlappingRangeIPReservations, which are addresses.
 func (ns *namespace) overlapping(t *testing.T) []string {
 	t.Helper()
-	list, err := ns.Resource("whereabouts.cni.cncf.io", "v1alpha1", "overlappingrangeipreservations").Namespace(ns.name).List(t.Context(), metav1.ListOptions{})
+	list, err := ns.overlappingReservations().List(t.Context(), metav1.ListOptions{})
 	check.Must(t, err)
 	var names []string
 	for _, item := range list.Items {
