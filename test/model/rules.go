@@ -62,7 +62,7 @@ var rules = []rule{
 	{"an attachment is verified by the ADD that has run", []edit{{"claim.go", "	r.Invocations = append(r.Invocations, last)\n", "	r.Invocations = slices.Insert(r.Invocations, max(0, len(r.Invocations)-1), last)\n"}}, "container-args", "", two},
 	{"a container that lost one address keeps the other", []edit{{"verify.go", "	case OfContainer(op.Owner) && slices", "	case false && slices"}}, "container-loss", "", two},
 	{"the plugin keeps what a container lost in part", []edit{{"try.go", "		if r.missing = lost &&", "		if r.missing = false && lost &&"}}, "container-lost-part", "", "gets nothing"},
-	{"what keeps it is durable", []edit{{"lost.go", "	if err := op.write(r); err != nil {\n		return err\n	}\n	earlier", "	op.setRecord(r)\n	earlier"}}, "container-lost-part", "", notCovered},
+	{"what keeps it is durable", []edit{{"lost.go", "	if err := op.write(r); err != nil {\n		return err\n	}\n	res, err", "	op.setRecord(r)\n	res, err"}}, "container-lost-part", "", notCovered},
 	{"what keeps it may act at a start", []edit{{"status.go", "added := inv.KeepsLost || i", "added := i"}}, "container-lost-part-same", "-faults 2 -calls 1", leak},
 	{"a DEL keeps another container of the pod", []edit{{"pod.go", "if !ok || op.World.Settle(other, Kept, true) {", "if true || !ok || op.World.Settle(other, Kept, true) {"}}, "container-pod", "", two},
 	{"a DEL waits for an ADD of the pod", []edit{{"pod.go", "	if op.World.Now().Before(inv.AddActsUntil) {", "	if false {"}}, "container-pod", "", two},

@@ -25,51 +25,63 @@ func (op *Operation) KeepLost(r *Record) bool {
 	return err == nil
 }
 
-// keepLost runs an ADD under a container ID of its own. What an earlier one kept is lost, too, or can be kept by this one.
+// keepLost runs an ADD under a container ID of its own. What an earlier one kept is lost, too, or can be kept by this one. A
+// DEL that is refused may show that it keeps nothing: its ID is used again, so that the record does not grow.
 func (op *Operation) keepLost() error {
-	inv, err := op.lostInvocation()
+	n, err := op.World.Network()
+	if err == nil && n.Name != op.Rec.Network {
+		err = fmt.Errorf("network %q is not configured", op.Rec.Network)
+	}
 	if err != nil {
 		return err
 	}
-	r := op.Rec.Clone()
-	r.Invocations = slices.Insert(r.Invocations, 0, inv)
-	if err := op.write(r); err != nil {
-		return err
-	}
-	earlier := slices.DeleteFunc(slices.Clone(r.Invocations), func(o call.Invocation) bool { return !o.KeepsLost || o.Equal(inv) })
+	earlier := slices.DeleteFunc(slices.Clone(op.Rec.Invocations), func(inv call.Invocation) bool { return !inv.KeepsLost })
 	done, err := op.delEach(earlier)
+	op.setInvocations(without(op.Rec.Invocations, done))
+	if err != nil && !isPluginRefusal(err) {
+		return err
+	}
+	inv, err := op.lostInvocation(n, without(earlier, done))
 	if err != nil {
+		return err
+	}
+	refused := inv.AddRefused
+	inv.AddRefused = false
+	r := op.Rec.Clone()
+	r.Invocations = slices.Insert(without(r.Invocations, []call.Invocation{inv}), 0, inv)
+	if err := op.write(r); err != nil {
 		return err
 	}
 	res, err := op.World.Call(call.VerbAdd, inv)
 	if outcomeUnknown(err) {
 		inv.AddActsUntil = inv.Profile.ActsUntil(op.World.Now())
 	}
-	inv.PrevResult, inv.AddRefused = res.Raw, isRefused(err)
-	kept := outcomeUnknown(err) || slices.ContainsFunc(call.Addrs(res.Addresses), op.Rec.Holds)
-	if !kept {
-		unused, delErr := op.delEach([]call.Invocation{inv})
-		done, err = append(done, unused...), errors.Join(err, delErr)
-	}
+	inv.PrevResult, inv.AddRefused = res.Raw, refused && isRefused(err)
 	r = op.Rec.Clone()
-	r.Invocations = append([]call.Invocation{inv}, without(r.Invocations, []call.Invocation{inv})...)
-	r.Invocations = without(r.Invocations, done)
-	if err = errors.Join(err, op.write(r)); err == nil && !kept {
+	r.Invocations[0] = inv
+	op.setRecord(r) // before a write that may fail
+	if outcomeUnknown(err) || slices.ContainsFunc(call.Addrs(res.Addresses), op.Rec.Holds) {
+		return errors.Join(err, op.write(op.Rec.Clone()))
+	}
+	if err == nil {
 		err = fmt.Errorf("plugin %s returned %v; expected one of %v", inv.Plugin, call.Addrs(res.Addresses), op.addresses())
 	}
-	return err
+	done, delErr := op.delEach([]call.Invocation{inv})
+	op.setInvocations(without(op.Rec.Invocations, done))
+	return errors.Join(err, delErr, op.write(op.Rec.Clone()))
 }
 
-// lostInvocation returns the invocation of that ADD. It is the daemon's own: the plugin knows no container by it.
-func (op *Operation) lostInvocation() (call.Invocation, error) {
-	n, err := op.World.Network()
-	if err == nil && n.Name != op.Rec.Network {
-		err = fmt.Errorf("network %q is not configured", op.Rec.Network)
+// lostInvocation returns the invocation of that ADD, under an ID that could not be released, or a new one. It is the
+// daemon's own: the plugin knows no container by it.
+func (op *Operation) lostInvocation(n call.Network, left []call.Invocation) (call.Invocation, error) {
+	id := containerid.Unique(op.Rec.ContainerID, op.World.Unique())
+	if last := len(left) - 1; last >= 0 && !left[last].Profile.SingleUseIDs() {
+		id = left[last].ContainerID
 	}
-	if err != nil {
-		return call.Invocation{}, err
+	inv, err := op.World.Invocation(call.VerbAdd, n, id, nil)
+	inv.KeepsLost, inv.AddRefused = true, true
+	if i := slices.IndexFunc(op.Rec.Invocations, inv.Equal); i >= 0 {
+		inv = op.Rec.Invocations[i]
 	}
-	inv, err := op.World.Invocation(call.VerbAdd, n, containerid.Unique(op.Rec.ContainerID, op.World.Unique()), nil)
-	inv.KeepsLost = true
 	return inv, err
 }
