@@ -110,7 +110,7 @@ func (op *Operation) free() error {
 	}
 	if op.Action == Cleanup { // no DEL of its runtime
 		if stored, _ := op.stored(); op.addedAgain(stored) { //nolint:errcheck // then it is not known
-			return op.removeRecord()
+			return op.leave()
 		}
 	}
 	done, err := op.delEach(op.Rec.Invocations)
@@ -119,6 +119,23 @@ func (op *Operation) free() error {
 		return fmt.Errorf("%s could not be released; the DEL is retried in the background: %w", op, err)
 	case len(without(op.Rec.Invocations, done)) > 0:
 		return nil // a last DEL follows when no ADD can act any more
+	}
+	return op.removeRecord()
+}
+
+// leave removes the record of a container interface that the plugin itself has added again, without the DEL of its ID,
+// which would free what that container uses.
+func (op *Operation) leave() error {
+	live := op.LastInvocation().ContainerID
+	others := slices.DeleteFunc(slices.Clone(op.Rec.Invocations), func(inv call.Invocation) bool { return inv.ContainerID == live })
+	if len(others) == 0 {
+		return op.removeRecord()
+	}
+	if err := op.World.Process(); err != nil {
+		return err
+	}
+	if done, err := op.delEach(others); err != nil || len(done) < len(others) {
+		return err
 	}
 	return op.removeRecord()
 }

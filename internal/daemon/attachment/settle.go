@@ -131,7 +131,7 @@ func (op *Operation) mayAddAgain(found verdict) (bool, error) {
 		return false, nil
 	case op.addedAgain(stored), rolledBack && len(stored) > 0:
 		op.Action = Cleanup
-		return false, op.removeRecord()
+		return false, op.leave()
 	case err != nil:
 		return false, err
 	case rolledBack:

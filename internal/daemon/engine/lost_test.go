@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // lostInPart adds a container, of whose addresses the plugin loses 10.0.0.1, and another attachment, with which the plugin
@@ -75,5 +76,22 @@ func TestLostInPartAgain(t *testing.T) {
 		f.del("one", "web-one")
 		f.sleep(time.Hour)
 		f.wantGone()
+	})
+}
+
+// After a rollback the plugin itself adds the container ID again: the daemon leaves that to it, and nothing else.
+func TestLostInPartAndAddedAgain(t *testing.T) {
+	run(t, "rolled back", with(storeReadable), func(f *fixture) {
+		f.add("one", "web-one")
+		f.setStored("one", "fd00::1")
+		op := f.lock("router")
+		world{op}.Doubt(attachment.Key{Pool: client.DefaultPool, Owner: attachment.ContainerOwner("one", "eth0")})
+		op.end()
+		f.sleep(time.Second)
+		f.releaseAll(f.allocate("router"))
+		f.setStored("one", "10.0.0.3", "fd00::3")
+		f.restart(storeReadable, func(n *fakeNode, _ *Options) { n.bare = true })
+		f.wantRecords(0)
+		f.wantStored(1)
 	})
 }
