@@ -261,7 +261,7 @@ func (op *Operation) addToDelete(inv call.Invocation, refusal error) error {
 		inv.AddActsUntil = inv.Profile.ActsUntil(op.World.Now())
 	}
 	inv.PrevResult = res.Raw
-	releasing.Invocations = withLast(r.Invocations, inv)
+	releasing.Invocations[slices.IndexFunc(r.Invocations, inv.Equal)] = inv // the last one names the container
 	op.Dirty = true
 	op.setRecord(releasing)
 	if err != nil {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -76,6 +77,18 @@ func TestLostInPartAgain(t *testing.T) {
 		f.del("one", "web-one")
 		f.sleep(time.Hour)
 		f.wantGone()
+	})
+	run(t, "it cannot be released", strict, func(f *fixture) {
+		owner := f.lostInPart()
+		f.loseAgain()
+		f.node.with(func(n *fakeNode) { n.store["pod"], n.rangeSize = append(n.store["pod"], addr("10.0.0.1")), 2 })
+		_, _ = f.DelContainer(context.Background(), "net", podContainer("one", "web-one"))
+		for range 5 {
+			f.sleep(5 * time.Minute)
+			if a := f.get(owner); a.State != attachment.Releasing || a.IDInUse() != "one" {
+				f.t.Errorf("%s is listed as %s; want the container's ID", a.State, a.IDInUse())
+			}
+		}
 	})
 }
 
