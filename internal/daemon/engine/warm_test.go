@@ -170,6 +170,31 @@ func TestWarmLeasesInAnyOrder(t *testing.T) {
 	})
 }
 
+// A lease that the plugin holds under two IDs, because it has lost a part of it, is for no other container.
+func TestWarmLostInPart(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"returned": 0, "kept for the pod": time.Hour} {
+		setups := with(remotePlugin, warmLeases(1), releaseDelay(delay))
+		run(t, name, setups, func(f *fixture) {
+			f.wantWarm(1)
+			f.add("one", "web-0")
+			f.wantWarm(1)
+			lost := f.get(attachment.ContainerOwner("one", "eth0"))
+			f.setStored(lost.IDInUse(), lost.Addrs()[1].String())
+			f.allocate("router")
+			f.restart(setups...) // which does not know of the loss
+			f.del("one", "web-0")
+			f.add("two", "web-0")
+			f.sleep(2 * time.Hour)
+			for _, a := range f.List() {
+				if a.IDInUse() == lost.IDInUse() {
+					f.t.Errorf("%s has the lease: %+v", a.Owner, a)
+				}
+			}
+			f.wantStoreAgrees()
+		})
+	}
+}
+
 // What a lease that was acquired ahead cannot serve goes the ordinary way.
 func TestNoWarmLease(t *testing.T) {
 	requests := func(c *call.Container) { c.Args += ";IP=10.0.0.77" }
