@@ -72,7 +72,7 @@ var rules = []rule{
 	{"that ADD is durable", []edit{{"free.go", "	r.State = Adding\n	if err := op.write(r); err != nil {\n		return errors.Join(refusal, err)\n	}", "	r.State = Adding"}}, "strict-del", "-calls 1", notCovered},
 	{"that ADD waits for a late DEL", []edit{{"free.go", " && !began.Before(r.LateDel.Until)", ""}}, "strict-del", "", "goes on for ever"},
 	{"a lease ahead changes its owner by one write", []edit{{"operation.go", "op.World.Write(r, op.owners()[1:]...)", "op.World.Write(r)"}}, "warm", "", "two records"},
-	{"a lease ahead is taken once", []edit{{"warm.go", "	op.Status = Status{}\n	op.publish()\n	return true\n}\n\n// Give", "	return true\n}\n\n// Give"}}, "warm", "", two},
+	{"a lease ahead is taken once", []edit{{"warm.go", "	op.Status = Status{ID: op.ID}\n	op.publish()\n	return true\n}\n\n// Give", "	return true\n}\n\n// Give"}}, "warm", "", two},
 	{"a lease ahead that the store lacks is not handed over", []edit{{"warm.go", "		held, err := op.held(o.Record)", "		held, err := true, error(nil)"}}, "warm-lost", "", two},
 	{"after a failed return either record is removed", []edit{{"warm.go", "		op.Dirty, op.Instead = true, r.Owner", "		op.Dirty = true"}}, "warm", "-faults 2", "two records"},
 	{"after a failed hand-over either record is removed", []edit{{"warm.go", "op.Dirty, op.Instead = true, from.Owner", "op.Dirty, op.Instead = true, \"\""}}, "warm", "", "two records"},

@@ -38,7 +38,7 @@ func (op *Operation) Take(r *Record) bool {
 	if op.Rec != r || op.unsure() || !op.spare() && r.State != Cooldown {
 		return false
 	}
-	op.Status = Status{}
+	op.Status = Status{ID: op.ID}
 	op.publish()
 	return true
 }

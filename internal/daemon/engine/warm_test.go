@@ -195,6 +195,25 @@ func TestWarmLostInPart(t *testing.T) {
 	}
 }
 
+// Leases that are acquired, handed over and released leave nothing in memory.
+func TestWarmLeasesAreForgotten(t *testing.T) {
+	run(t, "surplus", with(remotePlugin, warmLeases(1)), func(f *fixture) {
+		for range 3 {
+			for _, id := range []string{"one", "two", "three"} {
+				f.wantWarmBetween(1, 2)
+				f.add(id, id)
+			}
+			for _, id := range []string{"one", "two", "three"} {
+				f.del(id, id)
+			}
+			f.sleep(time.Minute)
+		}
+		if ids, all := len(f.byID), len(f.byOwner); ids > all {
+			f.t.Errorf("%d container IDs are known, and %d attachments", ids, all)
+		}
+	})
+}
+
 // What a lease that was acquired ahead cannot serve goes the ordinary way.
 func TestNoWarmLease(t *testing.T) {
 	requests := func(c *call.Container) { c.Args += ";IP=10.0.0.77" }
