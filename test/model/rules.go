@@ -46,7 +46,7 @@ var rules = []rule{
 	{"an address that was given up stays reserved", []edit{{"hold.go", "			r.GivenUp = append(r.GivenUp, was.Addr())\n", ""}}, "given-up", "", two},
 	{"an excluded address is not allocated", []edit{{"want.go", "i >= 0 {\n		return &rejectedResult", "i >= len(came) {\n		return &rejectedResult"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
 	{"an address outside the ranges is replaced", []edit{{"claim.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
-	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"hold.go", "	if t.idInUseByDel(inv) { // use", "	if t.RuntimeID() == \"\" && t.idInUseByDel(inv) { // use"}}, "container-remote", "", two},
+	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"hold.go", "	if t.idInUseByDel(inv) { // use", "	if !OfContainer(t.Owner) && t.idInUseByDel(inv) { // use"}}, "container-remote", "", two},
 	{"a container that was added again is not ended", []edit{{"free.go", "op.Rec.State != Cooldown && !op.spare() {", "false {"}}, "fixed", "", two},
 	{"no container survives a reboot", []edit{{"status.go", "	if OfContainer(r.Owner) &&", "	if false && OfContainer(r.Owner) &&"}}, "container", "", "after a reboot"},
 	{"after a rollback a lost container interface is released", []edit{{"settle.go", "	case rolledBack:", "	case false:"}}, "container-rollback", "", "without a request"},

@@ -82,7 +82,7 @@ func (c connection) identify(ctx context.Context, o idOptions, owner string) (id
 			return identified{}, err
 		}
 	}
-	if id := (attachment.Key{Owner: owner}).RuntimeID(); id != "" {
+	if id := attachment.RuntimeID(owner); id != "" {
 		used := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Owner == owner })
 		return identified{ContainerID: id, InUse: used, note: "the container runtime's own ID: no other one is used for this owner"}, nil
 	}

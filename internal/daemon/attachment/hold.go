@@ -52,7 +52,7 @@ func (t *try) attempt() (again bool, err error) {
 	}
 	t.settleOthers()
 	if t.idInUseByDel(inv) { // use another one
-		if t.RuntimeID() != "" {
+		if OfContainer(t.Owner) {
 			return false, t.undo(inv, t.idInUseError())
 		}
 		inv.ContainerID, inv.AddActsUntil = t.nextID(inv.Profile), time.Time{}

@@ -69,7 +69,7 @@ func (op *Operation) assignContainerID(network string) error {
 
 // nextID returns the container ID of the next ADD with a profile.
 func (op *Operation) nextID(p profile.Profile) string {
-	if id := op.RuntimeID(); id != "" {
+	if id := RuntimeID(op.Owner); id != "" {
 		return id
 	}
 	if p.SingleUseIDs() {
@@ -93,7 +93,7 @@ func (op *Operation) idInUseByDel(inv call.Invocation) bool {
 // idInUseError rejects an ADD while an earlier DEL may act on the container ID of a container interface.
 func (t *try) idInUseError() error {
 	wait := t.Rec.LateDel.Until.Sub(t.World.Now())
-	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", t.RuntimeID(), wait)}
+	return &Error{Kind: Busy, RetryAfter: wait, Err: fmt.Errorf("a DEL with an unknown outcome may still act on container ID %s for %s; try again later", RuntimeID(t.Owner), wait)}
 }
 
 // withConfigured returns the invocations of a release: those of the record, and for each whose ADDs the

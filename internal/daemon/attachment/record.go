@@ -157,11 +157,11 @@ func (r Record) Clone() Record {
 }
 
 // last returns the invocation of the last ADD; empty if there is none.
-func (r Record) last() call.Invocation {
-	if n := len(r.Invocations); n > 0 {
-		return r.Invocations[n-1]
+func (r *Record) last() call.Invocation {
+	if r == nil || len(r.Invocations) == 0 {
+		return call.Invocation{}
 	}
-	return call.Invocation{}
+	return r.Invocations[len(r.Invocations)-1]
 }
 
 // Container returns what the runtime of a container interface passed in its last ADD, without the keys of the network

@@ -17,9 +17,6 @@ type Key struct{ Pool, Owner string }
 
 func (k Key) String() string { return fmt.Sprintf("owner %q in pool %q", k.Owner, k.Pool) }
 
-// RuntimeID returns the container ID that the runtime of a container interface chose; empty for another owner.
-func (k Key) RuntimeID() string { return RuntimeID(k.Owner) }
-
 // Compare orders keys by pool and owner.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Pool, o.Pool), cmp.Compare(k.Owner, o.Owner))
@@ -83,12 +80,7 @@ const (
 )
 
 // LastInvocation returns the invocation of the last ADD.
-func (s Status) LastInvocation() call.Invocation {
-	if s.Rec == nil || len(s.Rec.Invocations) == 0 {
-		return call.Invocation{}
-	}
-	return s.Rec.Invocations[len(s.Rec.Invocations)-1]
-}
+func (s Status) LastInvocation() call.Invocation { return s.Rec.last() }
 
 // addresses returns the recorded addresses; none without a record.
 func (s Status) addresses() []netip.Addr { return s.Rec.Addrs() }
@@ -99,15 +91,6 @@ func (s Status) claimedAddresses() []netip.Addr {
 	return slices.DeleteFunc(s.addresses(), func(ip netip.Addr) bool {
 		return len(s.Rec.Claims) > 0 && !s.Rec.Claimed(FamilyOf(ip))
 	})
-}
-
-// IDInUse returns the container ID of the last ADD. It is a later generation than ID if a DEL may still
-// act on the first one. It is empty before the first ADD.
-func (s Status) IDInUse() string {
-	if s.Rec != nil {
-		return s.Rec.IDInUse()
-	}
-	return s.ID
 }
 
 // OldIDs returns the invocations of earlier ADDs under other container IDs, which need a DEL. One
@@ -253,7 +236,7 @@ func mayHaveAdded(r Record, last call.Invocation) bool {
 // attachment, only with the container ID of an earlier ADD, unless it was to confirm a loss.
 func mayHaveDeleted(r Record, inv call.Invocation) bool {
 	if isHeld(r.State) && !r.Confirming {
-		return inv.ContainerID != r.Invocations[len(r.Invocations)-1].ContainerID
+		return inv.ContainerID != r.last().ContainerID
 	}
 	return true
 }

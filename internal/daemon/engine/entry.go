@@ -37,7 +37,7 @@ type entry struct {
 // record, unless it has a lease that was acquired ahead.
 func (a *entry) IDInUse() string {
 	if a.Rec == nil {
-		return cmp.Or(a.RuntimeID(), a.ID)
+		return cmp.Or(attachment.RuntimeID(a.Owner), a.ID)
 	}
 	return a.Rec.IDInUse()
 }
@@ -121,7 +121,7 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 func (e *entries) sibling(k attachment.Key, network string) (other attachment.Key, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	prefix := attachment.ContainerOwner(k.RuntimeID(), "")
+	prefix := attachment.ContainerOwner(attachment.RuntimeID(k.Owner), "")
 	i, _ := e.position(attachment.Key{Pool: k.Pool, Owner: prefix})
 	for _, a := range e.sorted[i:] {
 		if a.Pool != k.Pool || !strings.HasPrefix(a.Owner, prefix) {

@@ -213,6 +213,14 @@ func (o *owner) has() []netip.Addr {
 	return slices.Concat(o.st.Rec.Reserved(), o.reserved)
 }
 
+// idInUse returns the container ID of the last ADD; that of generation 0 before the first one.
+func (o *owner) idInUse() string {
+	if o.st.Rec == nil {
+		return o.st.ID
+	}
+	return o.st.Rec.IDInUse()
+}
+
 // conflict returns another attachment with one of the addresses, the oldest; -1 for none.
 func (w *world) conflict(i int, ips []netip.Addr, releasing bool) (found int, taken netip.Addr) {
 	found = -1
@@ -240,7 +248,7 @@ func (w *world) older(j, i int) bool {
 
 func (w *world) other(j int) attachment.Other {
 	o := &w.owners[j]
-	return attachment.Other{Key: o.key, ID: o.st.IDInUse(), Lost: o.st.Lost, Record: o.st.Rec}
+	return attachment.Other{Key: o.key, ID: o.idInUse(), Lost: o.st.Lost, Record: o.st.Rec}
 }
 
 // held returns the addresses that the store has for an ID.
@@ -402,7 +410,7 @@ func (x *explorer) toRelease(o owner) bool { return x.cfg.strictDel && len(o.usi
 
 // lacks reports whether the plugin does not hold for an owner what its client uses.
 func (w *world) lacks(o owner) bool {
-	return slices.ContainsFunc(o.using, func(ip netip.Addr) bool { return !slices.Contains(w.held(o.st.IDInUse()), ip) })
+	return slices.ContainsFunc(o.using, func(ip netip.Addr) bool { return !slices.Contains(w.held(o.idInUse()), ip) })
 }
 
 // violation returns the property that a world violates.
