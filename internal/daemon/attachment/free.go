@@ -102,8 +102,8 @@ func (op *Operation) unclaim(skipDelay bool) error {
 // free makes the release durable, runs a DEL with every invocation and removes the record. While it waits for a plugin
 // process the client may leave, and the background continues.
 func (op *Operation) free() error {
-	if err := op.writeReleasing(op.withConfigured()); err != nil {
-		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	if err := op.writeReleasing(); err != nil {
+		return err
 	}
 	if err := op.World.Process(); err != nil {
 		return err
@@ -143,15 +143,18 @@ func (op *Operation) leave() error {
 // writeReleasing makes the state releasing durable, in this boot, because a DEL with one of the
 // invocations may act from then on. Without the write the record keeps its own: the last one names the
 // container ID that holds the addresses.
-func (op *Operation) writeReleasing(invocations []call.Invocation) error {
+func (op *Operation) writeReleasing() error {
+	invocations := op.withConfigured()
 	if op.Rec.State == Releasing && !op.Dirty && op.Rec.BootID == op.Opts.BootID && len(invocations) == len(op.Rec.Invocations) {
 		return nil
 	}
 	r := op.Rec.Clone()
 	r.State, r.Claims, r.GivenUp, r.Expiration, r.ReleaseAt = Releasing, nil, nil, nil, time.Time{}
-	r.Invocations = invocations
-	r.BootID = op.Opts.BootID
-	return op.write(r)
+	r.Invocations, r.BootID = invocations, op.Opts.BootID
+	if err := op.write(r); err != nil {
+		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	}
+	return nil
 }
 
 // del runs one DEL. After an unknown outcome it may act late, and the next ADD uses another container ID.

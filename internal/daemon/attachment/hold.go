@@ -56,14 +56,14 @@ func (t *try) attempt() (again bool, err error) {
 			return false, t.undo(inv, t.idInUseError())
 		}
 		inv.ContainerID, inv.AddActsUntil = t.nextID(inv.Profile), time.Time{}
-		if err := t.writeAdding(inv, nil); err != nil {
+		if err := t.writeAdding(inv); err != nil {
 			return false, err
 		}
 	}
 	if err = t.add(inv); err == nil {
 		return false, nil
 	}
-	next, final := t.judge(outcome{requests: requests, deleted: delErr == nil && !untried, err: err})
+	next, final := t.judge(requests, delErr == nil && !untried, err)
 	if final != nil && t.endCooldownAfter(err, requests[0]) {
 		t.failed = err
 		return true, nil
@@ -107,10 +107,10 @@ func (t *try) prepare(inv call.Invocation, old []call.Invocation) (dels []call.I
 
 // writeAdding records the intent to ADD, keeping every older invocation (step 3). A first record reserves the addresses
 // that are kept for it.
-func (t *try) writeAdding(inv call.Invocation, kept []netip.Addr) error {
+func (t *try) writeAdding(inv call.Invocation) error {
 	r := t.newOrClonedRecord(inv)
 	if t.Rec == nil {
-		r.GivenUp = kept
+		r.GivenUp = t.previous.Record.Addrs()
 	}
 	r.State, r.BootID, r.ReleaseAt = Adding, t.Opts.BootID, time.Time{}
 	if len(r.Claims) == 0 {
@@ -130,7 +130,7 @@ func (t *try) writeAdding(inv call.Invocation, kept []netip.Addr) error {
 // intend makes the intent durable and runs the DELs that the ADD needs before it. err ends the acquisition.
 func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err error) {
 	if !t.confirm {
-		if err := t.writeAdding(inv, t.kept); err != nil {
+		if err := t.writeAdding(inv); err != nil {
 			return nil, err
 		}
 		done, delErr := t.delEach(old)
@@ -138,7 +138,9 @@ func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err er
 		return delErr, nil
 	}
 	t.confirm = false
-	if err := t.writeConfirming(); err != nil {
+	r := t.Rec.Clone()
+	r.Confirming = true // until a DEL has succeeded it stays held: a start verifies it, when no DEL may act any more
+	if err := t.write(r); err != nil {
 		return nil, err
 	}
 	done, delErr := t.delEach(old)
@@ -146,7 +148,7 @@ func (t *try) intend(inv call.Invocation, old []call.Invocation) (delErr, err er
 		return delErr, err
 	}
 	t.setInvocations(without(old, done))
-	return delErr, t.writeAdding(inv, nil)
+	return delErr, t.writeAdding(inv)
 }
 
 // keepUndone keeps the invocations that need a further DEL, and the one of the ADD.

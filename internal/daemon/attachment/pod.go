@@ -91,10 +91,10 @@ func keptFor(r *Record, inv call.Invocation) bool {
 func (t *try) takeOver(inv call.Invocation) {
 	for _, other := range t.World.Spare() {
 		if keptFor(other.Record, inv) && canRequest(inv, other.Record.Addrs()) {
-			t.previous, t.kept, t.known = other, other.Record.Addrs(), slices.Clone(other.Record.Addresses())
+			t.previous, t.known = other, slices.Clone(other.Record.Addresses())
 		}
 	}
-	if len(t.kept) > 0 && len(t.OfRuntime) == 0 {
+	if len(t.known) > 0 && len(t.OfRuntime) == 0 {
 		unusable := func(a call.Address) bool { return t.excludes(a.Addr()) || t.outside(a.Addr()) }
 		t.known = slices.DeleteFunc(t.known, unusable)
 		t.Preferred = call.Addrs(t.known)

@@ -24,9 +24,8 @@ type try struct {
 	repeated bool
 	// failed is the error of the last ADD.
 	failed error
-	// previous is the attachment in cooldown whose addresses the pod of this container had, kept are those addresses.
+	// previous is the attachment in cooldown whose addresses the pod of this container had.
 	previous Other
-	kept     []netip.Addr
 	// missing are the addresses that containers were found to have lost.
 	missing []netip.Addr
 	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
@@ -52,32 +51,24 @@ func (t try) prefixes(ips []netip.Addr) []netip.Prefix {
 	return prefixes
 }
 
-// outcome is a failed ADD.
-type outcome struct {
-	// requests are the sets of addresses that were left; the ADD requested the first one.
-	requests [][]netip.Addr
-	// deleted reports that every DEL before the ADD succeeded.
-	deleted bool
-	err     error
-}
-
-// judge returns the try that follows a failed ADD, or the error with which the acquisition fails.
-func (t try) judge(o outcome) (next try, final error) {
-	t.failed = o.err
-	r, rejected := errors.AsType[*rejectedResult](o.err)
+// judge returns the try that follows a failed ADD, or the error with which the acquisition fails. The ADD requested the
+// first of the sets of addresses that were left. deleted reports that every DEL before it succeeded.
+func (t try) judge(requests [][]netip.Addr, deleted bool, err error) (next try, final error) {
+	t.failed = err
+	r, rejected := errors.AsType[*rejectedResult](err)
 	switch {
 	case rejected && r.ofPod:
-		return t, o.err
-	case !rejected && !isPluginRefusal(o.err):
+		return t, err
+	case !rejected && !isPluginRefusal(err):
 		// CNI's own codes (try again later, invalid configuration) do not say that the plugin refuses
 		// this request, and an address that may be available later is not lost for them.
-		return t, o.err
-	case !o.deleted: // leftovers may have caused the failure
+		return t, err
+	case !deleted: // leftovers may have caused the failure
 	case rejected && r.missing:
 	case rejected && r.repeatable && !t.repeated: // the plugin may return another address now
 		t.repeated = true
-	case len(o.requests) == 1:
-		return t, o.err
+	case len(requests) == 1:
+		return t, err
 	default:
 		t.tried++
 	}

@@ -21,23 +21,25 @@ func TestJudge(t *testing.T) {
 	type verdict string
 	const again, less, fails verdict = "again", "less", "fails"
 	for name, c := range map[string]struct {
-		try  try
-		o    outcome
-		want verdict
+		try      try
+		requests [][]netip.Addr
+		deleted  bool
+		err      error
+		want     verdict
 	}{
-		"refused":                      {try{}, outcome{all, true, refusal}, less},
-		"refused, nothing less":        {try{}, outcome{all[2:], true, refusal}, fails},
-		"refused, a DEL failed before": {try{}, outcome{all[2:], false, refusal}, again},
-		"CNI's own code":               {try{}, outcome{all, true, &call.Error{Outcome: call.Refused, Code: 11}}, fails},
-		"unknown outcome":              {try{Want: claimed}, outcome{all, true, &call.Error{Outcome: call.Unknown}}, fails},
-		"journal":                      {try{}, outcome{all, true, errors.New("disk full")}, fails},
-		"unusable":                     {try{}, outcome{all, true, unusable}, less},
-		"duplicate":                    {try{Want: claimed}, outcome{all, true, duplicate}, less},
-		"duplicate of a lost one":      {try{}, outcome{all[2:], true, repeatable}, again},
-		"duplicates of lost ones":      {try{repeated: true}, outcome{all[2:], true, repeatable}, fails},
+		"refused":                      {try{}, all, true, refusal, less},
+		"refused, nothing less":        {try{}, all[2:], true, refusal, fails},
+		"refused, a DEL failed before": {try{}, all[2:], false, refusal, again},
+		"CNI's own code":               {try{}, all, true, &call.Error{Outcome: call.Refused, Code: 11}, fails},
+		"unknown outcome":              {try{Want: claimed}, all, true, &call.Error{Outcome: call.Unknown}, fails},
+		"journal":                      {try{}, all, true, errors.New("disk full"), fails},
+		"unusable":                     {try{}, all, true, unusable, less},
+		"duplicate":                    {try{Want: claimed}, all, true, duplicate, less},
+		"duplicate of a lost one":      {try{}, all[2:], true, repeatable, again},
+		"duplicates of lost ones":      {try{repeated: true}, all[2:], true, repeatable, fails},
 	} {
 		t.Run(name, func(t *testing.T) {
-			next, err := c.try.judge(c.o)
+			next, err := c.try.judge(c.requests, c.deleted, c.err)
 			got := again
 			switch {
 			case err != nil:

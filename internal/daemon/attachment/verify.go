@@ -172,16 +172,8 @@ func (op *Operation) mayHaveLostWrites(inv call.Invocation) bool {
 	return op.Rec.BootID != op.Opts.BootID && inv.Profile.OnNode() && inv.Profile.CheckProves != profile.ProvesAddress
 }
 
-// writeConfirming records that DELs are about to run of which one is to confirm a loss that CHECK has reported. Until one
-// has succeeded the attachment stays held: a start verifies it again, when no DEL may act any more.
-func (t *try) writeConfirming() error {
-	r := t.Rec.Clone()
-	r.Confirming = true
-	return t.write(r)
-}
-
-// confirmLoss ends that: with one of the done DELs the attachment is lost; otherwise it is kept as it was, because the
-// plugin may be unavailable and its CHECK wrong, and the acquisition ends with the error.
+// confirmLoss ends Record.Confirming: with one of the done DELs the attachment is lost; otherwise it is kept as it was,
+// because the plugin may be unavailable and its CHECK wrong, and the acquisition ends with the error.
 func (t *try) confirmLoss(inv call.Invocation, done []call.Invocation, delErr error) error {
 	r := t.Rec.Clone()
 	r.Confirming = false

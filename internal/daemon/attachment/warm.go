@@ -140,10 +140,7 @@ func (op *Operation) renewLent() error {
 // background, because there are enough, it is not known to be held, or the configuration has changed.
 func (op *Operation) returnLease() error {
 	if op.unsure() || !isHeld(op.Rec.State) || !op.wanted() {
-		if err := op.writeReleasing(op.withConfigured()); err != nil {
-			return fmt.Errorf("%s: %w; the plugin was not called", op, err)
-		}
-		return nil
+		return op.writeReleasing()
 	}
 	r := op.Rec.Clone()
 	r.Owner, r.Lent, r.State = r.Lent.Warm, nil, Held
