@@ -27,16 +27,10 @@ const (
 
 // reconcile does the background work that is due for an attachment.
 func (e *Engine) reconcile(a *entry) {
-	a, err := e.getOrCreate(a.Key, a.user)
-	if err != nil {
-		return
+	if op, err := e.background(e.ctx, a.Key, a.user); err == nil {
+		defer op.end()
+		_ = op.settle(false)
 	}
-	op := &operation{engine: e, entry: a, waitCtx: e.ctx}
-	if op.waitForLock() != nil {
-		return
-	}
-	defer op.end()
-	_ = op.settle(false)
 }
 
 // settle does background work, and logs, counts and records the outcome.

@@ -55,6 +55,16 @@ func (op *operation) String() string { return op.entry.String() }
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
 
+// background begins background work on an attachment, until end. ctx ends the wait for the lock of its entry.
+func (e *Engine) background(ctx context.Context, k attachment.Key, u User) (*operation, error) {
+	a, err := e.getOrCreate(k, u)
+	if err != nil {
+		return nil, err
+	}
+	op := &operation{engine: e, entry: a, waitCtx: ctx}
+	return op, op.waitForLock()
+}
+
 // tryLock takes the entry's lock if it is free, and reports whether it did.
 func (op *operation) tryLock() bool {
 	select {
@@ -170,25 +180,24 @@ func (op *operation) processes() slots {
 	return append(slots{op.requestedBy().turns}, op.entry.shared.processes[op.class()]...)
 }
 
-// acquireProcess waits for a plugin process, once per operation. An operation whose client has left ends
-// here.
-func (op *operation) acquireProcess() error {
-	if op.hasProcess {
+// Process waits for a plugin process, once per operation. An operation whose client has left ends here.
+func (w world) Process() error {
+	if w.hasProcess {
 		return nil
 	}
-	if err := op.acquireSlot(); err != nil {
+	if err := w.acquireSlot(); err != nil {
 		return err
 	}
-	if err := op.engine.journal.Available(); err != nil {
-		return fmt.Errorf("%s: %w; the plugin was not called", op, err)
+	if err := w.engine.journal.Available(); err != nil {
+		return fmt.Errorf("%s: %w; the plugin was not called", w, err)
 	}
-	if !op.canceled() && op.processes().tryAcquire() {
-		op.engine.opts.Observer.QueueWait(QueueProcess, 0)
-	} else if err := op.wait(QueueProcess, &op.engine.processWaiters, func(ctx context.Context) error { return op.processes().acquire(ctx) }); err != nil {
+	if !w.canceled() && w.processes().tryAcquire() {
+		w.engine.opts.Observer.QueueWait(QueueProcess, 0)
+	} else if err := w.wait(QueueProcess, &w.engine.processWaiters, func(ctx context.Context) error { return w.processes().acquire(ctx) }); err != nil {
 		return err
 	}
-	op.hasProcess = true
-	op.calls, op.endCalls = context.WithTimeout(context.Background(), op.engine.opts.Budget)
+	w.hasProcess = true
+	w.calls, w.endCalls = context.WithTimeout(context.Background(), w.engine.opts.Budget)
 	return nil
 }
 

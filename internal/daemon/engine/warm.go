@@ -113,12 +113,8 @@ func (e *Engine) offersWarm(pool string) error {
 
 // acquireWarm acquires one lease.
 func (e *Engine) acquireWarm(pool string) error {
-	a, err := e.getOrCreate(attachment.Key{Pool: pool, Owner: attachment.WarmOwnerPrefix + uuid.NewString()[24:]}, User{})
+	op, err := e.background(e.ctx, attachment.Key{Pool: pool, Owner: attachment.WarmOwnerPrefix + uuid.NewString()[24:]}, User{})
 	if err != nil {
-		return err
-	}
-	op := &operation{engine: e, entry: a, waitCtx: e.ctx}
-	if err := op.waitForLock(); err != nil {
 		return err
 	}
 	defer op.end()

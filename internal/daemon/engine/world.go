@@ -79,8 +79,6 @@ func (w world) WithContainer(inv call.Invocation, c call.Container) (call.Invoca
 	return w.engine.plugin.WithContainer(inv, c)
 }
 
-func (w world) Process() error { return w.acquireProcess() }
-
 func (w world) Call(verb string, inv call.Invocation) (call.Result, error) {
 	c := call.Call{Invocation: inv, Owner: w.Owner, Pool: w.Pool}
 	switch verb {
@@ -95,23 +93,6 @@ func (w world) Call(verb string, inv call.Invocation) (call.Result, error) {
 	default:
 		return call.Result{}, w.engine.plugin.Check(w.callCtx(), c)
 	}
-}
-
-// lockOther returns an operation on another attachment, which uses the plugin process of this one.
-func (w world) lockOther(k attachment.Key, limit time.Duration) (*operation, error) {
-	e := w.engine
-	a, err := e.getOrCreate(k, User{})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
-	defer cancel()
-	other := &operation{engine: e, entry: a, waitCtx: ctx, hasProcess: true, calls: w.calls}
-	if err := other.waitForLock(); err != nil {
-		return nil, err
-	}
-	other.waitCtx = e.ctx
-	return other, nil
 }
 
 func (w world) Holds(inv call.Invocation, addrs []netip.Addr) (bool, error) {
@@ -215,11 +196,14 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	if wait {
 		limit = settleWait
 	}
-	other, err := w.lockOther(o.Key, limit)
+	ctx, cancel := context.WithTimeout(w.engine.ctx, limit)
+	defer cancel()
+	other, err := w.engine.background(ctx, o.Key, User{})
 	if err != nil {
 		return false
 	}
 	defer other.end()
+	other.waitCtx, other.hasProcess, other.calls = w.engine.ctx, true, w.calls
 	switch work {
 	case attachment.Freed:
 		return other.settle(true) == nil
