@@ -234,6 +234,14 @@ func (r Record) ActsUntil(now time.Time) time.Time {
 	return last
 }
 
+// OlderThan reports whether the record is the older one. A nil one is still to be written, and so the younger.
+func (r *Record) OlderThan(o *Record) bool {
+	if r == nil || o == nil {
+		return r != nil
+	}
+	return cmp.Or(r.Created.Compare(o.Created), cmp.Compare(r.ContainerID, o.ContainerID)) < 0
+}
+
 // Holds reports whether the record has the address.
 func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip) }
 

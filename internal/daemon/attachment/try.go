@@ -129,7 +129,7 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 		}
 	}
 	t.World.Report(Event{EventDuplicate, r})
-	t.World.Doubt(other.Key)
+	t.World.Settle(other, Doubted, false)
 	return r
 }
 

@@ -95,7 +95,8 @@ func (op *Operation) verifyByLookup(inv call.Invocation) (verdict, error) {
 // verifyByPlugin verifies the attachment by CHECK or ADD, as the profile says. Where two records have an address,
 // the younger one is lost. After a reboot a plugin that compares no address can only prove a loss.
 func (op *Operation) verifyByPlugin(inv call.Invocation) (verdict, error) {
-	if op.older() {
+	other, _ := op.World.Conflict(op.Rec.Network, op.Rec.Reserved())
+	if other.Record.OlderThan(op.Rec) && other.Record.State != Releasing {
 		return doubtful, nil
 	}
 	acquireAnew := op.mayHaveLostWrites(inv) && canRequest(inv, op.claimedAddresses())
@@ -114,16 +115,6 @@ func (op *Operation) verifyByPlugin(inv call.Invocation) (verdict, error) {
 		return 0, fmt.Errorf("%s: the plugin could not verify %v: %w", op, op.addresses(), err)
 	}
 	return found, nil
-}
-
-// older reports whether an attachment with an older record has an address of this one.
-func (op *Operation) older() bool {
-	other, taken := op.World.Conflict(op.Rec.Network, op.Rec.Reserved())
-	if !taken.IsValid() || other.Record == nil || other.Record.State == Releasing {
-		return false
-	}
-	mine, its := op.Rec.Created, other.Record.Created
-	return its.Before(mine) || its.Equal(mine) && other.Record.ContainerID < op.Rec.ContainerID
 }
 
 // call runs the verb that verifies an invocation. An ADD of a container interface is its runtime's.

@@ -71,8 +71,6 @@ type Neighbours interface {
 	// owner. If it returns none, the addresses are set aside until the next Reserve or Publish of another record.
 	Conflict(network string, ips []netip.Addr) (Other, netip.Addr)
 	Reserve(network string, ips []netip.Addr) (Other, netip.Addr)
-	// Doubt has another attachment verified after this operation: the plugin returned its address to this one.
-	Doubt(Key)
 	// Spare returns the other attachments of the pool that no owner uses: those in cooldown, then those acquired ahead,
 	// each the oldest first.
 	Spare() []Other
@@ -87,9 +85,11 @@ type Neighbours interface {
 type Work byte
 
 const (
+	// Doubted: this attachment has got an address of the other one, which is verified after this operation.
+	Doubted Work = iota + 1
 	// Freed: this attachment has got and released an address of the other one, which is lost, or cannot be verified
 	// and must be: it gets all of its addresses again.
-	Freed Work = iota + 1
+	Freed
 	// Missing: this attachment has got and released an address of the other one, of a container, which has lost that.
 	Missing
 	// Kept repeats the ADD of the other attachment, if that is held.

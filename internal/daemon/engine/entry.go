@@ -209,12 +209,3 @@ func (e *Engine) unref(a *entry) {
 // releasing reports whether the attachment is being released; entries.mu is held. One that is being adopted
 // has addresses, but no record yet.
 func (a *entry) releasing() bool { return a.Rec != nil && a.Rec.State == attachment.Releasing }
-
-// olderThan reports whether the record of an entry is older; one without a record is the younger.
-// entries.mu is held.
-func (a *entry) olderThan(other *entry) bool {
-	if a.Rec == nil || other.Rec == nil {
-		return a.Rec != nil
-	}
-	return cmp.Or(a.Rec.Created.Compare(other.Rec.Created), cmp.Compare(a.ID, other.ID)) < 0
-}

@@ -21,7 +21,7 @@ type indexEntry struct {
 func (x index) conflict(a *entry, network string, ips []netip.Addr, releasing bool) (other *entry, taken netip.Addr) {
 	for _, ip := range ips {
 		for _, h := range x[ip] {
-			if h.entry != a && (h.network == network || h.Pool == a.Pool) && h.releasing() == releasing && (other == nil || h.olderThan(other)) {
+			if h.entry != a && (h.network == network || h.Pool == a.Pool) && h.releasing() == releasing && (other == nil || h.Rec.OlderThan(other.Rec)) {
 				other, taken = h.entry, ip
 			}
 		}

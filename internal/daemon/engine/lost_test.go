@@ -98,7 +98,7 @@ func TestLostInPartAndAddedAgain(t *testing.T) {
 		f.add("one", "web-one")
 		f.setStored("one", "fd00::1")
 		op := f.lock("router")
-		world{op}.Doubt(attachment.Key{Pool: client.DefaultPool, Owner: attachment.ContainerOwner("one", "eth0")})
+		world{op}.Settle(attachment.Other{Key: attachment.Key{Pool: client.DefaultPool, Owner: attachment.ContainerOwner("one", "eth0")}}, attachment.Doubted, false)
 		op.end()
 		f.sleep(time.Second)
 		f.releaseAll(f.allocate("router"))

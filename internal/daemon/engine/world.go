@@ -146,17 +146,6 @@ func (w world) Reserve(network string, ips []netip.Addr) (attachment.Other, neti
 	return other.other(), taken
 }
 
-func (w world) Doubt(k attachment.Key) {
-	w.engine.mu.Lock()
-	defer w.engine.mu.Unlock()
-	if other := w.engine.byOwner[k]; other != nil {
-		other.doubted = true
-		if other.Failures == 0 { // otherwise its retry verifies it
-			w.doubted = append(w.doubted, other)
-		}
-	}
-}
-
 func (w world) Spare() []attachment.Other {
 	w.engine.mu.Lock()
 	defer w.engine.mu.Unlock()
@@ -192,18 +181,29 @@ const settleWait = 2 * time.Second
 
 // Settle uses the plugin process of this operation. The holder of the other lock may wait for a process.
 func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool {
-	limit := time.Duration(0)
+	e, limit := w.engine, time.Duration(0)
+	if work == attachment.Doubted {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if other := e.byOwner[o.Key]; other != nil {
+			other.doubted = true
+			if other.Failures == 0 { // otherwise its retry verifies it
+				w.doubted = append(w.doubted, other)
+			}
+		}
+		return true
+	}
 	if wait {
 		limit = settleWait
 	}
-	ctx, cancel := context.WithTimeout(w.engine.ctx, limit)
+	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
-	other, err := w.engine.background(ctx, o.Key, User{})
+	other, err := e.background(ctx, o.Key, User{})
 	if err != nil {
 		return false
 	}
 	defer other.end()
-	other.waitCtx, other.hasProcess, other.calls = w.engine.ctx, true, w.calls
+	other.waitCtx, other.hasProcess, other.calls = e.ctx, true, w.calls
 	switch work {
 	case attachment.Freed:
 		return other.settle(true) == nil

@@ -286,15 +286,6 @@ func (p *replay) conflict(ips []netip.Addr, releasing bool, none func()) (attach
 	return o.other, o.ips[0]
 }
 
-func (p *replay) Doubt(k attachment.Key) {
-	p.read(func() outcome {
-		o := &p.w.owners[p.w.find(k)]
-		o.doubted = true
-		o.queued = o.queued || o.st.Failures == 0
-		return outcome{}
-	})
-}
-
 func (p *replay) Spare() []attachment.Other {
 	return p.read(func() outcome {
 		var warm outcome
@@ -329,6 +320,13 @@ func (p *replay) OfPod(inv call.Invocation) (attachment.Other, bool) {
 func (p *replay) Settle(o attachment.Other, work attachment.Work, _ bool) bool {
 	j := p.w.find(o.Key)
 	switch work {
+	case attachment.Doubted:
+		return p.read(func() outcome {
+			o := &p.w.owners[j]
+			o.doubted = true
+			o.queued = o.queued || o.st.Failures == 0
+			return outcome{}
+		}).ok
 	case attachment.Taken, attachment.Given:
 		return p.read(func() outcome { return outcome{ok: p.hand(j, o.Record, work)} }).ok
 	case attachment.EndCooldown:

@@ -239,11 +239,7 @@ func (w *world) conflict(i int, ips []netip.Addr, releasing bool) (found int, ta
 }
 
 func (w *world) older(j, i int) bool {
-	a, b := w.owners[j].st, w.owners[i].st
-	if a.Rec == nil || b.Rec == nil {
-		return a.Rec != nil
-	}
-	return cmp.Or(a.Rec.Created.Compare(b.Rec.Created), strings.Compare(a.ID, b.ID)) < 0
+	return w.owners[j].st.Rec.OlderThan(w.owners[i].st.Rec)
 }
 
 func (w *world) other(j int) attachment.Other {
