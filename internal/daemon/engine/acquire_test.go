@@ -187,7 +187,7 @@ func TestRequestedAddresses(t *testing.T) {
 		f.wantSteps("CHECK, write held, DEL, write adding, ADD[10.0.0.2], write adding, DEL, ADD[], write held")
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStored(1)
-		f.wantCounters(Counters{Lost: 1}) // not reacquired
+		f.wantCounts(counts{attachment.EventLost: 1}) // not reacquired
 	})
 }
 
@@ -201,7 +201,7 @@ func TestDuplicate(t *testing.T) {
 		synctest.Wait()
 		f.wantStepsPrefix("write adding, DEL, ADD[], DEL, remove, CHECK")
 		f.wantHeld("router", "10.0.0.1")
-		if got := f.Counters().Duplicates; got != 1 {
+		if got := f.Count(attachment.EventDuplicate); got != 1 {
 			f.t.Errorf("%d duplicates counted; want one", got)
 		}
 		f.allocate("health")
@@ -224,7 +224,7 @@ func TestDuplicate(t *testing.T) {
 		f.clearStore()
 		f.wantError(f.tryAllocate("health"), attachment.Failed, "every attachment", "router", "10.0.0.1")
 		synctest.Wait()
-		f.wantCounters(Counters{})
+		f.wantCounts(counts{})
 		f.wantHeld("router", "10.0.0.1")
 	})
 	run(t, "in a renamed network", with(ipv4Only), func(f *fixture) {
@@ -240,7 +240,7 @@ func TestDuplicate(t *testing.T) {
 		f.wantError(f.tryRelease("10.0.0.1"), attachment.Failed, "could not be removed", "retried")
 		f.allocate("health")
 		f.wantHeld("health", "10.0.0.1")
-		f.wantCounters(Counters{})
+		f.wantCounts(counts{})
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantHeld("health", "10.0.0.1")

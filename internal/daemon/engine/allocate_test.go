@@ -121,7 +121,7 @@ func TestExpiration(t *testing.T) {
 		f.wantHeld("default/pod", "10.0.0.1")
 		f.sleep(2 * time.Second)
 		f.wantNone()
-		f.wantCounters(Counters{Expired: 1})
+		f.wantCounts(counts{attachment.EventExpired: 1})
 	})
 	run(t, "allocation renews UUID and deadline", nil, func(f *fixture) {
 		first := f.allocateExpiring("default/pod")
@@ -175,7 +175,7 @@ func TestExpiration(t *testing.T) {
 		f.inject(nil)
 		f.sleep(time.Hour)
 		f.wantStored(0)
-		f.wantCounters(Counters{Expired: 1})
+		f.wantCounts(counts{attachment.EventExpired: 1})
 	})
 }
 

@@ -90,7 +90,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	return &Engine{
 		opts: o, journal: j, plugin: p,
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
-		pools: pools,
+		pools: pools, stats: stats{counts: map[attachment.EventKind]uint64{}},
 		entries: entries{
 			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: map[attachment.Key]bool{},
 			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},

@@ -163,20 +163,6 @@ func (e *Engine) QueueLengths() map[Queue]int {
 	}
 }
 
-// Counters count events that an operator must know of, since the start.
-type Counters struct {
-	// Lost counts attachments that the plugin does not hold any more.
-	Lost uint64
-	// Reacquired counts lost attachments that got the same addresses again.
-	Reacquired uint64
-	// Duplicates counts addresses that the plugin allocated twice.
-	Duplicates uint64
-	// Expired counts allocations that were not confirmed in time.
-	Expired uint64
-	// HandedOver counts containers that got a lease that was acquired ahead.
-	HandedOver uint64
-}
-
 // Failure is the last failed work on an attachment. ContainerID is empty if it failed before
 // there was one.
 type Failure struct {
@@ -188,16 +174,16 @@ type Failure struct {
 
 // stats are what a readiness probe reads. Their lock is never held for long.
 type stats struct {
-	mu       sync.Mutex
-	counters Counters
-	failure  Failure
+	mu      sync.Mutex
+	counts  map[attachment.EventKind]uint64
+	failure Failure
 }
 
-// Counters returns the counters.
-func (e *Engine) Counters() Counters {
+// Count returns the number of events of a kind since the start.
+func (e *Engine) Count(k attachment.EventKind) uint64 {
 	e.stats.mu.Lock()
 	defer e.stats.mu.Unlock()
-	return e.stats.counters
+	return e.stats.counts[k]
 }
 
 // LastFailure returns the last failure since the start; none if work on the attachment has succeeded since.
@@ -210,18 +196,7 @@ func (e *Engine) LastFailure() Failure {
 func (s *stats) count(k attachment.EventKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch k {
-	case attachment.EventLost:
-		s.counters.Lost++
-	case attachment.EventReacquired:
-		s.counters.Reacquired++
-	case attachment.EventDuplicate:
-		s.counters.Duplicates++
-	case attachment.EventExpired:
-		s.counters.Expired++
-	case attachment.EventHandedOver:
-		s.counters.HandedOver++
-	}
+	s.counts[k]++
 }
 
 // resolve forgets the last failure if this attachment had it.

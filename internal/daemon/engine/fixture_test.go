@@ -433,10 +433,15 @@ func (f *fixture) wantStoreAgrees() {
 	}
 }
 
-func (f *fixture) wantCounters(want Counters) {
+// counts are the numbers of the events that are counted for an operator; zero by default.
+type counts map[attachment.EventKind]uint64
+
+func (f *fixture) wantCounts(want counts) {
 	f.t.Helper()
-	if got := f.Counters(); got != want {
-		f.t.Errorf("counters %+v; want %+v", got, want)
+	for _, k := range []attachment.EventKind{attachment.EventLost, attachment.EventReacquired, attachment.EventDuplicate, attachment.EventExpired, attachment.EventHandedOver} {
+		if got := f.Count(k); got != want[k] {
+			f.t.Errorf("%d times %q; want %d", got, k, want[k])
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func TestProbesNeedNoLock(t *testing.T) {
 		if _, ok := f.Record(client.DefaultPool, "ingress"); ok {
 			f.t.Error("ingress has a record")
 		}
-		f.Counters()
+		f.Count(attachment.EventLost)
 		f.LastFailure()
 	})
 	run(t, "after a release, and after a start", nil, func(f *fixture) {

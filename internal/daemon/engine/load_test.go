@@ -41,7 +41,7 @@ func TestLoad(t *testing.T) {
 			}
 			f.restart()
 			f.wantOwners("copy", "router")
-			if f.Counters().Duplicates == 0 {
+			if f.Count(attachment.EventDuplicate) == 0 {
 				f.t.Error("no duplicate counted")
 			}
 			if younger := f.allocate("copy"); younger.Holds(addr("10.0.0.1")) {
@@ -54,7 +54,7 @@ func TestLoad(t *testing.T) {
 		f.allocate("router")
 		f.addCopy("router", "gone-1", func(r *attachment.Record) { r.Owner, r.State, r.Claims = "gone", attachment.Releasing, nil })
 		f.restart()
-		f.wantCounters(Counters{})
+		f.wantCounts(counts{})
 		f.wantOwners("router")
 		f.wantHeld("router", "10.0.0.1")
 	})

@@ -35,7 +35,7 @@ func TestOutage(t *testing.T) {
 			f.sleep(time.Minute)
 			f.inject(nil)
 			f.sleep(time.Hour)
-			f.wantCounters(Counters{})
+			f.wantCounts(counts{})
 			f.wantHeld("health", "10.0.0.1")
 			f.wantStoreAgrees()
 		})
@@ -57,7 +57,7 @@ func TestLossUnconfirmed(t *testing.T) {
 			}
 			f.inject(nil)
 			if !acted {
-				f.wantCounters(Counters{})
+				f.wantCounts(counts{})
 				f.allocate("health")
 				f.wantSteps("CHECK")
 			} else { // the DEL may still act
@@ -93,13 +93,13 @@ func TestLossUnconfirmed(t *testing.T) {
 				f.inject(nil)
 				f.sleep(time.Hour)
 				if at == killBefore {
-					f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+					f.wantCounts(counts{attachment.EventLost: 1, attachment.EventReacquired: 1})
 					f.wantStored(1)
 				} else {
 					f.allocate("health")
 				}
 				f.restart(s)
-				f.wantCounters(Counters{})
+				f.wantCounts(counts{})
 				f.allocate("health")
 				f.wantHeld("health", "10.0.0.1")
 				f.wantStoreAgrees()

@@ -41,9 +41,7 @@ func TestLostReservation(t *testing.T) {
 			f.wantHeld(c.holder, "10.0.0.1")
 			f.wantHeld(c.next, "10.0.0.2")
 			f.wantStoreAgrees()
-			if got := f.Counters(); got.Lost != 1 || got.Reacquired != 1 || got.Duplicates != 1 {
-				f.t.Errorf("counters %+v; want the loss", got)
-			}
+			f.wantCounts(counts{attachment.EventLost: 1, attachment.EventReacquired: 1, attachment.EventDuplicate: 1})
 		})
 	}
 	bothFamilies := with(unknownPlugin, func(n *fakeNode, _ *Options) { n.ipv6 = true })

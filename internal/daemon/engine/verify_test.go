@@ -247,7 +247,7 @@ func TestLookUpRounds(t *testing.T) {
 		f.wantSteps("write adding, DEL, ADD[10.0.0.1], write held")
 		f.wantHeld("router", "10.0.0.1")
 		f.wantStoreAgrees()
-		f.wantCounters(Counters{Lost: 1, Reacquired: 1})
+		f.wantCounts(counts{attachment.EventLost: 1, attachment.EventReacquired: 1})
 		f.sleep(2 * round)
 		f.wantSteps("")
 	})
@@ -287,6 +287,6 @@ func TestLookUpRounds(t *testing.T) {
 		f.clearStore()
 		f.sleep(round + 2*lookupPause)
 		f.wantStoreAgrees()
-		f.wantCounters(Counters{Lost: 2*listPage + 1, Reacquired: 2*listPage + 1})
+		f.wantCounts(counts{attachment.EventLost: 2*listPage + 1, attachment.EventReacquired: 2*listPage + 1})
 	})
 }

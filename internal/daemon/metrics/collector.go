@@ -16,7 +16,7 @@ import (
 type Engine interface {
 	Summaries() map[string]engine.Summary
 	QueueLengths() map[engine.Queue]int
-	Counters() engine.Counters
+	Count(attachment.EventKind) uint64
 }
 
 // Register adds the metrics that are collected at each scrape, from the engine and from a report of the status. report
@@ -50,8 +50,8 @@ func (idle) QueueLengths() map[engine.Queue]int {
 	return map[engine.Queue]int{engine.QueueEntry: 0, engine.QueueProcess: 0, engine.QueueBackground: 0}
 }
 
-// Counters implements Engine.
-func (idle) Counters() engine.Counters { return engine.Counters{} }
+// Count implements Engine.
+func (idle) Count(attachment.EventKind) uint64 { return 0 }
 
 // collector collects the state of the engine and the report at each scrape.
 type collector struct {
@@ -119,15 +119,14 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	for queue, length := range c.engine.QueueLengths() {
 		gauge("queue_length", "Number of operations that wait in a queue.", float64(length), prometheus.Labels{"queue": string(queue)})
 	}
-	count := func(name, help string, value uint64) {
-		collect(prometheus.CounterValue, name, help, float64(value), nil)
+	count := func(name, help string, k attachment.EventKind) {
+		collect(prometheus.CounterValue, name, help, float64(c.engine.Count(k)), nil)
 	}
-	counters := c.engine.Counters()
-	count("attachments_lost_total", "Attachments that the plugin was found to have lost.", counters.Lost)
-	count("attachments_reacquired_total", "Lost attachments that got the same addresses again.", counters.Reacquired)
-	count("duplicate_addresses_total", "Addresses that the plugin allocated although another attachment has them.", counters.Duplicates)
-	count("warm_handovers_total", "Pods' interfaces that got a lease that was acquired ahead.", counters.HandedOver)
-	count("allocations_expired_total", "Allocations that were not confirmed before their expiration.", counters.Expired)
+	count("attachments_lost_total", "Attachments that the plugin was found to have lost.", attachment.EventLost)
+	count("attachments_reacquired_total", "Lost attachments that got the same addresses again.", attachment.EventReacquired)
+	count("duplicate_addresses_total", "Addresses that the plugin allocated although another attachment has them.", attachment.EventDuplicate)
+	count("warm_handovers_total", "Pods' interfaces that got a lease that was acquired ahead.", attachment.EventHandedOver)
+	count("allocations_expired_total", "Allocations that were not confirmed before their expiration.", attachment.EventExpired)
 }
 
 // summaries returns the summaries by label. Pools of earlier configurations share one.

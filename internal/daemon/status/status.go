@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
@@ -57,7 +58,7 @@ type Journal interface {
 
 // Engine has the attachments.
 type Engine interface {
-	Counters() engine.Counters
+	Count(attachment.EventKind) uint64
 	LastFailure() engine.Failure
 	Plugins() []engine.PluginUse
 	Warm() []engine.WarmPool
@@ -296,9 +297,12 @@ func endedStatus(s ended.Status) *models.EndedContainers {
 }
 
 func (r *Reporter) counters() map[string]int64 {
-	c := r.Engine.Counters()
-	return map[string]int64{
-		"lost": int64(c.Lost), "reacquired": int64(c.Reacquired),
-		"duplicates": int64(c.Duplicates), "expired": int64(c.Expired),
+	all := map[string]int64{}
+	for name, k := range map[string]attachment.EventKind{
+		"lost": attachment.EventLost, "reacquired": attachment.EventReacquired,
+		"duplicates": attachment.EventDuplicate, "expired": attachment.EventExpired,
+	} {
+		all[name] = int64(r.Engine.Count(k))
 	}
+	return all
 }

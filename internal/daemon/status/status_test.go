@@ -17,6 +17,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/drain"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
@@ -47,7 +48,9 @@ func (f *fakeNode) Writable() error {
 func (f *fakeNode) Quarantined() ([]journal.Quarantined, error) {
 	return []journal.Quarantined{{Name: "x"}}, nil
 }
-func (f *fakeNode) Counters() engine.Counters            { return engine.Counters{Lost: 1} }
+func (f *fakeNode) Count(k attachment.EventKind) uint64 {
+	return map[attachment.EventKind]uint64{attachment.EventLost: 1}[k]
+}
 func (f *fakeNode) LastFailure() engine.Failure          { return f.failure }
 func (f *fakeNode) Plugins() []engine.PluginUse          { return nil }
 func (f *fakeNode) Warm() []engine.WarmPool              { return nil }
