@@ -22,20 +22,20 @@ import (
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation, _ request) error { return op.Add() })
+	return e.runContainer(ctx, attachment.Allocate, network, c, (*operation).Add)
 }
 
 // DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.
 func (e *Engine) DelContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Release, network, c, func(op *operation, _ request) error { return op.Del() })
+	return e.runContainer(ctx, attachment.Release, network, c, (*operation).Del)
 }
 
 // CheckContainer runs the plugin's CHECK for a container interface.
 func (e *Engine) CheckContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Check, network, c, func(op *operation, _ request) error { return op.Check() })
+	return e.runContainer(ctx, attachment.Check, network, c, (*operation).Check)
 }
 
-func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation, request) error) (Attachment, error) {
+func (e *Engine) runContainer(ctx context.Context, action attachment.Action, network string, c call.Container, do func(*operation) error) (Attachment, error) {
 	k, err := e.containerKey(network, attachment.ContainerOwner(c.ContainerID, c.IfName), action == attachment.Release)
 	// The plugin has never had this ID, and the ID of a sandbox is never used again.
 	if err == nil && action == attachment.Release && call.OfSandbox(c.Args, c.ContainerID) && e.hasReturned(k) {
@@ -50,17 +50,25 @@ func (e *Engine) runContainer(ctx context.Context, action attachment.Action, net
 // have added the container ID since, unless it is a sandbox's, which is never used again: a record is released
 // unless that can be seen, and without one nothing is done.
 func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error) {
-	if _, err := e.containerNetwork(network); !isNotFound(err) || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
+	if _, _, err := e.containerNetwork(network); !isNotFound(err) || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
 		_, err := e.DelContainer(ctx, network, c)
 		return true, err
 	}
-	owner := attachment.ContainerOwner(c.ContainerID, c.IfName)
+	k, recorded := e.recorded(network, attachment.ContainerOwner(c.ContainerID, c.IfName))
+	if !recorded {
+		return false, nil
+	}
+	return e.ReleaseContainer(ctx, k, func(a Attachment) bool { return a.Created.Before(at) })
+}
+
+// recorded returns the key of the record that a container interface has in a network, if there is one.
+func (e *Engine) recorded(network, owner string) (k attachment.Key, ok bool) {
 	for pool := range e.pools {
 		if r, ok := e.Record(pool, owner); ok && r.Network == network {
-			return e.ReleaseContainer(ctx, attachment.Key{Pool: pool, Owner: owner}, func(a Attachment) bool { return a.Created.Before(at) })
+			return attachment.Key{Pool: pool, Owner: owner}, true
 		}
 	}
-	return false, nil
+	return attachment.Key{}, false
 }
 
 func isNotFound(err error) bool {
@@ -72,23 +80,20 @@ func isNotFound(err error) bool {
 // pool of the network. A DEL without a record needs no pool that serves containers: after a rollback the
 // plugin may have what was added without the daemon, and the runtime does not repeat a spooled DEL.
 func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, error) {
-	for pool := range e.pools {
-		if r, ok := e.Record(pool, owner); ok && r.Network == network {
-			return attachment.Key{Pool: pool, Owner: owner}, nil
-		}
+	if k, ok := e.recorded(network, owner); ok {
+		return k, nil
 	}
 	if id := attachment.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
 		return attachment.Key{}, newError(attachment.Forbidden, "container ID %q is one of the daemon's own; expected one of a container runtime", id)
 	}
-	k := attachment.Key{Owner: owner}
-	n, err := e.containerNetwork(network)
-	if k.Pool = n.pool; err != nil && del {
-		k.Pool = e.configuredPool(network)
+	pool, _, err := e.containerNetwork(network)
+	if err != nil && del {
+		pool = e.configuredPool(network)
 	}
-	if k.Pool == "" {
-		return k, err
+	if pool != "" {
+		err = nil
 	}
-	return k, nil
+	return attachment.Key{Pool: pool, Owner: owner}, err
 }
 
 // configuredPool returns the pool that has a network now; empty for none.
@@ -103,13 +108,8 @@ func (e *Engine) configuredPool(network string) string {
 	return e.opts.Pools[i]
 }
 
-type pooledNetwork struct {
-	call.Network
-	pool string
-}
-
-// containerNetwork returns the network of a container runtime's request, or why it is not served.
-func (e *Engine) containerNetwork(name string) (pooledNetwork, error) {
+// containerNetwork returns the pool and the network of a container runtime's request, or why it is not served.
+func (e *Engine) containerNetwork(name string) (string, call.Network, error) {
 	var served []string
 	var errs []error
 	for _, pool := range e.opts.Pools {
@@ -118,23 +118,23 @@ func (e *Engine) containerNetwork(name string) (pooledNetwork, error) {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("pool %q: %w", pool, err))
 		case n.ServesContainers && n.Name == name:
-			return pooledNetwork{n, pool}, nil
+			return pool, n, nil
 		case n.ServesContainers:
 			served = append(served, n.Name)
 		}
 	}
 	if len(errs) > 0 { // one of them may be its pool
-		return pooledNetwork{}, &attachment.Error{Kind: attachment.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
+		return "", call.Network{}, &attachment.Error{Kind: attachment.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
 	}
 	slices.Sort(served)
-	return pooledNetwork{}, newError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
+	return "", call.Network{}, newError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
 }
 
 // GC releases the attachments of the network's container interfaces that are not valid and were created
 // before the call, and calls the plugin with all attachments that are. Other owners' are valid.
 func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment) error {
 	began := time.Now()
-	n, err := e.containerNetwork(network)
+	pool, n, err := e.containerNetwork(network)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 		_, err := e.ReleaseContainer(ctx, k, ended)
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, e.pluginGC(ctx, n, valid))...)
+	return errors.Join(append(errs, e.pluginGC(ctx, pool, n, valid))...)
 }
 
 // ReleaseContainer releases the attachment of a container interface that does not exist any more, and reports
@@ -162,7 +162,7 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 // again since.
 func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
 	var begun atomic.Bool
-	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation, _ request) error {
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation) error {
 		e.mu.Lock()
 		a := op.entry
 		ends := a.listed() && ended(a.view())
@@ -177,14 +177,14 @@ func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended f
 }
 
 // pluginGC runs the plugin's GC. No other call of the pool runs meanwhile, so that the list is complete.
-func (e *Engine) pluginGC(ctx context.Context, n pooledNetwork, valid []call.Attachment) error {
-	inv, err := e.plugin.NewInvocation(ctx, n.Network, "", "")
+func (e *Engine) pluginGC(ctx context.Context, pool string, n call.Network, valid []call.Attachment) error {
+	inv, err := e.plugin.NewInvocation(ctx, n, "", "")
 	if err != nil || !inv.HasGC() || n.DisableGC {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
-	p := e.pools[n.pool]
+	p := e.pools[pool]
 	all := map[*semaphore.Weighted]int64{p.processes[ofRuntime][0]: int64(e.opts.MaxProcesses)}
 	if e.opts.MaxProcesses == 1 {
 		all[p.background[0]] = 1

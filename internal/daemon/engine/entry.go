@@ -60,15 +60,20 @@ func newEntry(k attachment.Key, p *pool) *entry {
 	return &entry{Key: k, shared: p, lock: make(chan struct{}, 1)}
 }
 
-// holder returns the attachment that has an address in a pool, and its container ID.
-func (e *entries) holder(pool string, ip netip.Addr) (k attachment.Key, containerID string, ok bool) {
+// holder returns the attachment that has an address in a pool; one that is being released only if no other one has it.
+func (e *entries) holder(pool string, ip netip.Addr) (k attachment.Key, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a := e.index.holder(pool, ip)
-	if a == nil {
-		return attachment.Key{}, "", false
+	var found *entry
+	for _, h := range e.index[ip] {
+		if h.Pool == pool && (found == nil || found.releasing()) {
+			found = h.entry
+		}
 	}
-	return a.Key, a.IDInUse(), true
+	if found == nil {
+		return attachment.Key{}, false
+	}
+	return found.Key, true
 }
 
 // other returns the entry as another operation sees it; nothing for none. entries.mu is held.

@@ -29,18 +29,6 @@ func (x index) conflict(a *entry, network string, ips []netip.Addr, releasing bo
 	return other, taken
 }
 
-// holder returns the attachment of a pool that has the address; one that is being released only
-// if no other one has it.
-func (x index) holder(pool string, ip netip.Addr) *entry {
-	var found *entry
-	for _, h := range x[ip] {
-		if h.Pool == pool && (found == nil || found.releasing()) {
-			found = h.entry
-		}
-	}
-	return found
-}
-
 func (x index) add(a *entry, network string, ips []netip.Addr) {
 	h := indexEntry{a, network}
 	for _, ip := range ips {

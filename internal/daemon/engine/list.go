@@ -139,22 +139,21 @@ func earlier(a, b time.Time) time.Time {
 
 // Add returns the sum of two summaries.
 func (s Summary) Add(o Summary) Summary {
-	sum := Summary{
-		States: map[attachment.State]int{}, Addresses: map[attachment.Family]int{}, Leased: map[attachment.Family]int{}, Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
+	return Summary{
+		States: sum(s.States, o.States), Addresses: sum(s.Addresses, o.Addresses), Leased: sum(s.Leased, o.Leased),
+		Lost: s.Lost + o.Lost, Containers: s.Containers + o.Containers,
 		OldestContainer: earlier(s.OldestContainer, o.OldestContainer), PendingRelease: earlier(s.PendingRelease, o.PendingRelease),
 	}
-	for _, part := range []Summary{s, o} {
-		for state, n := range part.States {
-			sum.States[state] += n
-		}
-		for family, n := range part.Addresses {
-			sum.Addresses[family] += n
-		}
-		for family, n := range part.Leased {
-			sum.Leased[family] += n
-		}
+}
+
+// sum returns the sums of the numbers in two maps.
+func sum[K comparable](a, b map[K]int) map[K]int {
+	all := map[K]int{}
+	maps.Copy(all, a)
+	for k, n := range b {
+		all[k] += n
 	}
-	return sum
+	return all
 }
 
 // PluginUse is a plugin whose executable recorded attachments need for their CHECK and DEL.

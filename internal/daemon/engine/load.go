@@ -21,7 +21,7 @@ func (e *Engine) load(r attachment.Record) {
 		e.logger(a).WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
-	if e.retires(r) {
+	if e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner) {
 		s.ReleaseAs = attachment.Retire
 	}
 	e.publish(a, s)
@@ -60,10 +60,4 @@ func (e *Engine) logBoot(before []attachment.Record) {
 	}
 	e.opts.Log.WithFields(logrus.Fields{"bootID": e.opts.BootID, "before": boot, "released": ended, "kept": kept}).
 		Info("The boot ID changed: containers are released unless their network namespaces exist")
-}
-
-// retires reports whether an attachment is released at start: its owner is not among Owners any more
-// (RetireOwners), which are not about container interfaces.
-func (e *Engine) retires(r attachment.Record) bool {
-	return e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner)
 }

@@ -24,10 +24,8 @@ type request struct {
 	user User
 	// container has the parameters of a container runtime; nil for another client.
 	container *call.Container
-	// want is what an allocation wants.
-	want attachment.Want
 	// do does it. It is not a use of the attachment if it is unused.
-	do     func(*operation, request) error
+	do     func(*operation) error
 	unused bool
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
@@ -43,9 +41,10 @@ func (e *Engine) Allocate(ctx context.Context, r AllocateRequest) (Attachment, e
 	if r.Family != "" && !e.opts.Enabled(r.Family) {
 		err = familyDisabledError(fmt.Sprintf("owner %q", r.Owner), r.Family)
 	}
+	want := attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire}
 	return e.run(ctx, k, err, request{
 		action: attachment.Allocate, families: families, user: r.User, generated: r.Owner == "",
-		want: attachment.Want{Families: families, Any: r.Family == "", Expires: r.Expire}, do: allocate,
+		do: func(op *operation) error { return op.Allocate(want) },
 	})
 }
 
@@ -57,20 +56,18 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 	if !e.opts.Enabled(families[0]) {
 		err = familyDisabledError("address "+r.IP.String(), families[0])
 	}
+	want := attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also}
 	return e.run(ctx, k, err, request{
 		action: attachment.Restore, families: families, user: r.User, generated: r.Owner == "",
-		want: attachment.Want{Families: families, Required: []netip.Addr{r.IP}, Also: r.Also}, do: allocate,
+		do: func(op *operation) error { return op.Allocate(want) },
 	})
 }
-
-// allocate does the request of an allocation.
-func allocate(op *operation, req request) error { return op.Allocate(req.want) }
 
 // Release releases one address; the attachment is released with its last one. It returns the
 // attachment as it is afterwards, with the addresses that it had, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
 	pool, family := e.poolOrDefault(r.Pool), attachment.FamilyOf(r.IP)
-	k, _, ok := e.holder(pool, r.IP)
+	k, ok := e.holder(pool, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
 	case ok && attachment.OfContainer(k.Owner) && r.User.Ordinary:
@@ -86,7 +83,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	k.Pool = pool
 	return e.run(ctx, k, err, request{
 		action: attachment.Release, families: []attachment.Family{family}, user: r.User,
-		do: func(op *operation, _ request) error { return op.Release(r.IP, r.SkipDelay) },
+		do: func(op *operation) error { return op.Release(r.IP, r.SkipDelay) },
 	})
 }
 
@@ -157,7 +154,7 @@ func (op *operation) work(req request, done chan<- result) {
 	defer op.end()
 	op.use(req)
 	was := op.describe().Result
-	err := req.do(op, req)
+	err := req.do(op)
 	op.use(req) // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
 	reported := err
