@@ -56,7 +56,7 @@ func (op *Operation) toRestore(ip, also netip.Addr) ([]netip.Addr, error) {
 		return nil, op.excludedRequestError(ip)
 	}
 	if other, taken := op.World.Conflict("", []netip.Addr{ip}); taken.IsValid() && !slices.Contains(have, ip) {
-		return nil, newError(Exists, "address %s belongs to %s (container ID %s)", ip, other, other.ID)
+		return nil, NewError(Exists, "address %s belongs to %s (container ID %s)", ip, other, other.ID)
 	}
 	if len(have) > 0 && !slices.Contains(have, ip) {
 		return nil, op.holdsOthersError(have, ip)
@@ -127,7 +127,7 @@ func (op *Operation) addAgain(w *Want) (done bool, err error) {
 		}
 		return true, op.grant(*w)
 	case found != gone && inv.Profile.SingleUseIDs(): // its DEL would act on the ADD
-		return false, newError(Failed, "%s: plugin %s does not hold it, and its container ID cannot be used again", op, inv.Plugin)
+		return false, NewError(Failed, "%s: plugin %s does not hold it, and its container ID cannot be used again", op, inv.Plugin)
 	}
 	w.confirm = found == reported
 	return false, nil
@@ -175,7 +175,7 @@ func (op *Operation) Check() error {
 			return err
 		}
 	case op.Rec.State != Held:
-		return newError(Failed, "%s: the attachment is in state %s", op, op.Rec.State)
+		return NewError(Failed, "%s: the attachment is in state %s", op, op.Rec.State)
 	}
 	if inv.VerifyBy() != profile.VerifyCheck {
 		return nil

@@ -44,13 +44,14 @@ func IsRejection(err error) bool {
 	return ok
 }
 
-func newError(k Kind, format string, args ...any) *Error {
+// NewError returns an error without a suggested wait.
+func NewError(k Kind, format string, args ...any) *Error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
 // NotFoundError rejects the release of an address that no attachment of the pool has.
 func NotFoundError(pool string, ip netip.Addr) error {
-	return newError(NotFound, "address %s is not allocated in pool %q", ip, pool)
+	return NewError(NotFound, "address %s is not allocated in pool %q", ip, pool)
 }
 
 // GeneratedOwnerPrefix begins the owner of an attachment that was requested without one.
@@ -58,17 +59,17 @@ const GeneratedOwnerPrefix = "anonymous/"
 
 // holdsOthersError rejects the restore of an address that is not among the held ones.
 func (op *Operation) holdsOthersError(have []netip.Addr, ip netip.Addr) error {
-	return newError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
+	return NewError(Failed, "%s holds %v, not %s; release those first, or allocate to get the held ones", op, have, ip)
 }
 
 // excludedRequestError rejects the restore of an excluded address.
 func (op *Operation) excludedRequestError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op, ip)
+	return NewError(Failed, "%s: address %s is excluded (--exclude-addresses), so it is not allocated", op, ip)
 }
 
 // outsideError rejects the restore of an address outside the ranges.
 func (op *Operation) outsideError(ip netip.Addr) error {
-	return newError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op, ip)
+	return NewError(Failed, "%s: address %s is outside the ranges of the present CNI configuration, so it is not allocated", op, ip)
 }
 
 // isPluginRefusal reports whether the plugin works but refuses a request.

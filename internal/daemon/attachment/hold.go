@@ -86,7 +86,7 @@ func (t *try) prepare(inv call.Invocation, old []call.Invocation) (dels []call.I
 	case IsWarm(t.Owner) && t.failed == nil: // its ID is new and unique
 		return nil, false, nil
 	case ofContainer && t.Rec.Network != "" && t.Rec.Network != inv.Network: // its runtime does not know that one
-		return nil, false, errors.Join(newError(Failed, "%s is of network %q, and pool %q has network %q now", t, t.Rec.Network, t.Pool, inv.Network), t.failed)
+		return nil, false, errors.Join(NewError(Failed, "%s is of network %q, and pool %q has network %q now", t, t.Rec.Network, t.Pool, inv.Network), t.failed)
 	case ofContainer && t.failed != nil && inv.Profile.SingleUseIDs(): // its DEL would act on the next ADD
 		return nil, false, t.undo(inv, t.failed)
 	case t.Rec != nil:

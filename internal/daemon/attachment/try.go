@@ -160,7 +160,7 @@ func (t *try) adopt(inv call.Invocation) (adopted, absent bool, err error) {
 	}
 	switch { // an address that is excluded by now was allocated before, and may be in use
 	case err != nil && len(t.Required) > 0:
-		return false, false, newError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", t, call.Addrs(found.Addresses), err)
+		return false, false, NewError(Failed, "%s holds %v in the plugin's store, outside of its configuration; allocate to replace that: %w", t, call.Addrs(found.Addresses), err)
 	case err != nil:
 		found := slices.DeleteFunc(found.Addresses, func(a call.Address) bool { return t.excludes(a.Addr()) || t.outside(a.Addr()) })
 		t.known, t.Want = found, t.preferring(call.Addrs(found))

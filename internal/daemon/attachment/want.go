@@ -168,7 +168,7 @@ func (op *Operation) checkComparable() error {
 		return nil
 	}
 	if _, err := op.World.Outside(ips[0]); err != nil {
-		return newError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, ips, err)
+		return NewError(Failed, "%s: %v cannot be compared with the ranges of the pool yet: %w", op, ips, err)
 	}
 	return nil
 }

@@ -107,13 +107,9 @@ type Attachment struct {
 const retryAfter = 5 * time.Second
 
 func familyDisabledError(what string, f attachment.Family) error {
-	return newError(attachment.FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
+	return attachment.NewError(attachment.FamilyDisabled, "%s: family %s is disabled (--enable-%s)", what, f, f)
 }
 
 func stoppingError(k attachment.Key) error {
 	return &attachment.Error{Kind: attachment.Stopping, RetryAfter: retryAfter, Err: fmt.Errorf("%s: the service is stopping; try again", k)}
-}
-
-func newError(k attachment.Kind, format string, args ...any) *attachment.Error {
-	return &attachment.Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }

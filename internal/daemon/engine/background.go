@@ -27,7 +27,7 @@ const (
 
 // reconcile does the background work that is due for an attachment.
 func (e *Engine) reconcile(a *entry) {
-	if op, err := e.background(e.ctx, a.Key, a.user); err == nil {
+	if op, err := e.background(e.ctx, a.Key); err == nil {
 		defer op.end()
 		_ = op.settle(false)
 	}

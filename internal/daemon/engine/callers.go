@@ -195,11 +195,11 @@ func (o *owned) check(k attachment.Key, u User) error {
 	case !ofAPI(k.Owner):
 		return nil
 	case o.total >= o.limit:
-		return newError(attachment.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
+		return attachment.NewError(attachment.Forbidden, "%s: there are %d attachments, which is the limit %s", k, o.total, remedy)
 	case u.Ordinary && o.users[u.ID] >= each:
-		return newError(attachment.Forbidden, "%s: user ID %d has %d attachments, which is the limit for one user %s", k, u.ID, each, remedy)
+		return attachment.NewError(attachment.Forbidden, "%s: user ID %d has %d attachments, which is the limit for one user %s", k, u.ID, each, remedy)
 	case u.Ordinary && o.ordinary >= max(1, ordinary):
-		return newError(attachment.Forbidden, "%s: users other than root have %d attachments, which is their limit %s", k, o.ordinary, remedy)
+		return attachment.NewError(attachment.Forbidden, "%s: users other than root have %d attachments, which is their limit %s", k, o.ordinary, remedy)
 	}
 	return nil
 }

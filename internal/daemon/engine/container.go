@@ -50,7 +50,9 @@ func (e *Engine) runContainer(ctx context.Context, action attachment.Action, net
 // have added the container ID since, unless it is a sandbox's, which is never used again: a record is released
 // unless that can be seen, and without one nothing is done.
 func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error) {
-	if _, _, err := e.containerNetwork(network); !isNotFound(err) || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
+	_, _, err = e.containerNetwork(network)
+	refused, ok := errors.AsType[*attachment.Error](err)
+	if !ok || refused.Kind != attachment.NotFound || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
 		_, err := e.DelContainer(ctx, network, c)
 		return true, err
 	}
@@ -71,11 +73,6 @@ func (e *Engine) recorded(network, owner string) (k attachment.Key, ok bool) {
 	return attachment.Key{}, false
 }
 
-func isNotFound(err error) bool {
-	e, ok := errors.AsType[*attachment.Error](err)
-	return ok && e.Kind == attachment.NotFound
-}
-
 // containerKey returns the key of a container interface in a network: that of its record, or else in the
 // pool of the network. A DEL without a record needs no pool that serves containers: after a rollback the
 // plugin may have what was added without the daemon, and the runtime does not repeat a spooled DEL.
@@ -84,7 +81,7 @@ func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, 
 		return k, nil
 	}
 	if id := attachment.RuntimeID(owner); containerid.Match(id) { // its DEL would release the address of an owner
-		return attachment.Key{}, newError(attachment.Forbidden, "container ID %q is one of the daemon's own; expected one of a container runtime", id)
+		return attachment.Key{}, attachment.NewError(attachment.Forbidden, "container ID %q is one of the daemon's own; expected one of a container runtime", id)
 	}
 	pool, _, err := e.containerNetwork(network)
 	if err != nil && del {
@@ -127,7 +124,7 @@ func (e *Engine) containerNetwork(name string) (string, call.Network, error) {
 		return "", call.Network{}, &attachment.Error{Kind: attachment.Failed, RetryAfter: retryAfter, Err: fmt.Errorf("network %q: %w", name, errors.Join(errs...))}
 	}
 	slices.Sort(served)
-	return "", call.Network{}, newError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
+	return "", call.Network{}, attachment.NewError(attachment.NotFound, "network %q is not served for containers; expected one of: [%s], whose configurations have ipam.type delegated-ipam-cni", name, strings.Join(served, ", "))
 }
 
 // GC releases the attachments of the network's container interfaces that are not valid and were created

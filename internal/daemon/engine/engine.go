@@ -174,5 +174,5 @@ func (e *Engine) checkPool(pool string, held bool) error {
 		}
 	}
 	slices.Sort(known)
-	return newError(attachment.UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
+	return attachment.NewError(attachment.UnknownPool, "pool %q is not known; expected one of: %s", pool, strings.Join(known, ", "))
 }

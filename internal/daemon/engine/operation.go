@@ -56,8 +56,8 @@ func (op *operation) String() string { return op.entry.String() }
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
 
 // background begins background work on an attachment, until end. ctx ends the wait for the lock of its entry.
-func (e *Engine) background(ctx context.Context, k attachment.Key, u User) (*operation, error) {
-	a, err := e.getOrCreate(k, u)
+func (e *Engine) background(ctx context.Context, k attachment.Key) (*operation, error) {
+	a, err := e.getOrCreate(k, User{})
 	if err != nil {
 		return nil, err
 	}

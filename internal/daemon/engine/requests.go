@@ -71,7 +71,7 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
 	case ok && attachment.OfContainer(k.Owner) && r.User.Ordinary:
-		err = newError(attachment.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
+		err = attachment.NewError(attachment.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
 	case ok: // an address of a family that was disabled later can still be released
 	case !e.opts.Enabled(family):
 		err = familyDisabledError("address "+r.IP.String(), family)
@@ -95,11 +95,11 @@ func (e *Engine) authorize(owner, pool string) (attachment.Key, error) {
 	}
 	switch {
 	case attachment.IsWarm(owner):
-		return k, newError(attachment.Forbidden, "owner %q: the owners that begin with %q are leases that are acquired ahead for containers; expected another owner", owner, attachment.WarmOwnerPrefix)
+		return k, attachment.NewError(attachment.Forbidden, "owner %q: the owners that begin with %q are leases that are acquired ahead for containers; expected another owner", owner, attachment.WarmOwnerPrefix)
 	case attachment.OfContainer(owner):
-		return k, newError(attachment.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, attachment.ContainerOwnerPrefix)
+		return k, attachment.NewError(attachment.Forbidden, "owner %q: the owners that begin with %q are container interfaces, which only delegated-ipam-cni adds; expected another owner", owner, attachment.ContainerOwnerPrefix)
 	case !e.opts.Owners.Match(k.Owner):
-		return k, newError(attachment.Forbidden, "owner %q is not admitted by --owners", k.Owner)
+		return k, attachment.NewError(attachment.Forbidden, "owner %q is not admitted by --owners", k.Owner)
 	}
 	return k, e.checkPool(k.Pool, false)
 }
@@ -190,9 +190,8 @@ func (op *operation) use(req request) {
 
 // clientError turns an error into the one that the client receives.
 func (e *Engine) clientError(ctx context.Context, k attachment.Key, err error) error {
-	var known *attachment.Error
 	switch {
-	case err == nil || errors.As(err, &known):
+	case err == nil || attachment.IsRejection(err):
 		return err
 	case e.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return stoppingError(k)
@@ -202,7 +201,7 @@ func (e *Engine) clientError(ctx context.Context, k attachment.Key, err error) e
 		return &attachment.Error{Kind: attachment.Busy, RetryAfter: retryAfter, Err: fmt.Errorf(
 			"%s: no result within %s; work in progress continues and is recorded, so a retry returns its result", k, e.opts.Budget)}
 	default:
-		return newError(attachment.Busy, "%s: the client has disconnected", k)
+		return attachment.NewError(attachment.Busy, "%s: the client has disconnected", k)
 	}
 }
 

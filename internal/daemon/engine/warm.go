@@ -113,7 +113,7 @@ func (e *Engine) offersWarm(pool string) error {
 
 // acquireWarm acquires one lease.
 func (e *Engine) acquireWarm(pool string) error {
-	op, err := e.background(e.ctx, attachment.Key{Pool: pool, Owner: attachment.WarmOwnerPrefix + uuid.NewString()[24:]}, User{})
+	op, err := e.background(e.ctx, attachment.Key{Pool: pool, Owner: attachment.WarmOwnerPrefix + uuid.NewString()[24:]})
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (w world) Invocation(verb string, n call.Network, id string, c *call.Contai
 	}
 	if err == nil && verb == call.VerbAdd && inv.Profile.Key() == profile.KeyedByContainer {
 		if other, ok := w.engine.sibling(w.Key, n.Name); ok {
-			err = newError(attachment.Failed, "%s: plugin %s knows what it has allocated by the container ID alone, and %s has addresses in network %q: the DEL of one interface would release those of the other; expected one interface of a container in this network", w, inv.Plugin, other, n.Name)
+			err = attachment.NewError(attachment.Failed, "%s: plugin %s knows what it has allocated by the container ID alone, and %s has addresses in network %q: the DEL of one interface would release those of the other; expected one interface of a container in this network", w, inv.Plugin, other, n.Name)
 		}
 	}
 	return inv, err
@@ -117,7 +117,7 @@ func (w world) AssignID(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if other, ok := e.byID[id]; ok && other != a {
-		return newError(attachment.Failed, "%s: its container ID %s belongs to %s already; release it there first", a, id, other)
+		return attachment.NewError(attachment.Failed, "%s: its container ID %s belongs to %s already; release it there first", a, id, other)
 	}
 	if a.ID != id {
 		delete(e.byID, a.ID)
@@ -198,7 +198,7 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
-	other, err := e.background(ctx, o.Key, User{})
+	other, err := e.background(ctx, o.Key)
 	if err != nil {
 		return false
 	}
