@@ -63,15 +63,9 @@ func (t *try) attempt() (again bool, err error) {
 	if err = t.add(inv); err == nil {
 		return false, nil
 	}
-	next, final := t.judge(requests, delErr == nil && !untried, err)
-	if final != nil && t.endCooldownAfter(err, requests[0]) {
-		t.failed = err
-		return true, nil
+	if !t.judge(requests, delErr == nil && !untried, err) && !t.endCooldownAfter(err, requests[0]) {
+		return false, t.undo(inv, err)
 	}
-	if final != nil {
-		return false, t.undo(inv, final)
-	}
-	*t = next
 	return true, nil
 }
 

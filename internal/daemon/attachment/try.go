@@ -51,28 +51,28 @@ func (t try) prefixes(ips []netip.Addr) []netip.Prefix {
 	return prefixes
 }
 
-// judge returns the try that follows a failed ADD, or the error with which the acquisition fails. The ADD requested the
-// first of the sets of addresses that were left. deleted reports that every DEL before it succeeded.
-func (t try) judge(requests [][]netip.Addr, deleted bool, err error) (next try, final error) {
+// judge reports whether another ADD follows a failed one, and makes t the try of that. The failed one requested the first
+// of the sets of addresses that were left. deleted reports that every DEL before it succeeded.
+func (t *try) judge(requests [][]netip.Addr, deleted bool, err error) (again bool) {
 	t.failed = err
 	r, rejected := errors.AsType[*rejectedResult](err)
 	switch {
 	case rejected && r.ofPod:
-		return t, err
+		return false
 	case !rejected && !isPluginRefusal(err):
 		// CNI's own codes (try again later, invalid configuration) do not say that the plugin refuses
 		// this request, and an address that may be available later is not lost for them.
-		return t, err
+		return false
 	case !deleted: // leftovers may have caused the failure
 	case rejected && r.missing:
 	case rejected && r.repeatable && !t.repeated: // the plugin may return another address now
 		t.repeated = true
 	case len(requests) == 1:
-		return t, err
+		return false
 	default:
 		t.tried++
 	}
-	return t, nil
+	return true
 }
 
 // rejectedResult is a successful ADD whose result is not used: another request may succeed.
