@@ -61,9 +61,8 @@ type Engine struct {
 	callers *callers
 	// pools are the configured pools and, from Start on, the pools of records. It does not change then.
 	pools map[string]*pool
-	// lockWaiters and processWaiters count the operations that wait for an entry's lock and for a
-	// plugin process.
-	lockWaiters, processWaiters atomic.Int64
+	// waiting are the numbers of operations that wait for an entry's lock and for a plugin process.
+	waiting map[Queue]*atomic.Int64
 	// ctx ends at Stop; it cancels waits and background work that has not begun.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -90,7 +89,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	return &Engine{
 		opts: o, journal: j, plugin: p,
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
-		pools: pools, stats: stats{counts: map[attachment.EventKind]uint64{}},
+		pools: pools, waiting: map[Queue]*atomic.Int64{QueueEntry: {}, QueueProcess: {}}, stats: stats{counts: map[attachment.EventKind]uint64{}},
 		entries: entries{
 			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: map[attachment.Key]bool{},
 			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},

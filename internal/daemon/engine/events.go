@@ -152,15 +152,14 @@ func (op *operation) families() []attachment.Family {
 
 // QueueLengths returns the number of waiting operations by queue.
 func (e *Engine) QueueLengths() map[Queue]int {
-	background := 0
+	lengths := map[Queue]int{QueueBackground: 0}
+	for q, waiting := range e.waiting {
+		lengths[q] = int(waiting.Load())
+	}
 	for _, p := range e.pools {
-		background += p.workqueue.len()
+		lengths[QueueBackground] += p.workqueue.len()
 	}
-	return map[Queue]int{
-		QueueEntry:      int(e.lockWaiters.Load()),
-		QueueProcess:    int(e.processWaiters.Load()),
-		QueueBackground: background,
-	}
+	return lengths
 }
 
 // Failure is the last failed work on an attachment. ContainerID is empty if it failed before

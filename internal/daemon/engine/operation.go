@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
@@ -86,7 +85,7 @@ func (op *operation) waitForLock() error {
 	}
 	err := op.acquireSlot()
 	if err == nil {
-		err = op.wait(QueueEntry, &op.engine.lockWaiters, func(ctx context.Context) error {
+		err = op.wait(QueueEntry, func(ctx context.Context) error {
 			left := ctx.Done()
 			if op.stays {
 				left = nil
@@ -193,7 +192,7 @@ func (w world) Process() error {
 	}
 	if !w.canceled() && w.processes().tryAcquire() {
 		w.engine.opts.Observer.QueueWait(QueueProcess, 0)
-	} else if err := w.wait(QueueProcess, &w.engine.processWaiters, func(ctx context.Context) error { return w.processes().acquire(ctx) }); err != nil {
+	} else if err := w.wait(QueueProcess, w.processes().acquire); err != nil {
 		return err
 	}
 	w.hasProcess = true
@@ -203,7 +202,7 @@ func (w world) Process() error {
 
 // wait runs until and reports how long it took to the observer. The wait ends with the client
 // and with the engine.
-func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Context) error) error {
+func (op *operation) wait(q Queue, until func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(op.waitCtx)
 	defer cancel()
 	defer context.AfterFunc(op.engine.ctx, cancel)()
@@ -211,9 +210,9 @@ func (op *operation) wait(w Queue, waiting *atomic.Int64, until func(context.Con
 		cancel() // AfterFunc may run later
 	}
 	start := time.Now()
-	waiting.Add(1)
-	defer waiting.Add(-1)
-	defer func() { op.engine.opts.Observer.QueueWait(w, time.Since(start)) }()
+	op.engine.waiting[q].Add(1)
+	defer op.engine.waiting[q].Add(-1)
+	defer func() { op.engine.opts.Observer.QueueWait(q, time.Since(start)) }()
 	return until(ctx)
 }
 
