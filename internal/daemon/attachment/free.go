@@ -19,12 +19,10 @@ func (op *Operation) Release(ip netip.Addr, skipDelay bool) error {
 		return NotFoundError(op.Pool, ip)
 	}
 	switch {
-	case op.Rec.State == Releasing, op.Rec.State == Cooldown && skipDelay:
+	case op.Rec.State == Releasing, op.Rec.State == Cooldown && skipDelay, IsWarm(op.Owner):
 		return op.free()
 	case OfContainer(op.Owner): // it ends with all families
 		return op.unclaim(skipDelay)
-	case IsWarm(op.Owner):
-		return op.free()
 	}
 	f := FamilyOf(ip)
 	r := op.Rec.Clone()
