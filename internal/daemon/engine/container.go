@@ -159,7 +159,7 @@ func (e *Engine) GC(ctx context.Context, network string, valid []call.Attachment
 // again since.
 func (e *Engine) ReleaseContainer(ctx context.Context, k attachment.Key, ended func(Attachment) bool) (released bool, err error) {
 	var begun atomic.Bool
-	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), unused: true, do: func(op *operation) error {
+	_, err = e.run(ctx, k, nil, request{action: attachment.Cleanup, families: e.requestedFamilies(""), do: func(op *operation) error {
 		e.mu.Lock()
 		a := op.entry
 		ends := a.listed() && ended(a.view())

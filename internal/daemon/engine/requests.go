@@ -24,9 +24,8 @@ type request struct {
 	user User
 	// container has the parameters of a container runtime; nil for another client.
 	container *call.Container
-	// do does it. It is not a use of the attachment if it is unused.
-	do     func(*operation) error
-	unused bool
+	// do does it.
+	do func(*operation) error
 	// generated reports that the client gave no owner. If it leaves before it receives the
 	// generated one, the attachment is released.
 	generated bool
@@ -152,10 +151,10 @@ func (op *operation) work(req request, done chan<- result) {
 		return
 	}
 	defer op.end()
-	op.use(req)
+	op.use(req.action)
 	was := op.describe().Result
 	err := req.do(op)
-	op.use(req) // a list of containers that was made meanwhile may lack this one
+	op.use(req.action) // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
 	reported := err
 	if !op.hasProcess { // the wait for a plugin process may have failed
@@ -178,14 +177,13 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 }
 
-// use notes that a client uses the attachment.
-func (op *operation) use(req request) {
-	if req.unused {
-		return
+// use notes that a client uses the attachment. The release of a container that has ended is not a use.
+func (op *operation) use(a attachment.Action) {
+	if a != attachment.Cleanup {
+		op.engine.mu.Lock()
+		defer op.engine.mu.Unlock()
+		op.entry.lastUsed = time.Now()
 	}
-	op.engine.mu.Lock()
-	defer op.engine.mu.Unlock()
-	op.entry.lastUsed = time.Now()
 }
 
 // clientError turns an error into the one that the client receives.
