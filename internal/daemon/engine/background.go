@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
@@ -35,10 +36,10 @@ func (e *Engine) reconcile(a *entry) {
 
 // settle does background work, and logs, counts and records the outcome.
 func (op *operation) settle(freed bool) error {
-	was, families := op.describe(), op.families()
+	ips, families := op.Rec.Addrs(), op.families()
 	err := op.Operation.Settle(freed)
 	if op.engine.ctx.Err() == nil || err == nil {
-		op.reportBackground(was, families, err)
+		op.reportBackground(ips, families, err)
 	}
 	op.recordResult(err)
 	return err
@@ -46,14 +47,14 @@ func (op *operation) settle(freed bool) error {
 
 // reportBackground reports completed background work. A verified attachment is not reported, and
 // neither is work that continues later: an earlier ADD may still act, so a last DEL follows.
-func (op *operation) reportBackground(was Attachment, families []attachment.Family, err error) {
+func (op *operation) reportBackground(ips []netip.Addr, families []attachment.Family, err error) {
 	r := op.Rec
 	continues := r != nil && (op.Expired(time.Now()) || op.Action != attachment.Expire && r.State == attachment.Releasing)
 	switch {
 	case err == nil && (op.Action == "" || continues):
 		return
 	case err != nil || op.Action != attachment.Reacquire: // which logs its own success
-		op.logOutcome(was.Addrs(), err, "Background work done", "Background work failed; it is retried")
+		op.logOutcome(ips, err, "Background work done", "Background work failed; it is retried")
 	case op.Lost: // the owner's next request gets others
 		err = errors.New("these addresses cannot be requested from the plugin")
 	}

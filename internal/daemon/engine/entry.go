@@ -162,8 +162,11 @@ func (e *entries) WhileUnused(id string, do func()) bool {
 // listed reports whether the entry is an attachment; entries.mu is held.
 func (a *entry) listed() bool { return a.Rec != nil && a.Rec.State != attachment.Tombstone }
 
-// view returns the current view of the entry; entries.mu is held.
+// view returns the current view of the entry; without a record it only identifies it. entries.mu or its lock is held.
 func (a *entry) view() Attachment {
+	if a.Rec == nil {
+		return Attachment{Record: attachment.Record{Owner: a.Owner, Pool: a.Pool, ContainerID: a.IDInUse()}}
+	}
 	return Attachment{
 		Record: *a.Rec, Verified: a.Verified, LastUsed: a.lastUsed,
 		Lost: a.Lost, LastError: a.lastErr,

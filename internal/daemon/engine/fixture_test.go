@@ -278,7 +278,7 @@ func (f *fixture) lock(owner string) *operation {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	op := &operation{engine: f.Engine, entry: a}
+	op := &operation{Operation: attachment.Operation{Key: a.Key}, engine: f.Engine, entry: a}
 	if !op.tryLock() {
 		f.t.Fatalf("the entry of %s is locked", owner)
 	}

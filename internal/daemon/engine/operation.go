@@ -49,8 +49,6 @@ func (op *operation) callCtx() context.Context {
 	return logging.WithRequestID(cmp.Or(op.calls, context.Background()), op.requestID)
 }
 
-func (op *operation) String() string { return op.entry.String() }
-
 // canceled reports whether the client has left or the engine is stopping.
 func (op *operation) canceled() bool { return op.waitCtx.Err() != nil || op.engine.ctx.Err() != nil }
 
@@ -60,7 +58,7 @@ func (e *Engine) background(ctx context.Context, k attachment.Key) (*operation, 
 	if err != nil {
 		return nil, err
 	}
-	op := &operation{engine: e, entry: a, waitCtx: ctx}
+	op := &operation{Operation: attachment.Operation{Key: k}, engine: e, entry: a, waitCtx: ctx}
 	return op, op.waitForLock()
 }
 
@@ -111,7 +109,7 @@ func (op *operation) begin() {
 	op.started = time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	op.Key, op.Status, op.World, op.Opts, op.User = a.Key, a.Status, world{op}, &e.opts.Options, a.user.recorded()
+	op.Status, op.World, op.Opts, op.User = a.Status, world{op}, &e.opts.Options, a.user.recorded()
 	op.VerifyDue = op.VerifyDue || a.doubted
 	a.doubted = false
 }
@@ -142,12 +140,12 @@ func (op *operation) unref() {
 // requestedBy returns the caller, with which the operation shares slots until its end.
 func (op *operation) requestedBy() *caller {
 	if op.caller == nil {
-		op.caller = op.engine.callers.get(op.entry.Key, op.user)
+		op.caller = op.engine.callers.get(op.Key, op.user)
 	}
 	return op.caller
 }
 
-func (op *operation) class() class { return op.user.class(op.entry.Owner) }
+func (op *operation) class() class { return op.user.class(op.Owner) }
 
 // acquireSlot takes a slot of the request queue, once, or fails the request. A request that needs
 // neither a wait nor the plugin takes none, so that held addresses are reported however long the queue
@@ -231,12 +229,4 @@ func (op *operation) recordResult(err error) {
 		a.lastErr = withoutKey(err, a.Key)
 		e.stats.fail(Failure{Owner: a.Owner, Pool: a.Pool, ContainerID: a.IDInUse(), Text: err.Error(), At: time.Now()})
 	}
-}
-
-// describe returns the current view of the attachment; without a record it only identifies it.
-func (op *operation) describe() Attachment {
-	if op.entry.Rec == nil {
-		return Attachment{Record: attachment.Record{Owner: op.entry.Owner, Pool: op.entry.Pool, ContainerID: op.entry.IDInUse()}}
-	}
-	return op.entry.view()
 }

@@ -118,7 +118,7 @@ func (e *Engine) run(ctx context.Context, k attachment.Key, rejected error, req 
 	ctx, cancel := context.WithTimeout(ctx, e.opts.Budget)
 	defer cancel()
 	op := &operation{engine: e, entry: a, client: true, user: req.user, waitCtx: ctx, requestID: logging.RequestID(ctx)}
-	op.Action, op.Container = req.action, req.container
+	op.Key, op.Action, op.Container = k, req.action, req.container
 	op.stays = req.action == attachment.Release || req.action == attachment.Cleanup
 	done := make(chan result)
 	go op.work(req, done)
@@ -142,8 +142,8 @@ type result struct {
 func (op *operation) work(req request, done chan<- result) {
 	defer close(done)
 	if err := op.waitForLock(); err != nil {
-		err = op.engine.clientError(op.waitCtx, op.entry.Key, err)
-		op.engine.actionDone(req.action, op.entry.Pool, req.families, err)
+		err = op.engine.clientError(op.waitCtx, op.Key, err)
+		op.engine.actionDone(req.action, op.Pool, req.families, err)
 		select {
 		case done <- result{err: err}:
 		case <-op.waitCtx.Done():
@@ -152,7 +152,7 @@ func (op *operation) work(req request, done chan<- result) {
 	}
 	defer op.end()
 	op.use(req.action)
-	was := op.describe().Result
+	was := op.entry.view().Result
 	err := req.do(op)
 	op.use(req.action) // a list of containers that was made meanwhile may lack this one
 	op.recordResult(err)
@@ -161,7 +161,7 @@ func (op *operation) work(req request, done chan<- result) {
 		reported = op.engine.clientError(op.waitCtx, op.Key, err)
 	}
 	op.engine.actionDone(req.action, op.Pool, req.families, reported)
-	view := op.describe()
+	view := op.entry.view()
 	if len(view.Result.Addresses) == 0 && op.stays {
 		view.Result = was // what was freed, for the log
 	}
