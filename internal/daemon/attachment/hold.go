@@ -41,7 +41,8 @@ func (t *try) attempt() (again bool, err error) {
 	if err != nil || done {
 		return false, err
 	}
-	requests := t.requests(inv)
+	requests := t.candidates(inv)
+	requests = requests[min(t.tried, len(requests)-1):] // those that were not given up
 	inv.Requested = t.prefixes(requests[0])
 	delErr, err := t.intend(inv, old) // steps 3 and 4: continue even if a DEL fails
 	switch {

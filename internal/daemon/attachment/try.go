@@ -32,12 +32,6 @@ type try struct {
 	storeProven bool
 }
 
-// requests returns the sets of addresses that are left to request; nil requests any.
-func (t try) requests(inv call.Invocation) [][]netip.Addr {
-	sets := t.candidates(inv)
-	return sets[min(t.tried, len(sets)-1):]
-}
-
 // prefixes returns addresses with the length of their subnet, or their full length if it is unknown.
 func (t try) prefixes(ips []netip.Addr) []netip.Prefix {
 	var prefixes []netip.Prefix
