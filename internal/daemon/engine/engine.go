@@ -91,7 +91,7 @@ func New(o Options, j Journal, p Plugin) *Engine {
 		callers: newCallers(o), ctx: ctx, cancel: cancel,
 		pools: pools, waiting: map[Queue]*atomic.Int64{QueueEntry: {}, QueueProcess: {}}, stats: stats{counts: map[attachment.EventKind]uint64{}},
 		entries: entries{
-			byOwner: map[attachment.Key]*entry{}, byID: map[string]*entry{}, index: index{}, returned: map[attachment.Key]bool{},
+			byID: map[string]*entry{}, index: index{}, returned: map[attachment.Key]bool{},
 			owned: owned{limit: o.MaxAttachments, users: map[int]int{}},
 		},
 	}
@@ -105,7 +105,6 @@ func (e *Engine) Start(records []attachment.Record) {
 		e.load(r)
 	}
 	e.logBoot(records)
-	slices.SortFunc(e.sorted, func(a, b *entry) int { return a.Key.Compare(b.Key) })
 	e.wg.Go(e.lookUpRounds)
 }
 
@@ -138,7 +137,7 @@ func (e *Engine) Reconcile() {
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopping = true
-	for _, a := range e.byOwner {
+	for _, a := range e.sorted {
 		if a.timer != nil {
 			a.timer.Stop()
 		}

@@ -44,20 +44,19 @@ func (a *entry) IDInUse() string {
 
 // entries are the attachments. mu guards them, and what others read of each.
 type entries struct {
-	mu      sync.Mutex
-	byOwner map[attachment.Key]*entry
-	sorted  []*entry // all of byOwner, by pool and owner
-	byID    map[string]*entry
-	index   index
-	owned   owned
+	mu     sync.Mutex
+	sorted []*entry // by pool and owner
+	byID   map[string]*entry
+	index  index
+	owned  owned
 	// returned are containers whose lease was acquired ahead, and that have it no more.
 	returned map[attachment.Key]bool
 	// records has the record of each key, for readers without mu.
 	records sync.Map
 }
 
-func newEntry(k attachment.Key, p *pool) *entry {
-	return &entry{Key: k, shared: p, lock: make(chan struct{}, 1)}
+func newEntry(k attachment.Key, p *pool, u User) *entry {
+	return &entry{Key: k, shared: p, user: u, lock: make(chan struct{}, 1)}
 }
 
 // holder returns the attachment that has an address in a pool; one that is being released only if no other one has it.
@@ -181,18 +180,16 @@ func (e *Engine) getOrCreate(k attachment.Key, u User) (*entry, error) {
 	if e.stopping {
 		return nil, stoppingError(k)
 	}
-	a, ok := e.byOwner[k]
+	i, ok := e.position(k)
 	if !ok {
 		if err := e.owned.check(k, u); err != nil {
 			return nil, err
 		}
-		a = newEntry(k, e.pools[k.Pool])
-		a.user = u
+		a := newEntry(k, e.pools[k.Pool], u)
 		e.owned.add(1, a)
-		e.byOwner[k] = a
-		i, _ := e.position(k)
 		e.sorted = slices.Insert(e.sorted, i, a)
 	}
+	a := e.sorted[i]
 	e.wg.Add(1)
 	a.refs++
 	return a, nil
@@ -207,7 +204,6 @@ func (e *Engine) unref(a *entry) {
 	if a.refs > 0 || a.Rec != nil {
 		return
 	}
-	delete(e.byOwner, a.Key)
 	i, _ := e.position(a.Key)
 	e.sorted = slices.Delete(e.sorted, i, i+1)
 	e.owned.add(-1, a)

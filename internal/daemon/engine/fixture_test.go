@@ -252,11 +252,11 @@ func (e *Engine) List() []Attachment { return slices.Collect(e.All()) }
 func (e *Engine) Lookup(pool, owner string) (Attachment, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	a, ok := e.byOwner[attachment.Key{Pool: pool, Owner: owner}]
-	if !ok || !a.listed() {
+	i, ok := e.position(attachment.Key{Pool: pool, Owner: owner})
+	if !ok || !e.sorted[i].listed() {
 		return Attachment{}, false
 	}
-	return a.view(), true
+	return e.sorted[i].view(), true
 }
 
 // get returns the attachment of an owner in the default pool; zero without one.

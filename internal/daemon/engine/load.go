@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,11 +15,11 @@ func (e *Engine) load(r attachment.Record) {
 		e.pools[r.Pool] = newPool(e.opts.MaxProcesses)
 	}
 	alive := attachment.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
-	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, e.pools[r.Pool])
-	a.user = User{ID: r.User, Ordinary: r.User != 0}
+	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, e.pools[r.Pool], User{ID: r.User, Ordinary: r.User != 0})
 	s := attachment.Load(r, &e.opts.Options, time.Now(), alive)
-	if first, ok := e.byOwner[a.Key]; ok {
-		e.logger(a).WithField(fieldOther, first.IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
+	i, ok := e.position(a.Key)
+	if ok {
+		e.logger(a).WithField(fieldOther, e.sorted[i].IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
 		return
 	}
 	if e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner) {
@@ -28,8 +29,8 @@ func (e *Engine) load(r attachment.Record) {
 	if a.Lost {
 		e.stats.count(attachment.EventLost)
 	}
-	e.byOwner[a.Key], e.byID[a.ID] = a, a
-	e.sorted = append(e.sorted, a)
+	e.byID[a.ID] = a
+	e.sorted = slices.Insert(e.sorted, i, a) // usually at the end: the journal has this order for each pool
 	e.owned.add(1, a)
 	// Of two records with the same address, the younger one is lost unless a lookup finds it.
 	if other, _ := e.index.conflict(a, a.Rec.Network, a.Rec.Reserved(), false); other != nil && a.Rec.State != attachment.Releasing {
@@ -44,9 +45,10 @@ func (e *Engine) logBoot(before []attachment.Record) {
 	var kept, ended int
 	var boot string
 	for _, r := range before {
-		a := e.byOwner[attachment.Key{Pool: r.Pool, Owner: r.Owner}]
+		i, _ := e.position(attachment.Key{Pool: r.Pool, Owner: r.Owner})
+		a := e.sorted[i]
 		switch {
-		case a == nil || r.BootID == e.opts.BootID || !attachment.OfContainer(r.Owner):
+		case r.BootID == e.opts.BootID || !attachment.OfContainer(r.Owner):
 			continue
 		case a.Rec.BootID == e.opts.BootID:
 			kept++

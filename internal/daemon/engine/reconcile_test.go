@@ -71,7 +71,8 @@ func TestRetry(t *testing.T) {
 			dels := f.countDELs()
 			f.inject(always(notStarted, "DEL"))
 			f.addInvocation("router", func(c *call.Invocation) { c.ContainerID = "earlier" })
-			f.pools[client.DefaultPool].workqueue.add(f.byOwner[attachment.Key{Pool: client.DefaultPool, Owner: "router"}])
+			i, _ := f.position(attachment.Key{Pool: client.DefaultPool, Owner: "router"})
+			f.pools[client.DefaultPool].workqueue.add(f.sorted[i])
 			for range 100 { // ten seconds
 				f.sleep(100 * time.Millisecond)
 				f.allocate("router")

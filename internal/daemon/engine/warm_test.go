@@ -208,7 +208,7 @@ func TestWarmLeasesAreForgotten(t *testing.T) {
 			}
 			f.sleep(time.Minute)
 		}
-		if ids, all := len(f.byID), len(f.byOwner); ids > all {
+		if ids, all := len(f.byID), len(f.sorted); ids > all {
 			f.t.Errorf("%d container IDs are known, and %d attachments", ids, all)
 		}
 	})

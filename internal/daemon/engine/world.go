@@ -185,7 +185,8 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	if work == attachment.Doubted {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if other := e.byOwner[o.Key]; other != nil {
+		if i, ok := e.position(o.Key); ok {
+			other := e.sorted[i]
 			other.doubted = true
 			if other.Failures == 0 { // otherwise its retry verifies it
 				w.doubted = append(w.doubted, other)
