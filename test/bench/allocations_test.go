@@ -19,9 +19,10 @@ import (
 )
 
 // The heap allocations of the daemon for a plugin call, and for a request for a held address. Lower them
-// when they decrease. The race detector allocates, too.
+// when they decrease. The race detector allocates, too, and so does the list of opened files with which go test decides
+// whether a cached result is valid.
 const (
-	checkAllocations     = 240
+	checkAllocations     = 242
 	addAndDelAllocations = 560
 	engineAllocations    = 26
 	handlerAllocations   = 154
