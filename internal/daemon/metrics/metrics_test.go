@@ -24,6 +24,7 @@ func (e fakeEngine) Summaries() map[string]engine.Summary { return e.pools }
 func (fakeEngine) QueueLengths() map[engine.Queue]int {
 	return map[engine.Queue]int{engine.QueueEntry: 2}
 }
+
 func (fakeEngine) Count(k attachment.EventKind) uint64 {
 	return map[attachment.EventKind]uint64{attachment.EventLost: 3}[k]
 }

@@ -48,6 +48,7 @@ func (f *fakeNode) Writable() error {
 func (f *fakeNode) Quarantined() ([]journal.Quarantined, error) {
 	return []journal.Quarantined{{Name: "x"}}, nil
 }
+
 func (f *fakeNode) Count(k attachment.EventKind) uint64 {
 	return map[attachment.EventKind]uint64{attachment.EventLost: 1}[k]
 }
