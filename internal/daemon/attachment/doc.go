@@ -52,12 +52,14 @@
 // takes the road that the record needs, with the recorded addresses first.
 //
 // A held attachment that the plugin does not hold any more, as far as is known, is lost (Status.Lost). That is not on
-// disk: a start finds it out again. One mark is: Confirming, while a DEL runs that is to confirm a loss (below).
+// disk: a start finds it out again. Two marks are: Confirming, while a DEL runs that is to confirm a loss (below), and an
+// invocation that keeps what a container has lost.
 //
 // # The order of writes
 //
 //  1. A step that changes the plugin's store runs only under a durable record that makes a start undo it: an ADD under
-//     adding; a DEL under adding, releasing, or held with Confirming.
+//     adding; a DEL under adding, releasing, or held with Confirming. An ADD that keeps what the record has runs under held,
+//     with its invocation.
 //  2. A response is sent after the write that it reports: of held for addresses; for a release of the removal, a
 //     tombstone, cooldown or a dropped claim. A failed write is a failed request (500 or 502).
 //  3. A record is removed after a DEL with each of its invocations has succeeded that began when no ADD could act any
@@ -193,7 +195,7 @@
 //   - AddActsUntil, LateDel and Generation, as above;
 //   - times ahead of the clock: ReleaseAt and the deadline of Expiration become now plus their delay at most, AddActsUntil
 //     and LateDel now plus addOutlivesSeconds, Created and Changed now. A clock that is set back later moves none;
-//   - Confirming: it is cleared, and Status.Lost set until the verification;
+//   - Confirming: it is cleared, and Status.Lost set until the verification; for what is lost in part it stays set;
 //   - a container interface of another boot, unless Options.NamespaceExists of the engine finds its network namespace:
 //     what is held goes to cooldown, from now on, if there is a --release-delay, everything else to releasing. A repeated
 //     ADD takes it from there. What an owner holds is verified, as after any start.

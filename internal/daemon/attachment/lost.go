@@ -25,7 +25,12 @@ func (op *Operation) KeepLost(r *Record) bool {
 	return err == nil
 }
 
-// keepLost runs an ADD under a container ID of its own. What an earlier one kept is lost, too, or can be kept by this one. A
+// lostInPart reports whether the plugin keeps an address of a container under another ID.
+func (r *Record) lostInPart() bool {
+	return slices.ContainsFunc(r.Invocations, func(inv call.Invocation) bool { return inv.KeepsLost })
+}
+
+// keepLost runs an ADD under a separate container ID. What an earlier one kept is lost, too, or can be kept by this one. A
 // DEL that is refused may show that it keeps nothing: its ID is used again, so that the record does not grow.
 func (op *Operation) keepLost() error {
 	n, err := op.World.Network()

@@ -49,10 +49,11 @@ func (op *Operation) setLost(why error) {
 	}
 }
 
-// setVerified notes that the plugin holds the attachment.
+// setVerified notes that the plugin holds the attachment, but for what it keeps under another ID.
 func (op *Operation) setVerified() {
-	reacquired := op.Lost
-	op.Lost, op.VerifyDue, op.Verified = false, false, op.World.Now()
+	lost := op.Rec.lostInPart()
+	reacquired := op.Lost && !lost
+	op.Lost, op.VerifyDue, op.Verified = lost, false, op.World.Now()
 	op.publish()
 	switch {
 	case reacquired:

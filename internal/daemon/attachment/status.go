@@ -166,6 +166,7 @@ func Load(r Record, o *Options, now time.Time, alive bool) Status {
 	if r.Confirming {
 		loaded.Confirming, s.Lost, s.Dirty = false, true, true
 	}
+	s.Lost = s.Lost || isHeld(loaded.State) && loaded.lostInPart()
 	s.VerifyDue = loaded.State == Held
 	return s
 }

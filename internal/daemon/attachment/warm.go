@@ -26,10 +26,9 @@ func WarmLimit(wanted int) int { return wanted + (wanted+3)/4 }
 // spare reports whether the attachment is a lease that was acquired ahead, and that is not in use.
 func (op *Operation) spare() bool { return IsWarm(op.Owner) && op.Rec.State == Held }
 
-// unsure reports whether the plugin may not hold the attachment under its ID, or the disk not have the record.
+// unsure reports whether the plugin may not hold the attachment, or the disk not have the record.
 func (op *Operation) unsure() bool {
-	inPart := slices.ContainsFunc(op.Rec.Invocations, func(inv call.Invocation) bool { return inv.KeepsLost })
-	return inPart || op.Dirty || op.Lost || op.VerifyDue || op.Failures > 0 || op.Rec.BootID != op.Opts.BootID
+	return op.Dirty || op.Lost || op.VerifyDue || op.Failures > 0 || op.Rec.BootID != op.Opts.BootID
 }
 
 // Take ends this attachment for another one that takes over its record r, and reports whether it did. What is not known

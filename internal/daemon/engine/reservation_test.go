@@ -70,6 +70,9 @@ func TestLostReservation(t *testing.T) {
 				}
 				f.restart(setups...)
 				f.sleep(10 * time.Minute)
+				if !f.get(container).Lost {
+					f.t.Error("after a restart the loss is not shown")
+				}
 				f.del("two", "web-two")
 				if next == owner {
 					f.releaseAll(f.get(owner))

@@ -80,7 +80,7 @@ type Invocation struct {
 	StoreProven bool `json:"storeProven,omitempty"`
 	// AddRefused reports that the plugin refused every ADD with this invocation, or did not run.
 	AddRefused bool `json:"addRefused,omitempty"`
-	// KeepsLost reports that the ADD with this invocation, under a container ID of its own, keeps an address that a
+	// KeepsLost reports that the ADD with this invocation, under a separate container ID, keeps an address that a
 	// container has lost: its DEL is for the release of that container.
 	KeepsLost bool `json:"keepsLost,omitempty"`
 	// AddActsUntil is the last moment at which an ADD with this invocation whose outcome is unknown
