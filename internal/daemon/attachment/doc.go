@@ -10,18 +10,19 @@
 // agree with that. Both take the same roads:
 //
 //	hold      Addresses are wanted, and none are held: write adding, DEL, ADD, reserve, write held. The DEL undoes what
-//	          an earlier ADD of the ID may have left. It is omitted where there was none: an owner without a record for
-//	          whose ID a lookup finds nothing, a new container interface; and where the plugin returns the same result
-//	          to a repeated ADD. Reserve keeps the addresses from other attachments, or finds the one that has them.
+//	          an earlier ADD of the ID may have left; the ADD runs even if it fails. It is omitted where there was no
+//	          ADD: an owner without a record for whose ID a lookup finds nothing, a new container interface; and where
+//	          the plugin returns the same result to a repeated ADD. Reserve keeps the addresses from others, or finds an
+//	          attachment that has one and is not releasing: then a DEL undoes the ADD, and that attachment is verified.
 //	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
-//	          same result an ADD. If they are lost: hold, with the same addresses if they can be requested.
+//	          same result an ADD. If they are lost: hold, with the same addresses; other ones only at a request.
 //	free      Nothing is wanted: write releasing, DEL, remove the record.
 //	unclaim   Nothing is wanted, and --release-delay is set: write cooldown; at its deadline, free.
-//	adopt     There is no record, and a lookup finds a lease under the owner's container ID, because a journal was
-//	          lost: write held.
+//	adopt     An owner of the API has no record, and a lookup finds a lease under its container ID, because a journal
+//	          was lost: write held.
 //
-// An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. They differ
-// in three rules: the container ID of a container interface is its runtime's and never changes (ids.go); the background
+// An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. Their main
+// differences: the container ID of a container interface is its runtime's and never changes (ids.go); the background
 // adds it only with the addresses that its runtime has got already, or to release it; and its response is the plugin's
 // whole result.
 //
@@ -30,15 +31,16 @@
 // With Options.WarmLeases the background acquires leases for containers that come later (warm.go). Each has an owner of
 // its own, "warm/" and a text that is never used again, so the plugin has never seen its container ID, and no DEL of an
 // earlier one can concern it. An ADD of a container takes a lease that is known to be held by one write: held under the
-// container's owner, instead of the record of the warm one (Record.Lent names that). Its DEL gives the lease back by one
-// write, or writes releasing, and the background runs the DEL. Neither calls the plugin, which knows the lease by
-// the same ID as long as it lasts. A kill before the write changed nothing; after it the lease is the other's. After a
-// write whose outcome is unknown the disk may have either (Status.Instead), and the next write removes the other one.
-// A container whose lease is lost is added under its runtime's ID, as any other.
+// container's owner, instead of the record of the warm one (Record.Lent names that). Its DEL, or the end of its cooldown,
+// returns the lease by one write if it is still wanted and known to be held, or writes releasing, and the background runs
+// the DEL. Neither calls the plugin, which knows the lease by the same ID as long as it lasts. A kill before the write
+// changed nothing; after it the lease is the other's. After a write whose outcome is unknown the disk may have either
+// (Status.Instead), and the next write removes the other one. A container whose lease is lost is added under its
+// runtime's ID, as any other.
 //
 // # States on disk
 //
-//	(none)      The plugin has nothing, or only what adopt finds.
+//	(none)      The plugin has nothing, or what adopt finds, or what a power cut brought back (daemon/leftovers.go).
 //	adding      An ADD may have run; the plugin may hold nothing, the recorded addresses, or others.
 //	held        The plugin has returned the addresses, and a response may have contained them.
 //	cooldown    The owner has released them; the plugin has them until ReleaseAt.
@@ -47,13 +49,13 @@
 //
 // Claims are the families whose address a response may have contained: they are written with held, before the response,
 // and end with a release. An adding record with claims is a reacquisition: its owner may use the recorded addresses, so
-// no other owner gets them, and the background completes it. Without claims no response had its addresses, and the
-// background releases it. A request that finds a record continues from it: it waits for the work in progress, and then
-// takes the road that the record needs, with the recorded addresses first.
+// no other owner gets them, and the background completes it. An address that was replaced stays reserved (GivenUp) until
+// a response has the new one. Without claims no response had its addresses, and the background releases it. A request
+// that finds a record continues from it: it waits for the work in progress, and then takes the road that the record
+// needs, with the recorded addresses first.
 //
 // A held attachment that the plugin does not hold any more, as far as is known, is lost (Status.Lost). That is not on
-// disk: a start finds it out again. Two marks are: Confirming, while a DEL runs that is to confirm a loss (below), and an
-// invocation that keeps what a container has lost.
+// disk: a start finds it out again. On disk are Confirming and an invocation that keeps a lost address (below).
 //
 // # The order of writes
 //
@@ -61,7 +63,8 @@
 //     adding; a DEL under adding, releasing, or held with Confirming. An ADD that keeps what the record has runs under held,
 //     with its invocation.
 //  2. A response is sent after the write that it reports: of held for addresses; for a release of the removal, a
-//     tombstone, cooldown or a dropped claim. A failed write is a failed request (500 or 502).
+//     tombstone, cooldown or a dropped claim. A failed write is a failed request (500 or 502). A removal may be durable
+//     only milliseconds after the response: a start that finds the record releases it again.
 //  3. A record is removed after a DEL with each of its invocations has succeeded that began when no ADD could act any
 //     more. If a DEL may still act, a tombstone stays until then.
 //
@@ -82,9 +85,10 @@
 //     refused as busy, and CHECK proves nothing, until LateDel.Until.
 //
 // An ADD that returns the address of another attachment may prove a loss, too: of one that is lost already, or whose plugin
-// cannot be asked. It is released, and the other attachment gets it again by a DEL and an ADD. A container that may hold
-// another address does not, because the DEL would free that. An ADD under a further ID of its record, whose DEL is for its
-// release, makes the plugin keep the address instead (Operation.KeepLost).
+// cannot be asked. It is released, the other attachment gets it again by a DEL and an ADD, and this ADD is repeated. A
+// container that may hold another address does not get it, because the DEL would free that. Instead an ADD under a further
+// ID makes the plugin keep the address until the container is released (Operation.KeepLost); its invocation is written to
+// the container's record before. A start does not repeat that ADD: the next ADD that returns the address causes another.
 //
 // To a plugin that is keyed by the pod the containers of a pod are one, and an ADD replaces the ID by which it knows the
 // addresses. So before a DEL the ADD of the other container that has them is repeated, under its held record; and a DEL
@@ -92,19 +96,23 @@
 //
 // A plugin that refuses each DEL may do so because it holds nothing. Its profile says how it reports that (delNotHeld). Of a
 // plugin without a profile it is assumed if it refused each ADD, too. If not, an ADD may have allocated, and an error does
-// not say whether the plugin's server is away. So the background repeats the ADD of a releasing record, under adding, when
-// no verb can act any more: what was held or not, now something is, and a DEL releases all that an ID has. A plugin that
+// not say whether the plugin's server is away. So after four failures the background repeats the ADD of a releasing record,
+// under adding, when no verb can act any more: now something is held, and a DEL releases all that an ID has. A plugin that
 // refuses the DEL after this ADD has another reason, and the ADD is not repeated in this run (Status.DelInVain).
 //
 // A start does not know which verbs were in flight. For such a plugin it takes as in flight until now: the ADD of an
-// adding record; the DELs of any record but a held one, and of a held one with Confirming; the DELs of earlier
-// generations. The time begins with the start. A reboot ends them all if the plugin's store is on the node.
+// adding record, one that verifies a held record, and one that keeps an address; the DELs of any record but a held one,
+// and of a held one with Confirming; the DELs of earlier generations. The time begins with the start. A reboot ends them
+// all if the plugin's store is on the node.
 //
 // A failed check is not evidence of loss. A loss is proven by a lookup. CHECK may report one because the plugin's server
 // is away, so a DEL must confirm it: held with Confirming is written, the DEL runs, and only if it succeeds the
 // attachment is lost and acquired again. Otherwise it is held as before. A start that finds Confirming does not know
 // whether the DEL acted: requests fail until it cannot act any more, then it is verified, under its old ID, and held, or
-// confirmed and acquired under the next generation.
+// confirmed and acquired under the next generation. The background confirms no loss of a container: it only marks a
+// held one as lost, also where a lookup finds a part of its addresses, because a DEL could cost it one that it uses. The
+// next ADD of its runtime acquires them, under the same ID. After a reboot a CHECK that compares no address proves nothing
+// where the store is on the node and may have lost its last writes: the addresses are acquired anew if they can be requested.
 //
 // # Killed at any step
 //
@@ -112,10 +120,12 @@
 // start, and after "later" what it does at a deadline; how that ends; and how the same request ends if it comes before
 // those steps. One that comes between them and a deadline finds the record that they left. The client has a response
 // only after the last step. A repeated release that finds a record completes it and is answered 200; without one it gets
-// 404, but the DEL of a runtime, which then calls the plugin, succeeds. "g1" is the generation of the container ID.
-// host-local has lookups and no late verbs. "remote" is a plugin without lookups (the step finds out nothing) whose verbs
-// may act late. There is no release delay. Before the DEL of a container the start looks whether its plugin has added it
-// again without the daemon. The exploration draws it (make explore DRAW=-draw):
+// 404, but the DEL of a runtime, which then calls the plugin, succeeds. A runtime's GC is a DEL of each container that it
+// does not list, and then the plugin's GC, with the IDs of all others. "g1" is the generation of the container ID.
+// host-local has lookups and no late verbs; with it a container has the rows of an owner, without the first lookup.
+// "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late. There is no release delay.
+// Before the DEL of a container the start looks whether its plugin has added it again without the daemon. The exploration
+// draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
 //	  killed after  disk           store     the start                                ends with      or the request again
@@ -140,20 +150,6 @@
 //	  write releasing    releasing 10.0.0.1  10.0.0.1  DEL, remove the record  nothing        nothing
 //	  DEL                releasing 10.0.0.1  -         DEL, remove the record  nothing        nothing
 //	  remove the record  -                   -         -                       nothing        error: not found
-//
-//	ADD of a container; host-local
-//	  killed after  disk           store     the start                                ends with      or the request again
-//	  nothing       -              -         -                                        nothing        held 10.0.0.1
-//	  write adding  adding         -         write releasing, DEL, remove the record  nothing        held 10.0.0.1
-//	  ADD           adding         10.0.0.1  write releasing, DEL, remove the record  nothing        held 10.0.0.1
-//	  write held    held 10.0.0.1  10.0.0.1  lookup                                   held 10.0.0.1  held 10.0.0.1
-//
-//	DEL of a container; host-local
-//	  killed after       disk                store     the start                       ends with      or the request again
-//	  nothing            held 10.0.0.1       10.0.0.1  lookup                          held 10.0.0.1  nothing
-//	  write releasing    releasing 10.0.0.1  10.0.0.1  lookup, DEL, remove the record  nothing        nothing
-//	  DEL                releasing 10.0.0.1  -         lookup, DEL, remove the record  nothing        nothing
-//	  remove the record  -                   -         -                               nothing        nothing
 //
 //	Allocate, without addresses; remote
 //	  killed after  disk           store     the start                                           ends with      or the request again
@@ -195,10 +191,10 @@
 //   - AddActsUntil, LateDel and Generation, as above;
 //   - times ahead of the clock: ReleaseAt and the deadline of Expiration become now plus their delay at most, AddActsUntil
 //     and LateDel now plus addOutlivesSeconds, Created and Changed now. A clock that is set back later moves none;
-//   - Confirming: it is cleared, and Status.Lost set until the verification; for what is lost in part it stays set;
+//   - Confirming: it is cleared, and Status.Lost set until the verification (of what is lost in part, also after it);
 //   - a container interface of another boot, unless Options.NamespaceExists of the engine finds its network namespace:
-//     what is held goes to cooldown, from now on, if there is a --release-delay, everything else to releasing. A repeated
-//     ADD takes it from there. What an owner holds is verified, as after any start.
+//     held goes to cooldown, from now on, or without a --release-delay to releasing, as adding does. A repeated ADD, or
+//     that of the pod's next container (pod.go), takes it from there.
 //
 // Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
 // record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified, WaitsForOwner, Failures and RetryAt

@@ -29,8 +29,6 @@ var requests = []struct {
 		w.leases = nil
 	}, task{action: attachment.Allocate}},
 	{"Release; host-local", "local", false, allocated, task{action: attachment.Release, ip: at4(1)}},
-	{"ADD of a container; host-local", "local", true, nil, task{action: attachment.Allocate}},
-	{"DEL of a container; host-local", "local", true, allocated, task{action: attachment.Release}},
 	{"Allocate, without addresses; remote", "remote", false, nil, task{action: attachment.Allocate}},
 	{"Allocate, CHECK reports a loss; remote", "remote", false, func(x *explorer, w *world) {
 		allocated(x, w)
