@@ -113,7 +113,7 @@ func (t *try) writeAdding(inv call.Invocation) error {
 		r.Result, r.Network, r.Expiration = call.Result{}, inv.Network, nil
 	}
 	r.Lent = nil           // the ADD of a lost container is under its runtime's ID
-	inv.AddRefused = false // of an interrupted ADD; delBefore sets it again in memory
+	inv.AddRefused = false // a start must assume that the ADD has run; keepUndone sets it again in memory
 	r.Invocations = withLast(r.Invocations, inv)
 	t.WaitsForOwner, t.DelInVain, t.ReleaseAs, t.VerifyDue = false, false, "", false
 	if err := t.write(r); err != nil {

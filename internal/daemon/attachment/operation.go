@@ -88,8 +88,8 @@ func (op *Operation) write(r Record) error {
 	return nil
 }
 
-// writeIfDirty writes an adding record before a DEL if the record on disk may be held. Until it is
-// adding, the plugin must keep the addresses, or a restart would trust addresses that another owner has.
+// writeIfDirty writes the record again if the disk may have an older one. An adding one must precede a DEL: while the
+// disk has held, the plugin must keep the addresses, or a restart would trust those that another owner has.
 func (op *Operation) writeIfDirty() error {
 	if !op.Dirty {
 		return nil

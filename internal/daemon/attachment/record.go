@@ -123,8 +123,8 @@ type Record struct {
 	Result call.Result `json:"result,omitzero"`
 	// Claims are the families that are allocated to the owner and not released.
 	Claims []Family `json:"claims,omitempty"`
-	// GivenUp are addresses that were allocated to the owner, that the plugin does not hold any more, and
-	// that no response has told it to replace: nobody else gets them.
+	// GivenUp are addresses that no other attachment gets: those of the owner that were replaced, until a response has
+	// the new ones, and those that a new container takes over from its pod.
 	GivenUp []netip.Addr `json:"givenUp,omitempty"`
 	// Expiration is nil for a confirmed attachment.
 	Expiration *Expiration `json:"expiration,omitempty"`
@@ -135,7 +135,7 @@ type Record struct {
 
 	// ReleaseAt is when an attachment in cooldown is released.
 	ReleaseAt time.Time `json:"releaseAt,omitzero"`
-	// BootID is the boot in which the addresses were last allocated or verified.
+	// BootID is the boot of the last ADD, hand-over, verification or DEL.
 	BootID string `json:"bootID"`
 
 	Created time.Time `json:"created"`

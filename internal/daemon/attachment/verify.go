@@ -17,7 +17,7 @@ type verdict byte
 const (
 	// stillHeld: the plugin holds the recorded addresses.
 	stillHeld verdict = iota + 1
-	// gone: its store has none of them.
+	// gone: its store lacks one of them; of a container it has none.
 	gone
 	// doubtful: it does not hold all of them under this ID.
 	doubtful

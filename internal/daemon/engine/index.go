@@ -16,8 +16,8 @@ type indexEntry struct {
 }
 
 // conflict returns another attachment of the same network or pool that has one of the addresses: a
-// release names only pool and address. It returns the one whose record is the oldest, and one that is being released
-// only if that is asked and there is no other.
+// release names only pool and address. It returns the one whose record is the oldest, of those that are being released
+// or of the others.
 func (x index) conflict(a *entry, network string, ips []netip.Addr, releasing bool) (other *entry, taken netip.Addr) {
 	for _, ip := range ips {
 		for _, h := range x[ip] {
