@@ -78,8 +78,8 @@ func (op *Operation) takeWarm(w Want) (taken bool, err error) {
 		switch {
 		case err == nil && !held:
 			op.World.Settle(o, EndCooldown, false)
-		case err == nil && op.World.Settle(o, Taken, false):
-			return true, op.handOver(o, w)
+		case err == nil && op.take(o):
+			return true, op.handOver(w)
 		}
 	}
 	return false, nil
@@ -99,9 +99,9 @@ func (op *Operation) held(r *Record) (bool, error) {
 	return op.World.Holds(r.last(), r.Addrs())
 }
 
-// handOver makes the taken lease that of the container. If that cannot be written, either may be on disk, and the
-// background releases it.
-func (op *Operation) handOver(from Other, w Want) error {
+// take ends another attachment and makes its lease that of the container, and reports whether it could. Readers find the
+// lease at every moment, as the plugin's GC must: under both owners before it is under one.
+func (op *Operation) take(from Other) bool {
 	r := from.Record.Clone()
 	lent := Lent{Warm: from.Owner, Container: *op.Container}
 	if r.Lent != nil {
@@ -112,6 +112,16 @@ func (op *Operation) handOver(from Other, w Want) error {
 	r.State, r.ReleaseAt = Held, time.Time{}
 	op.Dirty, op.Instead = true, from.Owner
 	op.setRecord(r)
+	taken := op.World.Settle(from, Taken, false)
+	if !taken {
+		op.Status = Status{ID: op.ID}
+		op.publish()
+	}
+	return taken
+}
+
+// handOver writes the taken lease for the container. If it cannot, either may be on disk, and the background releases it.
+func (op *Operation) handOver(w Want) error {
 	err := op.grant(w)
 	if err == nil {
 		op.setVerified()

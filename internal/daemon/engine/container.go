@@ -196,13 +196,15 @@ func (e *Engine) pluginGC(ctx context.Context, pool string, n call.Network, vali
 	for _, v := range valid {
 		listed[v] = true
 	}
-	e.each(func(a *entry) {
-		if a.Rec.State == attachment.Releasing && attachment.OfContainer(a.Owner) {
-			return
+	e.mu.Lock() // throughout, because a lease that was acquired ahead may change its owner
+	for _, a := range e.sorted {
+		if !a.listed() || a.Rec.State == attachment.Releasing && attachment.OfContainer(a.Owner) {
+			continue
 		}
 		for _, recorded := range a.Rec.Invocations { // of other networks, too: not every plugin keeps them apart
 			listed[call.Attachment{ContainerID: recorded.ContainerID, IfName: recorded.IfName}] = true
 		}
-	})
+	}
+	e.mu.Unlock()
 	return e.plugin.GC(ctx, inv, slices.Collect(maps.Keys(listed)))
 }
