@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +116,8 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 	defer cancel()
 	begin := time.Now()
 	result, err := x.runner.stores.Call(ctx, x.verb, hostlocal.Args{
-		ContainerID: x.call.ContainerID, IfName: x.call.IfName, CNIArgs: in.args, Config: in.stdin, Exclude: x.exclude,
+		ContainerID: x.call.ContainerID, IfName: x.call.IfName, CNIArgs: in.args, Config: in.stdin,
+		Exclude: x.runner.opts.Exclude, Taken: x.call.Taken,
 	})
 	if err != nil {
 		err = x.embeddedError(err)
@@ -127,12 +127,6 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 		return nil, err
 	}
 	return result, nil
-}
-
-// exclude reports whether an ADD gets an address only if it requests it.
-func (x *execution) exclude(ip netip.Addr) bool {
-	return x.call.Taken != nil && x.call.Taken(ip) ||
-		slices.ContainsFunc(x.runner.opts.Exclude, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // embeddedError is the error of a call as that of the program: what the plugin refuses has the code that the CNI

@@ -34,8 +34,8 @@ type locked struct {
 	dir *os.Root
 	// deadline is when the call ends that waits for an address; zero for never.
 	deadline time.Time
-	// exclude reports whether an address is not reserved, as if others had it; nil for none.
-	exclude func(netip.Addr) bool
+	// taken reports whether others have an address without a lease; nil for none.
+	taken func(netip.Addr) bool
 	// index is that of the network, nil in a directory that cannot be watched.
 	*index
 	// made are new leases to sync, and changed reports that names changed.
@@ -67,7 +67,7 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 			return false, nil
 		}
 	}
-	if l.exclude != nil && l.exclude(addr) {
+	if l.taken != nil && l.taken(addr) {
 		return false, nil
 	}
 	failpoint.Reach(failpoint.LeaseMaking)

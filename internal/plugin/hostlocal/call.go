@@ -27,9 +27,10 @@ import (
 type Args struct {
 	ContainerID, IfName, CNIArgs string
 	Config                       []byte
-	// Exclude reports whether an ADD gets an address only if it requests it; nil for none. host-local has no such
-	// parameter.
-	Exclude func(netip.Addr) bool
+	// An ADD gets an address that is in Exclude, or of which Taken reports true, only if it requests it. Taken may be
+	// nil. host-local has no such parameters.
+	Exclude []netip.Prefix
+	Taken   func(netip.Addr) bool
 }
 
 // NotStartedError is a call that has changed nothing and will not: the store could not be opened or locked.
@@ -363,11 +364,16 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 			ip = requested[at]
 			requested = slices.Delete(requested, at, at+1)
 		}
-		if l.exclude = a.Exclude; ip != nil {
-			l.exclude = nil
+		if l.taken = a.Taken; ip != nil {
+			l.taken = nil
+		} else {
+			set, err = l.without(set, a)
 		}
 		from := allocator.NewIPAllocator(&set, l, i)
-		found, err := from.Get(a.ContainerID, a.IfName, ip)
+		var found *current.IPConfig
+		if err == nil {
+			found, err = from.Get(a.ContainerID, a.IfName, ip)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("failed to allocate for range %d: %w", i, err)
 		}
@@ -381,6 +387,47 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 		return nil, errors.New(text)
 	}
 	return result, nil
+}
+
+// without returns a range set without the excluded addresses: the allocator tries one address after the other, and a
+// prefix may have more than it could. If the container interface has one of them, nothing is left out: host-local refuses
+// a second address of a range set.
+func (l *locked) without(set allocator.RangeSet, a Args) (allocator.RangeSet, error) {
+	free := set
+	for _, p := range a.Exclude {
+		free = cut(free, p.Masked())
+	}
+	has := func(ip net.IP) bool { return set.Contains(ip) && !free.Contains(ip) }
+	switch {
+	case len(a.Exclude) > 0 && slices.ContainsFunc(l.GetByID(a.ContainerID, a.IfName), has):
+		return set, nil
+	case len(free) == 0:
+		return nil, fmt.Errorf("no IP addresses available in range set: %s", set.String())
+	}
+	return free, nil
+}
+
+// cut returns a range set without a prefix.
+func cut(set allocator.RangeSet, p netip.Prefix) (left allocator.RangeSet) {
+	first, last := p.Addr(), lastIn(p)
+	for _, r := range set {
+		start, _ := netip.AddrFromSlice(r.RangeStart)
+		end, _ := netip.AddrFromSlice(r.RangeEnd)
+		if last.Less(start) || end.Less(first) { // also of another family
+			left = append(left, r)
+			continue
+		}
+		before, after := r, r
+		if start.Less(first) {
+			before.RangeEnd = first.Prev().AsSlice()
+			left = append(left, before)
+		}
+		if last.Less(end) {
+			after.RangeStart = last.Next().AsSlice()
+			left = append(left, after)
+		}
+	}
+	return left
 }
 
 // release releases the addresses of all range sets.

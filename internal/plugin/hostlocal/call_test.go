@@ -449,8 +449,8 @@ func TestCallExclude(t *testing.T) {
 	f := newCallFixture(t)
 	add := func(id, config string, exclude ...string) string {
 		a := Args{ContainerID: id, IfName: "eth0", Config: []byte(strings.ReplaceAll(config, "DIR", f.dir))}
-		a.Exclude = func(ip netip.Addr) bool {
-			return slices.ContainsFunc(exclude, func(text string) bool { return netip.MustParsePrefix(text).Contains(ip) })
+		for _, text := range exclude {
+			a.Exclude = append(a.Exclude, netip.MustParsePrefix(text))
 		}
 		result, err := f.Call(f.Context(), "ADD", a)
 		if err != nil {
@@ -464,5 +464,12 @@ func TestCallExclude(t *testing.T) {
 	check.Equal(t, "of all", add("c", oneRange, "10.1.0.0/29"), "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.6")
 	check.Equal(t, "requested", add("d", requests, "10.1.0.2/32"), "10.1.0.2/29")
 	check.Equal(t, "without one", add("e", oneRange), "10.1.0.5/29")
+	const held = "failed to allocate for range 0: 10.1.0.4 has been allocated to a, duplicate allocation is not allowed"
+	check.Equal(t, "of one that it has", add("a", oneRange, "10.1.0.4/32"), held)
 	f.wantLeases("10.1.0.2=d\\r\\neth0", "10.1.0.3=b\\r\\neth0", "10.1.0.4=a\\r\\neth0", "10.1.0.5=e\\r\\neth0")
+
+	large := config(`"ranges":[[{"subnet":"fd00::/64","rangeEnd":"fd00::8000:0:0:1"},{"subnet":"fd01::/64"}]]`, "")
+	for id, want := range []string{"fd00::8000:0:0:0/64", "fd00::8000:0:0:1/64", "fd01::2/64"} {
+		check.Equal(t, "beside a large exclusion", add(fmt.Sprint(id), large, "fd00::1/65", "10.0.0.0/8"), want)
+	}
 }
