@@ -96,7 +96,7 @@ func (l *locked) Reserve(id, ifname string, ip net.IP, rangeID string) (bool, er
 		failpoint.Reach(failpoint.LeaseReserved)
 	}
 	if err != nil {
-		err = errors.Join(files.In(l.dir, err), l.remove(addr))
+		err = undone(files.In(l.dir, err), l.remove(addr))
 	}
 	return err == nil, err
 }

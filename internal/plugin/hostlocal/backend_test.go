@@ -146,6 +146,37 @@ func TestCallPermissions(t *testing.T) {
 	}
 }
 
+// An ADD that fails and cannot remove its leases is not a refusal: they need a DEL with its configuration.
+func TestCallLeavesLeases(t *testing.T) {
+	two := config(`"ranges":[[{"subnet":"10.1.0.0/29"}],[{"subnet":"fd00::/125"}]]`, "")
+	for name, c := range map[string]struct {
+		files []string
+		from  string // the address at which the directory becomes read-only
+	}{
+		"its own":              {[]string{"10.1.0.2="}, "10.1.0.2"}, // a killed program's file can be written
+		"of another range set": {nil, "fd00::2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newCallFixture(t)
+			f.put(append(c.files, "lock=")...)
+			a := Args{ContainerID: "a", IfName: "eth0", Config: []byte(strings.ReplaceAll(two, dirMark, f.dir)), Taken: func(ip netip.Addr) bool {
+				if ip.String() == c.from {
+					check.Must(t, os.Chmod(f.path(), 0o500))
+				}
+				return false
+			}}
+			check.WithoutPrivileges(t, func() {
+				_, err := f.Call(t.Context(), "ADD", a)
+				if _, ok := errors.AsType[UnknownError](err); !ok {
+					t.Errorf("ADD returned %v; want an UnknownError", err)
+				}
+			})
+			check.Must(t, os.Chmod(f.path(), 0o700))
+			f.wantLeases(`10.1.0.2=a\r\neth0`)
+		})
+	}
+}
+
 // On a full file system ADD fails and leaves no lease.
 func TestCallFullFileSystem(t *testing.T) {
 	for name, c := range map[string]struct {

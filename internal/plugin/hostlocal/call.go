@@ -38,7 +38,7 @@ type NotStartedError struct{ error }
 
 func (e NotStartedError) Unwrap() error { return e.error }
 
-// UnknownError is a call of which it is not known what a power loss leaves.
+// UnknownError is a call of which it is not known what it, or a power loss, leaves.
 type UnknownError struct{ error }
 
 func (e UnknownError) Unwrap() error { return e.error }
@@ -348,7 +348,7 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 	defer func() {
 		if err != nil {
 			for _, u := range used {
-				err = errors.Join(err, u.Release(a.ContainerID, a.IfName))
+				err = undone(err, u.Release(a.ContainerID, a.IfName))
 			}
 		}
 	}()
@@ -387,6 +387,14 @@ func allocate(l *locked, c *allocator.IPAMConfig, a Args) (_ *current.Result, er
 		return nil, errors.New(text)
 	}
 	return result, nil
+}
+
+// undone returns the error of an ADD whose leases were removed, or were not.
+func undone(err, removeErr error) error {
+	if removeErr != nil {
+		return UnknownError{errors.Join(err, removeErr)}
+	}
+	return err
 }
 
 // without returns a range set without the excluded addresses: the allocator tries one address after the other, and a
