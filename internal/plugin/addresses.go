@@ -17,8 +17,6 @@ const (
 	typeStatic = "static"
 	// capabilityIPs is the capability by which a runtime passes addresses to a plugin.
 	capabilityIPs = "ips"
-	// maxResolvConf bounds the file of ipam.resolvConf, in bytes.
-	maxResolvConf = 1 << 20
 )
 
 // CheckAddresses returns why no ADD with the configuration of a network, of which inv is an invocation,
@@ -42,7 +40,7 @@ func (r *Runner) CheckAddresses(n call.Network, inv call.Invocation) error {
 		}
 	case inv.Profile.LikeHostLocal() && config.IPAM.ResolvConf != "":
 		// The plugin opens it where this process runs, such as in its container.
-		if _, readErr := files.Read(config.IPAM.ResolvConf, maxResolvConf); readErr != nil {
+		if _, readErr := files.Read(config.IPAM.ResolvConf, hostlocal.MaxResolvConf); readErr != nil {
 			err = fmt.Errorf("plugin %s refuses every ADD without the file %s (ipam.resolvConf): %w; expected it to exist where the plugin runs, mounted into the daemon's container, or the key left out",
 				inv.Plugin, config.IPAM.ResolvConf, readErr)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -32,6 +33,7 @@ func TestCheckAddresses(t *testing.T) {
 		"resolvConf":                 {`{"type":"host-local",` + v4 + `,"resolvConf":"DIR/resolv.conf"}`, `{}`, true, false, false, ""},
 		"no resolvConf":              {`{"type":"host-local",` + v4 + `,"resolvConf":"DIR/none"}`, `{}`, true, true, true, "DIR/none (ipam.resolvConf): no such file or directory"},
 		"directory as resolvConf":    {`{"type":"host-local",` + v4 + `,"resolvConf":"DIR"}`, `{}`, true, true, false, "(ipam.resolvConf): not a regular file"},
+		"large file as resolvConf":   {`{"type":"host-local",` + v4 + `,"resolvConf":"DIR/large"}`, `{}`, true, true, false, "(ipam.resolvConf): larger than"},
 		"static":                     {`{"type":"static","addresses":[{"address":"10.1.0.9/24"}]}`, `{}`, true, false, false, ""},
 		"static, the other family":   {`{"type":"static","addresses":[{"address":"fd00::9/64"}]}`, `{}`, true, false, false, "ipv6 addresses alone"},
 		"static without addresses":   {`{"type":"static","addresses":[]}`, `{}`, true, true, false, "plugin static returns the ipam.addresses of its configuration, and there are none"},
@@ -45,6 +47,7 @@ func TestCheckAddresses(t *testing.T) {
 				check.Must(t, os.Symlink(filepath.Join(f.bin, "host-local"), filepath.Join(f.bin, other)))
 			}
 			f.write("resolv.conf", "nameserver 10.0.0.1\n")
+			f.write("large", strings.Repeat("#", hostlocal.MaxResolvConf+1))
 			f.configure(c.ipam, c.capabilities)
 			f.network.File, f.network.ServesContainers = "/net.d/05.conflist", c.containers
 			err := f.runner.CheckAddresses(f.network, f.invocation("id"))

@@ -473,12 +473,12 @@ func collect(l *locked, a Args) error {
 	return l.keep(valid)
 }
 
-// maxResolvConf bounds the file of ipam.resolvConf, in bytes.
-const maxResolvConf = 64 << 10
+// MaxResolvConf bounds the file of ipam.resolvConf, in bytes.
+const MaxResolvConf = 64 << 10
 
 // resolvConf returns the DNS settings of a file as host-local does (plugins/ipam/host-local/dns.go).
 func resolvConf(path string) (dns types.DNS, err error) {
-	data, err := files.Read(path, maxResolvConf)
+	data, err := files.Read(path, MaxResolvConf)
 	if err != nil {
 		return dns, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

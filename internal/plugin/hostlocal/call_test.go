@@ -387,7 +387,7 @@ func TestCallResolvConf(t *testing.T) {
 		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), leaseMode))
 	}
 	write("good", "nameserver 192.0.2.3")
-	write("huge", strings.Repeat("search a\n", maxResolvConf/9+1))
+	write("huge", strings.Repeat("search a\n", MaxResolvConf/9+1))
 	check.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	check.Must(t, os.Symlink("good", filepath.Join(dir, "link")))
 	check.Must(t, os.Mkdir(filepath.Join(dir, "directory"), dirMode))
