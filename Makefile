@@ -446,7 +446,7 @@ SWAGGER       := $(TOOLS)/swagger
 SWAGGER_FLAGS := --quiet --spec=swagger.yaml --name=delegated-ipam --target=. --model-package=api/models --api-package=operations
 
 .PHONY: generate
-generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, parts of the pages, and the chart's README
+generate: $(SWAGGER) ## generate models, server and client from swagger.yaml, and parts of the pages
 	$(SWAGGER) validate --quiet swagger.yaml
 	rm -rf $(GENERATED)
 	$(SWAGGER) generate server $(SWAGGER_FLAGS) --server-package=server --exclude-main --config-file=tools/swagger/server.yml

@@ -1,5 +1,5 @@
-// Command reference writes the parts of the pages that restate the code, swagger.yaml, the chart, the shipped plugin
-// profiles and the versions of the programs that tests run. It runs in the root of the repository. A part stands between two marks:
+// Command reference writes the parts of the pages that restate the code, swagger.yaml, the shipped plugin profiles
+// and the versions of the programs that tests run. It runs in the root of the repository. A part stands between two marks:
 //
 //	<!-- make generate: NAME -->
 //	<!-- end -->
@@ -24,7 +24,6 @@ func main() {
 		"docs/reference/metrics.md":      metricTables,
 		"docs/operate/doctor.md":         checkTable,
 		"docs/design/development.md":     packageGraph,
-		"deploy/chart/README.md":         valueTable,
 	} {
 		if err := write(page, generate); err != nil {
 			log.Fatalf("%s: %v", page, err)
