@@ -24,7 +24,7 @@ func (r *report) add(rows ...row) { r.Rows = append(r.Rows, rows...) }
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Each figure is median / p99 of %d alternating pairs of runs, or what the case says.\n\n", r.Machine, r.Pairs)
-	b.WriteString("| case | ours | reference | is | ratio | goal | reached |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| case | ours | reference | is | ratio | goal |\n|---|---|---|---|---|---|\n")
 	for _, row := range r.Rows {
 		ours, theirs, ratio := row.Note, "", ""
 		if row.Note == "" {
@@ -34,7 +34,7 @@ func (r *report) markdown() string {
 			theirs = figure(row.Theirs, row.TheirsP99) + " " + row.Unit
 			ratio = fmt.Sprintf("%.2f", row.ratio())
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", row.Case, ours, row.Reference, theirs, ratio, row.Goal.text, row.verdict())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", row.Case, ours, row.Reference, theirs, ratio, row.goal())
 	}
 	b.WriteString("\n| attachments | host-local, embedded | ours | held, no plugin call |\n|---|---|---|---|\n")
 	for _, p := range r.Growth {
@@ -128,16 +128,12 @@ func below(limit float64) goal {
 
 func reportOnly() goal { return goal{text: "report"} }
 
-// verdict returns whether a row reaches its goal, as text.
-func (r row) verdict() string {
-	switch {
-	case r.Goal.reached == nil || r.Note != "":
-		return ""
-	case r.Goal.reached(r):
-		return "yes"
-	default:
-		return "**no**"
+// goal returns the goal of a row, with a mark if the row has figures that miss it.
+func (r row) goal() string {
+	if r.Goal.reached != nil && r.Note == "" && !r.Goal.reached(r) {
+		return r.Goal.text + " **missed**"
 	}
+	return r.Goal.text
 }
 
 // sample is measured values, in the unit of their row.

@@ -29,12 +29,12 @@ func TestReportTables(t *testing.T) {
 	got := example().markdown()
 	for _, want := range []string{
 		"a machine & its disk. Each figure is median / p99 of 4 alternating pairs",
-		"| allocate | 10 / 30 ms | bare | 8.00 / 20 ms | 1.25 | ratio <= 1.35 | yes |",
-		"| release | 9.00 / 9.00 ms | bare | 3.00 / 3.00 ms | 3.00 | ratio <= 1.40 | **no** |",
-		"| pairs | 90 / 90 ms | bare | 100 / 100 ms | 0.90 | ratio >= 0.80 | yes |",
-		"| start | 300 / 300 ms | empty | 100 / 100 ms | 3.00 | at most 150 ms more | **no** |",
-		"| held | not measured | Cilium |  |  | ratio <= 1.00 |  |",
-		"| memory | 25.0 MiB |  |  |  | <= 25 | yes |",
+		"| allocate | 10 / 30 ms | bare | 8.00 / 20 ms | 1.25 | ratio <= 1.35 |",
+		"| release | 9.00 / 9.00 ms | bare | 3.00 / 3.00 ms | 3.00 | ratio <= 1.40 **missed** |",
+		"| pairs | 90 / 90 ms | bare | 100 / 100 ms | 0.90 | ratio >= 0.80 |",
+		"| start | 300 / 300 ms | empty | 100 / 100 ms | 3.00 | at most 150 ms more **missed** |",
+		"| held | not measured | Cilium |  |  | ratio <= 1.00 |",
+		"| memory | 25.0 MiB |  |  |  | <= 25 |",
 		"| 10,000 | 200 / 200 ms | 2.10 / 2.10 ms | 0.210 / 0.210 ms |",
 	} {
 		if !strings.Contains(got, want) {
