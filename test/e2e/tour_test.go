@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
+
+var update = flag.Bool("update", false, "record the sessions of the tour")
 
 // tourDir has the sessions of docs/operate/tour.md as text, and the pictures that tools/tour draws.
 const tourDir = "../../docs/operate/tour"
@@ -149,6 +152,34 @@ func (c *console) compare(t *testing.T, name string) {
 	if source := fmt.Sprintf("%s.txt %x", name, sha256.Sum256(want)); !strings.Contains(string(picture), source) {
 		t.Errorf("%s.svg was not drawn from %s: it lacks %q (draw: make tour)", name, file, source)
 	}
+}
+
+// replaceVarying replaces the paths and the name of the test's node by usual ones, and
+// values that differ between runs.
+func replaceVarying(n *harness.Node, list []harness.Attachment, text string) string {
+	const node = "worker-1"
+	replace := []string{
+		n.Socket, "/var/run/delegated-ipam/ipam.sock", n.StateDir, "/var/lib/delegated-ipam", n.ConfDir, "/etc/cni/net.d",
+		n.BinDir, "/opt/cni/bin", n.StoreDir, "/var/lib/cni/networks",
+	}
+	for _, a := range list {
+		replace = append(replace, a.ContainerID, containerid.For(a.Owner, node, a.Network))
+	}
+	text = strings.NewReplacer(append(replace, n.Name, node)...).Replace(text)
+	for _, r := range [][2]string{
+		{`(Version: +|version=|daemon )\S+( not ready|\n)`, "${1}v0.1.0${2}"},
+		{`\b(?:\d+m(?:\d+s)?|\d+s)\b`, "5s"},
+		{`PID \d+`, "PID 4711"},
+		{`on host \S+`, "on host worker-1"},
+		{`as its user \d+`, "as its user 0"},
+		{`group \d+`, "group 0"},
+		{`\d+ MiB and \d+ inodes`, "45612 MiB and 3014912 inodes"},
+		{`writable \(\w+\)`, "writable (ext4)"},
+		{`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`, "2026-03-01T12:00:00Z"},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	return text
 }
 
 // machineChecks matches the checks of doctor that depend on the machine: a test may run on a tmpfs
