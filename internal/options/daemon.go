@@ -149,7 +149,7 @@ func (s *Daemon) declareCNI() []Option {
 }
 
 // asAgent ends the help of an option that has to have the value that it has for the agent.
-const asAgent = " (as the option of cilium-agent)"
+const asAgent = " (as in cilium-agent)"
 
 func (s *Daemon) declareAddresses(env map[string]string) []Option {
 	return []Option{

@@ -12,66 +12,64 @@ import (
 	daemon "github.com/delegated-ipam/delegated-ipam/cmd/delegated-ipam/cli"
 )
 
-// flagTables returns the tables of the commands of each program and of their flags. The flags of serve
-// and those of a program without a command have tables; another command has a row with its own flags, whose
-// meanings its help has.
+// flagTables returns the tables of the commands of each program and of the flags of serve and of a program
+// without a command. The flags of another command are in its row; its help has their meanings.
 func flagTables(string) (map[string]string, error) {
 	tables := map[string]string{}
 	for _, root := range []*cobra.Command{daemon.Command(nil, "v"), bridge.Command(nil, "v"), cri.Command(nil, "v")} {
-		if rows := commandRows(root); len(rows) > 1 { // more than version
-			tables["commands of "+root.Name()] = table(rows, "", "command", "purpose")
-		}
 		main := root
 		if serve, _, err := root.Find([]string{"serve"}); err == nil {
 			main = serve
 		}
-		var rows [][]string
-		main.Flags().VisitAll(func(f *pflag.Flag) { rows = append(rows, []string{withDefault(f), markdown(f.Usage)}) })
-		tables["flags of "+main.CommandPath()] = table(rows, "flag and default", "meaning")
-		if rows := otherRows(root, main); len(rows) > 0 {
-			tables["other flags of "+root.Name()] = table(rows, "command", "flags")
+		if rows := commandRows(root, main); len(rows) > 1 { // more than version
+			tables["commands of "+root.Name()] = table(rows, "command", "purpose", "flags")
 		}
+		var rows [][]string
+		main.Flags().VisitAll(func(f *pflag.Flag) {
+			if main.Name() == "serve" || f.Name != "log-format" && f.Name != "log-level" { // as of serve
+				rows = append(rows, []string{withDefault(f), markdown(f.Usage)})
+			}
+		})
+		tables["flags of "+main.CommandPath()] = table(rows, "flag and default", "meaning")
 	}
 	return tables, nil
 }
 
-// commandRows returns a row for each command, by group; hidden commands are last.
-func commandRows(root *cobra.Command) (rows [][]string) {
-	add := func(title string, in func(*cobra.Command) bool) {
+// commandRows returns a row for each command, by group; those without a group and the hidden ones are last.
+func commandRows(root, main *cobra.Command) (rows [][]string) {
+	add := func(in func(*cobra.Command) bool) {
 		for _, c := range root.Commands() {
 			if in(c) {
-				rows = append(rows, []string{title, code(c.Use), c.Short})
-				title = ""
+				rows = append(rows, []string{code(c.Use), c.Short, strings.Join(otherFlags(c, main), ", ")})
 			}
 		}
 	}
 	for _, g := range root.Groups() {
-		add(strings.TrimSuffix(g.Title, ":"), func(c *cobra.Command) bool { return c.GroupID == g.ID && !c.Hidden })
+		add(func(c *cobra.Command) bool { return c.GroupID == g.ID && !c.Hidden })
 	}
-	add("For manifests", func(c *cobra.Command) bool { return c.Hidden })
-	add("Other", func(c *cobra.Command) bool { return c.GroupID == "" })
+	add(func(c *cobra.Command) bool { return c.Hidden })
+	add(func(c *cobra.Command) bool { return c.GroupID == "" })
 	return rows
 }
 
-// otherRows returns a row for each command with flags that main lacks.
-func otherRows(root, main *cobra.Command) (rows [][]string) {
-	var visit func(*cobra.Command)
-	visit = func(parent *cobra.Command) {
-		for _, c := range parent.Commands() {
-			var flags []string
-			c.Flags().VisitAll(func(f *pflag.Flag) {
-				if c != main && !sameFlag(f, main.Flags().Lookup(f.Name)) && f.Name != "help" {
-					flags = append(flags, flagName(f))
-				}
-			})
-			if len(flags) > 0 {
-				rows = append(rows, []string{code(strings.TrimPrefix(c.CommandPath(), root.Name()+" ")), strings.Join(flags, ", ")})
-			}
-			visit(c)
+// otherFlags returns the flags of a command that main lacks, without those that the page names once, and those of
+// its subcommands after their names.
+func otherFlags(c, main *cobra.Command) (flags []string) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if c != main && !sameFlag(f, main.Flags().Lookup(f.Name)) && !isCommon(f) {
+			flags = append(flags, flagName(f))
+		}
+	})
+	for _, sub := range c.Commands() {
+		if of := otherFlags(sub, main); len(of) > 0 {
+			flags = append(flags, code(sub.Name())+": "+strings.Join(of, ", "))
 		}
 	}
-	visit(root)
-	return rows
+	return flags
+}
+
+func isCommon(f *pflag.Flag) bool {
+	return f.Name == "help" || f.Name == "host" || f.Name == "kubeconfig" || f.Name == "output" && f.Value.Type() == "table|json"
 }
 
 func sameFlag(a, b *pflag.Flag) bool {

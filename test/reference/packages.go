@@ -28,11 +28,11 @@ func packageGraph(string) (map[string]string, error) {
 	}
 	var edges []string
 	for from, all := range imports {
-		for _, to := range all {
-			follows := slices.ContainsFunc(all, func(other string) bool { return other != to && reaches(imports, other, to) })
-			if len(imports[to]) > 0 && !follows {
-				edges = append(edges, fmt.Sprintf("  %s --> %s\n", from, to))
-			}
+		direct := slices.DeleteFunc(slices.Sorted(slices.Values(all)), func(to string) bool {
+			return len(imports[to]) == 0 || slices.ContainsFunc(all, func(other string) bool { return other != to && reaches(imports, other, to) })
+		})
+		if len(direct) > 0 {
+			edges = append(edges, fmt.Sprintf("  %s --> %s\n", from, strings.Join(direct, " & ")))
 		}
 	}
 	slices.Sort(edges)
