@@ -78,46 +78,46 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		readiness = 1
 	}
 	gauge("ready", "Whether addresses can be allocated: 1 or 0.", readiness, nil)
-	gauge("quarantined_records", "Number of unusable journal records in quarantine.", float64(len(report.Quarantined)), nil)
-	gauge("ended_containers", "Number of pods' interfaces that ended without a DEL and still have addresses.", float64(conv.Value(report.EndedContainers).Pending), nil)
+	gauge("quarantined_records", "Unusable journal records in quarantine.", float64(len(report.Quarantined)), nil)
+	gauge("ended_containers", "Pods' interfaces that ended without a DEL and still have addresses.", float64(conv.Value(report.EndedContainers).Pending), nil)
 	spool := conv.Value(report.Spool)
-	gauge("spooled_dels", "Number of DELs of container runtimes that could not be delivered and are not carried out yet.", float64(spool.Pending), nil)
-	gauge("spooled_del_age_seconds", "Age of the oldest DEL that could not be delivered and is not carried out yet, in seconds; 0 without one.",
+	gauge("spooled_dels", "DELs of container runtimes that could not be delivered and are not carried out yet.", float64(spool.Pending), nil)
+	gauge("spooled_del_age_seconds", "Age of the oldest DEL that could not be delivered and is not carried out yet; 0 without one.",
 		age(time.Time(conv.Value(spool.Oldest))), nil)
-	gauge("spool_quarantined_files", "Number of files of the spool that were moved aside, because they are damaged or of another origin.",
+	gauge("spool_quarantined_files", "Files of the spool that were moved aside, because they are damaged or of another origin.",
 		float64(spool.Quarantined), nil)
 	summaries := c.summaries()
 	for pool, summary := range summaries {
 		labels := prometheus.Labels{"pool": pool}
 		for _, state := range []attachment.State{attachment.Adding, attachment.Held, attachment.Cooldown, attachment.Releasing} {
-			gauge("attachments", "Number of attachments by state.", float64(summary.States[state]), prometheus.Labels{"pool": pool, "state": string(state)})
+			gauge("attachments", "Attachments by state.", float64(summary.States[state]), prometheus.Labels{"pool": pool, "state": string(state)})
 		}
 		for _, family := range families() {
-			gauge("addresses", "Number of allocated addresses.", float64(summary.Addresses[family]), prometheus.Labels{"pool": pool, "family": string(family)})
+			gauge("addresses", "Allocated addresses.", float64(summary.Addresses[family]), prometheus.Labels{"pool": pool, "family": string(family)})
 		}
-		gauge("lost_attachments", "Number of attachments that the plugin has lost and that are not reacquired yet.", float64(summary.Lost), labels)
-		gauge("container_attachments", "Number of attachments of pods' interfaces (delegated-ipam-cni).", float64(summary.Containers), labels)
-		gauge("container_attachment_age_seconds", "Age of the oldest attachment of a pod's interface in seconds; 0 without one.", age(summary.OldestContainer), labels)
-		gauge("pending_releases", "Number of attachments that the plugin has not released yet.", float64(summary.States[attachment.Releasing]), labels)
-		gauge("pending_release_age_seconds", "Age of the oldest pending release in seconds; 0 without one.", age(summary.PendingRelease), labels)
+		gauge("lost_attachments", "Attachments that the plugin has lost and that are not reacquired yet.", float64(summary.Lost), labels)
+		gauge("container_attachments", "Attachments of pods' interfaces (delegated-ipam-cni).", float64(summary.Containers), labels)
+		gauge("container_attachment_age_seconds", "Age of the oldest attachment of a pod's interface; 0 without one.", age(summary.OldestContainer), labels)
+		gauge("pending_releases", "Attachments that the plugin has not released yet.", float64(summary.States[attachment.Releasing]), labels)
+		gauge("pending_release_age_seconds", "Age of the oldest pending release; 0 without one.", age(summary.PendingRelease), labels)
 	}
 	for _, p := range report.Pools {
 		if w := p.WarmLeases; w != nil {
 			labels := prometheus.Labels{"pool": p.Pool}
-			gauge("warm_leases", "Number of leases that were acquired ahead and that no pod has yet; missing without --warm-leases.", float64(w.Ready), labels)
-			gauge("warm_leases_wanted", "Number of leases to acquire ahead (--warm-leases).", float64(w.Wanted), labels)
+			gauge("warm_leases", "Leases that were acquired ahead and that no pod has yet; missing without --warm-leases.", float64(w.Ready), labels)
+			gauge("warm_leases_wanted", "Leases to acquire ahead (--warm-leases).", float64(w.Wanted), labels)
 		}
 		for _, use := range p.Addresses {
 			labels := prometheus.Labels{"pool": p.Pool, "family": use.Family}
 			if use.Total != nil {
-				gauge("range_addresses", "Number of addresses that the plugin can allocate from the ranges of the configuration, without excluded ones; missing if they are not known.", *use.Total, labels)
-				gauge("range_free_addresses", "Number of them that are not leased; missing if the ranges are not known.", conv.Value(use.Free), labels)
+				gauge("range_addresses", "Addresses that the plugin can allocate from the ranges of the configuration, without excluded ones; missing if they are not known.", *use.Total, labels)
+				gauge("range_free_addresses", "Addresses of the ranges that are not leased; missing if the ranges are not known.", conv.Value(use.Free), labels)
 			}
-			gauge("range_used_addresses", "Number of them that are leased, also to pods of the plugin itself; if the ranges are not known, those of the attachments.", use.Used, labels)
+			gauge("range_used_addresses", "Addresses of the ranges that are leased, also to pods of the plugin itself; if the ranges are not known, those of the attachments.", use.Used, labels)
 		}
 	}
 	for queue, length := range c.engine.QueueLengths() {
-		gauge("queue_length", "Number of operations that wait in a queue.", float64(length), prometheus.Labels{"queue": string(queue)})
+		gauge("queue_length", "Operations that wait in a queue.", float64(length), prometheus.Labels{"queue": string(queue)})
 	}
 	count := func(name, help string, k attachment.EventKind) {
 		collect(prometheus.CounterValue, name, help, float64(c.engine.Count(k)), nil)

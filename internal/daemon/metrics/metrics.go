@@ -64,14 +64,14 @@ func New(o Options) *Metrics {
 		registry: r, pools: o.Pools, plugins: map[string]bool{},
 
 		events:          f.counters("events_total", "Completed actions on attachments, one for each address family.", "action", "family", "pool", "outcome"),
-		queueWait:       f.seconds("queue_wait_seconds", "Time in seconds that operations waited in a queue, including those whose wait was canceled.", processBuckets(), "queue"),
+		queueWait:       f.seconds("queue_wait_seconds", "Time that operations waited in a queue, including those whose wait was canceled.", processBuckets(), "queue"),
 		pluginCalls:     f.counters("plugin_calls_total", "Completed calls of the delegated IPAM plugin.", "plugin", "verb", "outcome"),
-		pluginDuration:  f.seconds("plugin_call_duration_seconds", "Duration of calls of the delegated IPAM plugin in seconds.", processBuckets(), "plugin", "verb"),
-		pluginProcesses: f.gauges("plugin_processes", "Number of plugin processes.").WithLabelValues(),
-		journalDuration: f.seconds("journal_write_duration_seconds", "Duration of durable journal changes in seconds, including failed ones.", diskBuckets(), "operation"),
+		pluginDuration:  f.seconds("plugin_call_duration_seconds", "Duration of calls of the delegated IPAM plugin.", processBuckets(), "plugin", "verb"),
+		pluginProcesses: f.gauges("plugin_processes", "Plugin processes.").WithLabelValues(),
+		journalDuration: f.seconds("journal_write_duration_seconds", "Duration of durable journal changes, including failed ones.", diskBuckets(), "operation"),
 		journalFailures: f.counters("journal_failures_total", "Failed journal changes.", "operation"),
-		requests:        f.counters("api_requests_total", "Completed API requests, by operation and status code.", "operation", "code"),
-		requestDuration: f.seconds("api_request_duration_seconds", "Duration of API requests in seconds, by operation.", processBuckets(), "operation"),
+		requests:        f.counters("api_requests_total", "Completed API requests.", "operation", "code"),
+		requestDuration: f.seconds("api_request_duration_seconds", "Duration of API requests.", processBuckets(), "operation"),
 	}
 	m.prepare()
 	return m
