@@ -51,8 +51,8 @@ var steps = map[step]func(*builder, Slot){
 	"ping": (*builder).await, "mark": (*builder).mark, "withdraw": (*builder).withdraw, "release": (*builder).release, "confine": (*builder).confine,
 }
 
-// table is the table of "Order of writes" in docs/design/bridge.md: phase and demand of a slot give its
-// next step. A release that has begun continues unless the slot is kept.
+// table: phase and demand of a slot give its next step (docs/design/bridge.md, Order of writes). A release that
+// has begun continues unless the slot is kept.
 var table = map[Phase]map[Demand]step{
 	Held:      {Keep: "publish", Idle: "publish", Drop: "release", Stay: "confine"},
 	Published: {Keep: "wait", Idle: "wait", Drop: "suspend", Stay: "confine"},
