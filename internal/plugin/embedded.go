@@ -105,13 +105,11 @@ func (x *execution) embedded(ctx context.Context) (types.Result, error) {
 	if err != nil {
 		return nil, x.notStarted(err)
 	}
-	if x.call.ContainerID != "" {
-		lock, err := x.runner.locks.Lock(ctx, x.call.ContainerID)
-		if err != nil {
-			return nil, x.notStarted(err)
-		}
-		defer lock.Unlock()
+	lock, err := x.lock(ctx)
+	if err != nil {
+		return nil, x.notStarted(err)
 	}
+	defer lock.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, x.runner.opts.Timeout)
 	defer cancel()
 	begin := time.Now()

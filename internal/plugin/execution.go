@@ -56,22 +56,20 @@ func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
 // for a plugin of a previous run. A plugin that has started ends by its own time limit only:
 // abandoned halfway it would leave an address that no record knows. Errors are *call.Error.
 func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, x.notStarted(err)
+	err := ctx.Err()
+	if err == nil {
+		err = checkNetNS(x.call.NetNS)
 	}
-	if err := checkNetNS(x.call.NetNS); err != nil {
+	if err != nil {
 		return nil, x.notStarted(err)
 	}
 	r := x.runner
 	cmd := process.Command{Path: in.binary, Env: slices.Concat(r.env, in.env), Timeout: r.opts.Timeout, Grace: r.opts.Grace}
-	if x.call.ContainerID != "" {
-		lock, err := r.locks.Lock(ctx, x.call.ContainerID)
-		if err != nil {
-			return nil, x.notStarted(err)
-		}
-		defer lock.Unlock()
-		cmd.Lock = lock
+	cmd.Lock, err = x.lock(ctx)
+	if err != nil {
+		return nil, x.notStarted(err)
 	}
+	defer cmd.Lock.Unlock()
 	begin := time.Now()
 	r.opts.Observer.Running(1)
 	defer r.opts.Observer.Running(-1)
@@ -87,6 +85,24 @@ func (x *execution) exec(ctx context.Context, in input) ([]byte, error) {
 	}
 	x.log(ctx, time.Since(begin), logrus.Fields{"exit": result.Exit.String()}, err)
 	return stdout, err
+}
+
+// lock takes the lock that the plugin's process inherits; nil for a verb that changes nothing. A GC of an earlier run does
+// not know what an ADD adds, so that waits for its end.
+func (x *execution) lock(ctx context.Context) (lock *process.IDLock, err error) {
+	gc := "(GC of network " + x.call.Network + ")"
+	switch {
+	case x.verb == call.VerbGC:
+		return x.runner.locks.Lock(ctx, gc)
+	case x.verb == call.VerbAdd:
+		err = x.runner.locks.Await(ctx, gc)
+	case x.call.ContainerID == "":
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.runner.locks.Lock(ctx, x.call.ContainerID)
 }
 
 func (x *execution) log(ctx context.Context, took time.Duration, fields logrus.Fields, err error) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"os"
@@ -165,6 +166,33 @@ func TestContainerGC(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The plugin's GC of a killed daemon does not know what the next one adds.
+//
+//evidence:design/reliability the plugin's GC outlives a killed daemon
+func TestContainerGCOfKilledDaemon(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedContainers(t, nil)
+	s := n.Start(t)
+	plugin.SetScript(t, "GC", `{"gate":"go-on"}`)
+	request := cniRequest(t, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}})
+	go func() { _, _ = s.Send(request) }()
+	plugin.WaitCall(t, "GC", 0)
+	s.Kill(t)
+	s = n.Start(t, "--plugin-timeout=1s") // the time that it gives the GC
+	ip := addContainer(t, s, container{"new", "eth0"})
+	plugin.Open(t, "go-on")
+	harness.Eventually(t, "the end of the GC", func() error {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range all {
+			if line, _ := os.ReadFile(file); strings.HasPrefix(string(line), n.BinDir) { // which fails if the process has ended
+				err = errors.New(string(line))
+			}
+		}
+		return err
+	})
+	wantAddresses(t, plugin.Holds(t), ip)
 }
 
 // The plugin gets what the runtime passed.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findHolders returns the IDs of the processes that have a lock by another open file than lock's.
+// findHolders returns the IDs of the processes that have an exclusive lock by another open file than lock's.
 // The kernel records no process ID for a lock of an open file description, so the fdinfo of every
 // open file in /proc is read: that, unlike stat, never waits for the file system of the file, which
 // may hang. It is an error if this process is one of them: a call of this run must not be terminated
@@ -29,7 +29,7 @@ func findHolders(lock *IDLock) ([]int, error) {
 		return nil, err
 	}
 	// The end of a line such as "lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 4611 4611".
-	held := fmt.Appendf(nil, " -1 %s %d %[2]d\n", inode, lock.offset)
+	held := fmt.Appendf(nil, " WRITE -1 %s %d %[2]d\n", inode, lock.offset)
 	var pids []int
 	for _, file := range files {
 		info, _ := os.ReadFile(file) // which fails if the process has ended

@@ -42,8 +42,9 @@ type IDLocks struct {
 // IDLock is the lock of one container ID. Processes inherit its open file.
 type IDLock struct {
 	file *os.File
-	// offset is the byte that is locked.
+	// offset is the byte that is locked, kind F_WRLCK or F_RDLCK.
 	offset int64
+	kind   int16
 	locks  *IDLocks
 	// left reports that Unlock leaves the lock to the processes that inherited it.
 	left bool
@@ -54,7 +55,20 @@ type IDLock struct {
 // when ctx is done, when another call of this process has the lock, when the holder does not end, and
 // immediately when that is a process that this one could not end; the error names its process IDs.
 func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error) {
-	lock, err := l.open(containerID)
+	return l.lock(ctx, containerID, unix.F_WRLCK)
+}
+
+// Await waits as Lock does, and takes no lock.
+func (l *IDLocks) Await(ctx context.Context, containerID string) error {
+	lock, err := l.lock(ctx, containerID, unix.F_RDLCK)
+	if err == nil {
+		lock.Unlock()
+	}
+	return err
+}
+
+func (l *IDLocks) lock(ctx context.Context, containerID string, kind int16) (*IDLock, error) {
+	lock, err := l.open(containerID, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +85,12 @@ func (l *IDLocks) Lock(ctx context.Context, containerID string) (*IDLock, error)
 
 // open returns the lock of a container ID, not locked. The lock belongs to its open file description:
 // two operations that shared one would both have the lock.
-func (l *IDLocks) open(containerID string) (*IDLock, error) {
+func (l *IDLocks) open(containerID string, kind int16) (*IDLock, error) {
 	file, err := l.openFile()
 	if err != nil {
 		return nil, fmt.Errorf("lock file of plugin calls: %w", err)
 	}
-	return &IDLock{file: file, offset: lockOffset(containerID), locks: l}, nil
+	return &IDLock{file: file, offset: lockOffset(containerID), kind: kind, locks: l}, nil
 }
 
 func (l *IDLocks) openFile() (*os.File, error) {
@@ -140,7 +154,7 @@ func (l *IDLocks) evictHolder(ctx context.Context, lock *IDLock, containerID str
 
 // try takes the lock unless another open file has it.
 func (l *IDLock) try() (bool, error) {
-	err := l.set(unix.F_WRLCK)
+	err := l.set(l.kind)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return false, nil
 	}
@@ -173,8 +187,11 @@ func (l *IDLock) retry(ctx context.Context, timeout time.Duration) (bool, error)
 
 // Unlock releases the lock. It unlocks explicitly before it closes the file: a daemon that the plugin
 // has left behind may still have the same open file description. After a call with an unknown outcome
-// such a process keeps the lock, because it may still do the work of the call.
+// such a process keeps the lock, because it may still do the work of the call. A nil lock is none.
 func (l *IDLock) Unlock() {
+	if l == nil {
+		return
+	}
 	if !l.left {
 		// Unlocking one's own lock fails only without memory to split the range. Closing is then all
 		// that is left.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -76,7 +78,7 @@ func TestHolderInOwnGroup(t *testing.T) {
 	holder.ExtraFiles = []*os.File{lock.file}
 	check.Must(t, holder.Start())
 	lock.file.Close() // without unlocking, as a killed process leaves it
-	other, err := l.open("id")
+	other, err := l.open("id", unix.F_WRLCK)
 	check.Must(t, err)
 	defer other.file.Close()
 	if pids, err := findHolders(other); err != nil || len(pids) != 1 || pids[0] != holder.Process.Pid {
