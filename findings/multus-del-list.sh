@@ -8,14 +8,16 @@
 # list need not have a cniVersion of its own, because multus adds its own one.
 #
 # Observed: it does so for both verbs, but for DEL by encoding a Go type which knows of "ipam" the type alone (CmdDel in
-# pkg/multus/multus.go, types.IPAM of the CNI library). Without the other keys host-local looks in its default
-# directory, finds nothing and succeeds: the address of each container of a network with "dataDir" stays allocated. A
-# plugin that needs a key, such as a socket or a datastore, fails. With a cniVersion in the list, or as a single plugin,
-# DEL gets what ADD got.
+# pkg/multus/multus.go, types.IPAM of the CNI library). So host-local refuses the DEL; a plugin that needs no other key
+# would look in its default place. The file is removed all the same, so the runtime's next DEL succeeds without a call of
+# any plugin, and the address stays allocated. With a cniVersion in the list, or as a single plugin, DEL gets what ADD
+# got.
 #
 # Output:
-#   list with cniVersion: ADD reads ipam with dataDir ranges type; DEL with dataDir ranges type: exit status 0, leases 0
-#   list without cniVersion: ADD reads ipam with dataDir ranges type; DEL with type: exit status 0, leases 1
+#   list with cniVersion: ADD reads ipam with dataDir ranges type
+#     DEL reads dataDir ranges type: exit status 0; DEL again: exit status 0, leases 0
+#   list without cniVersion: ADD reads ipam with dataDir ranges type
+#     DEL reads type: exit status 1 (no IP ranges specified); DEL again: exit status 0, leases 1
 #
 # Usage: multus-del-list.sh. It needs go and jq in PATH; the build takes minutes. The exit status is 1 if the
 # behaviour differs from the output above, and 2 if something is missing.
@@ -49,19 +51,27 @@ call() {
       dataDir: (\$dir + \"/leases\"), ranges: [[{subnet: \"10.1.0.0/24\"}]]}}]}]}" |
     CNI_COMMAND=$1 CNI_CONTAINERID=example CNI_IFNAME=example0 CNI_NETNS=/proc/self/ns/net CNI_NETNS_OVERRIDE=true CNI_PATH=$dir \
       CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=example;K8S_POD_INFRA_CONTAINER_ID=example;K8S_POD_UID=example' \
-      "$dir/multus" >/dev/null 2>"$dir/log"
+      "$dir/multus" >"$dir/output" 2>/dev/null
 }
 
 keys() {
   jq -r '.ipam | keys | join(" ")' "$dir/$1"
 }
 
+# del VERSION prints the exit status of a DEL, and host-local's error.
+del() {
+  status=0
+  call DEL "$1" || status=$?
+  reason=$(jq -r .msg "$dir/output" 2>/dev/null | sed -n 's/.*: \(.*\)/ (\1)/p')
+  echo "exit status $status$reason"
+}
+
 # round NAME VERSION
 round() {
-  call ADD "$2" || { cat "$dir/log" >&2; exit 1; }
-  status=0
-  call DEL "$2" || status=$?
-  echo "$1: ADD reads ipam with $(keys ADD); DEL with $(keys DEL): exit status $status, leases $(find "$dir/leases/net" -name '10.*' | wc -l)"
+  call ADD "$2" || { cat "$dir/output" >&2; exit 1; }
+  echo "$1: ADD reads ipam with $(keys ADD)"
+  first=$(del "$2")
+  echo "  DEL reads $(keys DEL): $first; DEL again: $(del "$2"), leases $(find "$dir/leases/net" -name '10.*' | wc -l)"
 }
 {
   round 'list with cniVersion' ', cniVersion: "1.0.0"'
