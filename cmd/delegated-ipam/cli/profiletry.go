@@ -127,26 +127,34 @@ func printTry(w io.Writer, r profiletry.Report, format string) error {
 		return nil
 	}
 	p := tryPrinter{output.NewTable(w)}
-	p.Row("Plugin:", r.Type)
-	p.Row("Binary:", r.Binary)
-	p.Row("Network:", r.Network)
-	p.Row("Plugin versions:", strings.Join(r.Versions, ", "))
-	p.Row("CNI version:", r.CNIVersion)
-	p.Row("Profile in use:", r.Profile)
+	for _, row := range [][]string{
+		{"Plugin:", r.Type},
+		{"Binary:", r.Binary},
+		{"Network:", r.Network},
+		{"Plugin versions:", strings.Join(r.Versions, ", ")},
+		{"CNI version:", r.CNIVersion},
+		{"Profile in use:", r.Profile},
+	} {
+		p.Row(row...)
+	}
 	p.steps(r.Steps)
-	p.facts(r.Facts)
-	p.differences(r)
 	p.section(len(r.Notes), "Notes")
 	for _, note := range r.Notes {
 		p.Line("- " + note)
 	}
 	if r.Proposal != nil {
+		p.facts(r)
 		p.section(1, "Proposed profile")
 		if err := errors.Join(p.Flush(), output.JSON(w, r.Proposal)); err != nil {
 			return err
 		}
 	}
-	p.leftovers(r.Leftovers)
+	// At the end, where they are visible.
+	p.section(len(r.Leftovers), "Not released")
+	for _, l := range r.Leftovers {
+		p.Line(l.ContainerID + ": " + l.Reason)
+		p.Line(fmt.Sprintf("  run after %d s: %s", l.AfterSeconds, l.Command))
+	}
 	return p.Flush()
 }
 
@@ -176,44 +184,17 @@ func (p tryPrinter) steps(all []profiletry.Step) {
 	}
 }
 
-func (p tryPrinter) facts(all []profiletry.Fact) {
-	if len(all) == 0 {
-		return
-	}
-	p.section(len(all), "Fields of the proposal")
+// facts prints the fields of the proposal, with the value in the profile of the type where that differs.
+func (p tryPrinter) facts(r profiletry.Report) {
+	p.section(1, "Fields of the proposal")
 	p.Row("FIELD", "FROM", "VALUE")
-	for _, f := range all {
+	for _, f := range r.Facts {
 		p.Row(f.Field, f.From, string(f.Value))
 		p.Below(2, f.Reason)
-	}
-}
-
-func (p tryPrinter) differences(r profiletry.Report) {
-	switch {
-	case r.Proposal == nil || r.Profile != r.Type:
-		return
-	case len(r.Differences) == 0:
-		p.Line("")
-		p.Line("The proposal equals the profile of " + r.Type + ".")
-		return
-	}
-	p.section(1, "Differences from the profile of "+r.Type)
-	p.Row("FIELD", "PROFILE", "PROPOSAL")
-	for _, d := range r.Differences {
-		p.Row(d.Field, string(d.Profile), string(d.Proposal))
-		p.Below(1, d.Reason)
-	}
-}
-
-// leftovers prints the IDs that could not be released at the end, where they are visible.
-func (p tryPrinter) leftovers(all []profiletry.Leftover) {
-	p.section(len(all), "Not released")
-	for _, l := range all {
-		p.Line(l.ContainerID + ": " + l.Reason)
-		when := "run"
-		if l.AfterSeconds > 0 {
-			when = fmt.Sprintf("run after %d s", l.AfterSeconds)
+		for _, d := range r.Differences {
+			if d.Field == f.Field {
+				p.Below(2, "unlike the profile: "+string(d.Profile))
+			}
 		}
-		p.Line("  " + when + ": " + l.Command)
 	}
 }

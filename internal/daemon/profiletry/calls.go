@@ -33,7 +33,7 @@ type scratch struct {
 	// added reports that it is dirty by an ADD.
 	added bool
 	// delErr is the error of the last DEL; nil if it succeeded.
-	delErr error
+	delErr *call.Error
 	// late reports that an ADD had an unknown outcome, and may still allocate.
 	late bool
 }
@@ -66,9 +66,11 @@ type attempt struct {
 func (a attempt) succeeded() bool { return a.made && a.err == nil }
 
 // refused reports whether the plugin returned a well-formed error.
-func (a attempt) refused() bool { return a.made && a.err != nil && a.err.Outcome == call.Refused }
+func (a attempt) refused() bool { return a.err != nil && a.err.Outcome == call.Refused }
 
-func (a attempt) text() string {
+func (a attempt) unknown() bool { return a.err != nil && a.err.Outcome == call.Unknown }
+
+func (a attempt) String() string {
 	switch {
 	case !a.made:
 		return "was not run"
@@ -77,7 +79,7 @@ func (a attempt) text() string {
 	case a.err == nil:
 		return "succeeded"
 	case a.err.Outcome == call.Refused:
-		return "was refused (" + errorText(a.err) + ")"
+		return fmt.Sprintf("was refused (code %d: %s)", a.err.Code, a.err.Reason())
 	}
 	return "ended with an unknown outcome"
 }
@@ -121,7 +123,7 @@ func (r *run) check(ctx context.Context, s *scratch, prev call.Result, purpose s
 // plugin that does not release must not allocate more.
 func (r *run) del(ctx context.Context, s *scratch, purpose string) attempt {
 	a := r.step(ctx, s, s.call, call.VerbDel, purpose)
-	if a.err != nil && (s.dirty || a.err.Outcome == call.Unknown) {
+	if a.err != nil && (s.dirty || a.unknown()) {
 		r.stop("%w", a.err)
 	}
 	return a
@@ -153,34 +155,29 @@ func (r *run) call(ctx context.Context, s *scratch, c call.Call, verb, purpose s
 		err = r.Plugin.Check(ctx, c)
 	case call.VerbDel:
 		err = r.Plugin.Del(ctx, c)
-		s.delErr = err
-		s.dirty = s.dirty && err != nil && (s.added || !r.unknownID(err))
+	}
+	a.err = r.record(Step{Verb: verb, ContainerID: c.ContainerID, Purpose: purpose, Addresses: prefixes(a.result)}, err)
+	switch verb {
+	case call.VerbAdd:
+		s.late = s.late || a.unknown()
+	case call.VerbDel:
+		// Of a plugin that refuses the DEL of an ID without an ADD, a CHECK has allocated nothing.
+		unused := !s.added && a.refused() && r.seen.delNew.refused()
+		s.delErr, s.dirty = a.err, s.dirty && a.err != nil && !unused
 		s.added = s.added && s.dirty
 	}
-	a.err = r.record(Step{Verb: verb, ContainerID: c.ContainerID, Purpose: purpose, Outcome: Succeeded, Addresses: prefixes(a.result)}, err)
-	s.late = s.late || verb == call.VerbAdd && a.err != nil && a.err.Outcome == call.Unknown
 	return a
-}
-
-// unknownID reports whether the error of a DEL is the error for an ID that never had an ADD, from a
-// plugin that refuses such a DEL: a CHECK before it has allocated nothing.
-func (r *run) unknownID(err error) bool {
-	first := r.seen.delNew
-	e, ok := errors.AsType[*call.Error](err)
-	return ok && first.refused() && e.Outcome == call.Refused &&
-		mask(errorText(e), r.variables()) == mask(errorText(first.err), r.variables())
 }
 
 // record adds a step with its error to the report. It returns the error as a *call.Error.
 func (r *run) record(step Step, err error) *call.Error {
 	e, ok := errors.AsType[*call.Error](err)
-	if err != nil {
-		if !ok {
-			e = &call.Error{Verb: step.Verb, Plugin: r.Type, ContainerID: step.ContainerID, Outcome: call.Unknown, Err: err}
-		}
-		step.Outcome, step.Code, step.Error = string(e.Outcome), e.Code, err.Error()
+	if err != nil && !ok {
+		e = &call.Error{Verb: step.Verb, Plugin: r.Type, ContainerID: step.ContainerID, Outcome: call.Unknown, Err: err}
 	}
+	step.Outcome = Succeeded
 	if e != nil {
+		step.Outcome, step.Code, step.Error = string(e.Outcome), e.Code, e.Error()
 		r.errors = append(r.errors, e)
 	}
 	r.report.Steps = append(r.report.Steps, step)

@@ -2,7 +2,10 @@ package profiletry
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -10,189 +13,162 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// conclude sets the fields of the proposal for which there is evidence.
-func (r *run) conclude() {
+// propose makes the proposal of the report from the evidence. The error is that some fact could not
+// be tried because of an ADD with an unknown outcome.
+func (r *run) propose() error {
 	r.proposal.Type = r.Type
-	r.concludeRepeatedAdd()
-	r.concludeUnique()
-	r.concludeDepends()
+	r.concludeAdd()
 	r.concludeCheck()
 	r.concludeDel()
-	r.concludeDanger()
 	r.concludeRequests()
+	if !r.ownProfile() {
+		r.proposal.Sources = []string{fmt.Sprintf("tried with delegated-ipam profile try, CNI version %s; the other fields are taken from the profile %q", r.report.CNIVersion, r.Profile.Type)}
+	}
+	proposal, err := parsed(r.proposal)
+	if err != nil {
+		return fmt.Errorf("the proposal for %s is not a valid profile: %w; please report this with the steps", r.Type, err)
+	}
+	used, err := parsed(r.Profile)
+	if err != nil {
+		return fmt.Errorf("the profile in use: %w", err)
+	}
+	r.report.Proposal = &proposal
+	r.explain(used)
+	r.addNotes()
+	if r.noAdd != "" {
+		return errors.New("the proposal is incomplete: " + r.noAdd + "; what no step has determined is taken from the profile " + r.Profile.Type)
+	}
+	return nil
 }
 
-// concludeDel sets delNotHeld, for a plugin that refuses the DEL of an ID that holds nothing.
-func (r *run) concludeDel() {
-	const field = "delNotHeld"
-	e := &r.seen
-	saw := fmt.Sprintf("DEL of an ID that never had an ADD %s, a second DEL %s", e.delNew.text(), e.delTwice.text())
-	r.proposal.DelNotHeld = profile.Lost{}
-	if isOwnRefusal(e.delNew) && isOwnRefusal(e.delTwice) {
-		known := call.Invocation{Profile: r.Profile}
-		described, err := r.Profile.DelNotHeld, error(nil)
-		if !call.IsNotHeld(known, e.delNew.err) || !call.IsNotHeld(known, e.delTwice.err) {
-			described, err = r.describe(e.delNew, e.delTwice)
-		}
-		if err != nil {
-			saw += "; " + err.Error()
-		} else {
-			r.proposal.DelNotHeld = described
-		}
+// parsed returns a profile as it is read from a file of --plugin-profile.
+func parsed(p profile.Profile) (profile.Profile, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return profile.Profile{}, err
 	}
-	r.tried[field] = saw
+	return profile.Parse(data)
 }
 
-// concludeDanger looks whether the DEL of an ID has freed the address of another one.
-func (r *run) concludeDanger() {
-	const field = "dangers"
-	e := &r.seen
-	saw := "after the DEL of the second ID a third ADD " + e.third.text() + ", while the first ID had " + strings.Join(prefixes(e.first.result), ", ")
-	if !e.third.succeeded() || !r.proposal.Unique {
-		r.notTried[field] = r.withoutADD(saw)
-		return
+// fact notes the observation for a field (its JSON name), and whether it has determined the field.
+func (r *run) fact(field string, determined bool, format string, args ...any) {
+	f := Fact{From: FromStep, Reason: fmt.Sprintf(format, args...)}
+	if !determined {
+		f.From = FromProfile
 	}
-	r.tried[field] = saw + ". Other dangers cannot be tried"
-	if taken := shared(e.first.result, e.third.result); len(taken) > 0 {
-		r.proposal.Dangers = append(slices.Clone(r.proposal.Dangers), "its DEL frees the address of another container ID, which is then allocated a second time")
-	}
+	r.facts[field] = f
 }
 
-func (r *run) concludeRepeatedAdd() {
-	const field = "repeatedAdd"
-	again := r.seen.again
-	saw := "a second ADD of one ID " + again.text()
+// concludeAdd sets what the results of ADD show.
+func (r *run) concludeAdd() {
+	e, p := &r.seen, &r.proposal
+	same := slices.Equal(addrs(e.again.result), addrs(e.first.result))
 	switch {
-	case again.succeeded() && slices.Equal(addrs(again.result), addrs(r.seen.first.result)):
-		r.proposal.RepeatedAdd = profile.RepeatedAddSameAnswer
-	case again.succeeded():
-		r.proposal.RepeatedAdd = profile.RepeatedAddAnotherAddress
-		saw += ", the first " + r.seen.first.text()
-	case again.refused() && r.seen.second.refused():
-		r.notTried[field] = saw + ", but so was the ADD of another ID: the pool may have one free address only"
-		return
-	case again.refused():
-		r.proposal.RepeatedAdd = profile.RepeatedAddRefused
-	default:
-		r.notTried[field] = r.withoutADD(saw)
-		return
+	case e.again.succeeded() && same:
+		p.RepeatedAdd = profile.RepeatedAddSameAnswer
+	case e.again.succeeded():
+		p.RepeatedAdd = profile.RepeatedAddAnotherAddress
+	case e.again.refused() && !e.second.refused():
+		p.RepeatedAdd = profile.RepeatedAddRefused
 	}
-	r.tried[field] = saw
-}
+	// A pool with one free address refuses both.
+	determined := e.again.succeeded() || e.again.refused() && !e.second.refused()
+	r.fact("repeatedAdd", determined, "the ADD of an ID %s, a second one of it %s, that of another ID %s", e.first, e.again, e.second)
 
-func (r *run) concludeUnique() {
-	const field = "unique"
-	first, second := r.seen.first, r.seen.second
-	if !second.succeeded() {
-		r.notTried[field] = r.withoutADD("an ADD of a second ID " + second.text())
-		return
+	two := e.second.succeeded()
+	if two {
+		p.Unique = len(shared(e.first.result, e.second.result)) == 0
 	}
-	r.proposal.Unique = len(shared(first.result, second.result)) == 0
-	r.tried[field] = fmt.Sprintf("two IDs got %s and %s at the same time", strings.Join(prefixes(first.result), ", "), strings.Join(prefixes(second.result), ", "))
-}
+	r.fact("unique", two, "an ADD %s, that of a second ID meanwhile %s", e.first, e.second)
 
-// concludeDepends sets dependsOnPod if two IDs got results that differ in more than the address. That they do not proves
-// nothing: neither was a real pod.
-func (r *run) concludeDepends() {
-	const field = "dependsOnPod"
-	first, second := r.seen.first, r.seen.second
+	// That two results do not differ proves nothing: neither was of a real pod.
+	differ := withoutAddresses(e.first.result) != withoutAddresses(e.second.result)
 	switch {
-	case !second.succeeded():
-		r.notTried[field] = r.withoutADD("an ADD of a second ID " + second.text())
-	case !r.proposal.Unique:
-		r.proposal.Depends = profile.DependsUnknown
-		r.tried[field] = "two IDs got the same address, so none can be acquired ahead"
-	case withoutAddresses(first.result) != withoutAddresses(second.result):
-		if r.Profile.Depends != profile.DependsOnNamespace {
-			r.proposal.Depends = profile.DependsOnIdentity
-		}
-		r.tried[field] = fmt.Sprintf("two IDs got %s and %s, which differ in more than the address", first.result.Raw, second.result.Raw)
-	default:
-		r.tried[field] = fmt.Sprintf("the results of two IDs differ in the address alone; %q is right if nothing of a pod chooses its address by the plugin's documentation", profile.DependsOnNothing)
+	case two && !p.Unique:
+		p.Depends = profile.DependsUnknown // none can be acquired ahead
+	case two && differ && p.Depends != profile.DependsOnNamespace:
+		p.Depends = profile.DependsOnIdentity
 	}
+	r.fact("dependsOnPod", two, "the results of two IDs differ in more than the address: %t (%s and %s); %q is right if nothing of a pod chooses its address by the plugin's documentation",
+		differ, e.first.result.Raw, e.second.result.Raw, profile.DependsOnNothing)
+
+	third := e.third.succeeded() && p.Unique
+	if third && len(shared(e.first.result, e.third.result)) > 0 {
+		p.Dangers = append(slices.Clone(p.Dangers), "its DEL frees the address of another container ID, which is then allocated a second time")
+	}
+	r.fact("dangers", third, "an ADD %s; while that was held, an ADD after the DEL of a second ID %s. Other dangers cannot be tried", e.first, e.third)
 }
 
-// withoutADD adds to an observation why no ADD was run.
-func (r *run) withoutADD(saw string) string {
-	if r.noAdd == "" {
-		return saw
-	}
-	return saw + ": " + r.noAdd
-}
+// isOwnRefusal reports whether a CHECK or DEL was refused with a code of the plugin's own. CNI's codes
+// never mean a loss.
+func isOwnRefusal(a attempt) bool { return a.refused() && a.err.IsPluginRefusal() }
 
 // concludeCheck sets checkProves, lost and verifyBy. CHECK proves something only if it distinguished
 // each of the held IDs from each of the others, by an error by which a loss can be recognized.
 func (r *run) concludeCheck() {
 	e, p := &r.seen, &r.proposal
-	if !e.hasCheck {
+	saw := fmt.Sprintf("CHECK of a held address %s, of a held ID with another address %s, of an ID that never had an ADD %s, of a released address %s",
+		e.checkHeld, e.checkOther, e.checkNew, e.checkDeleted)
+	if !e.checkHeld.made {
 		for _, field := range []string{"checkProves", "verifyBy", "lost"} {
-			r.notTried[field] = "the plugin has no CHECK in the CNI version of its calls, or the network disables it"
+			r.fact(field, false, "the plugin has no CHECK in the CNI version of its calls, or the network disables it")
 		}
 		return
 	}
 	p.CheckProves, p.Lost = profile.ProvesNothing, profile.Lost{}
-	r.tried["checkProves"] = fmt.Sprintf("CHECK of a held address %s, of a held ID with another address %s, of an ID that never had an ADD %s, of a released address %s",
-		e.checkHeld.text(), e.checkOther.text(), e.checkNew.text(), e.checkDeleted.text())
 	if e.checkHeld.succeeded() && isOwnRefusal(e.checkNew) && isOwnRefusal(e.checkDeleted) {
-		if lost, saw, err := r.lost(); err != nil {
-			r.tried["checkProves"] += "; " + err.Error()
-		} else {
-			p.Lost, r.tried["lost"] = lost, saw
-			p.CheckProves = profile.ProvesPresence
-			if e.checkOther.refused() {
-				p.CheckProves = profile.ProvesAddress
-			}
+		lost, err := r.description(r.Profile.Lost, call.IsLost, e.checkNew, e.checkDeleted)
+		switch {
+		case err != nil:
+			saw += "; " + err.Error()
+		case e.checkOther.refused():
+			p.Lost, p.CheckProves = lost, profile.ProvesAddress
+		default:
+			p.Lost, p.CheckProves = lost, profile.ProvesPresence
 		}
 	}
+	r.fact("checkProves", true, "%s", saw)
 	r.concludeVerify()
+	r.fact("lost", true, "see checkProves and verifyBy")
 }
 
-// isOwnRefusal reports whether a CHECK was refused with a code of the plugin's own. CNI's codes
-// never mean a loss.
-func isOwnRefusal(a attempt) bool { return a.refused() && a.err.IsPluginRefusal() }
-
-// lost returns the description of the errors of CHECK for IDs that hold nothing, and the observation:
-// the description of the type's own profile if that matches.
-func (r *run) lost() (profile.Lost, string, error) {
-	e, known := &r.seen, call.Invocation{Profile: r.Profile}
-	saw := "CHECK of a released address " + e.checkDeleted.text()
-	if r.ownProfile() && call.IsLost(known, e.checkNew.err) && call.IsLost(known, e.checkDeleted.err) {
-		return r.Profile.Lost, saw + ", which the profile describes", nil
+// description returns a description of two errors for IDs that hold nothing: that of the type's own
+// profile if it describes both.
+func (r *run) description(known profile.Lost, describes func(call.Invocation, error) bool, a, b attempt) (profile.Lost, error) {
+	inv := call.Invocation{Profile: r.Profile}
+	if r.ownProfile() && describes(inv, a.err) && describes(inv, b.err) {
+		return known, nil
 	}
-	lost, err := r.describe(e.checkNew, e.checkDeleted)
-	return lost, saw, err
-}
-
-// describe returns the description of the errors of two attempts. No ADD, and no CHECK of what is held, has failed with it.
-func (r *run) describe(a, b attempt) (profile.Lost, error) {
-	unrelated := func(e *call.Error) bool { return e.Verb == call.VerbAdd || e == r.seen.checkHeld.err }
-	others := slices.DeleteFunc(slices.Clone(r.errors), func(e *call.Error) bool { return !unrelated(e) })
-	return lostOf(a.err, b.err, r.variables(), others)
+	return r.describe(a.err, b.err)
 }
 
 // concludeVerify prefers CHECK. Whether a failed ADD releases held addresses cannot be tried, so
 // ADD is not proposed unless the profile in use has it.
 func (r *run) concludeVerify() {
 	p := &r.proposal
-	saw := "CHECK proves " + string(p.CheckProves)
 	switch {
 	case p.CheckProves != profile.ProvesNothing:
 		p.VerifyBy = profile.VerifyCheck
-	case p.VerifyBy == profile.VerifyAdd && p.RepeatedAdd == profile.RepeatedAddSameAnswer:
-		saw += ", and a repeated ADD returns the same; that a failed ADD releases nothing is taken from the profile"
-	default:
-		if p.VerifyBy == profile.VerifyAdd {
-			saw += ", and a repeated ADD does not return the same"
-		} else if p.RepeatedAdd == profile.RepeatedAddSameAnswer {
-			saw += `; "add" may be correct if a failed ADD never releases held addresses, which cannot be tried`
-		}
+	case p.VerifyBy != profile.VerifyAdd || p.RepeatedAdd != profile.RepeatedAddSameAnswer:
 		p.VerifyBy = profile.VerifyNothing
 	}
-	r.tried["verifyBy"] = saw
-	if p.VerifyBy != profile.VerifyCheck {
-		p.Lost = profile.Lost{}
-		r.tried["lost"] = "no CHECK is called, because verifyBy is " + string(p.VerifyBy)
+	r.fact("verifyBy", true, `CHECK proves %s, and a repeated ADD is %s; "add" is correct if that is %s and a failed ADD never releases held addresses, which cannot be tried`,
+		p.CheckProves, p.RepeatedAdd, profile.RepeatedAddSameAnswer)
+}
+
+// concludeDel sets delNotHeld, for a plugin that refuses the DEL of an ID that holds nothing.
+func (r *run) concludeDel() {
+	e := &r.seen
+	saw := fmt.Sprintf("DEL of an ID that never had an ADD %s, a second DEL %s", e.delNew, e.delTwice)
+	r.proposal.DelNotHeld = profile.Lost{}
+	if isOwnRefusal(e.delNew) && isOwnRefusal(e.delTwice) {
+		described, err := r.description(r.Profile.DelNotHeld, call.IsNotHeld, e.delNew, e.delTwice)
+		if err != nil {
+			saw += "; " + err.Error()
+		}
+		r.proposal.DelNotHeld = described
 	}
+	r.fact("delNotHeld", true, "%s", saw)
 }
 
 // concludeRequests proposes the conventions that the plugin honours in one form, and keeps the
@@ -202,7 +178,7 @@ func (r *run) concludeRequests() {
 	p, form := &r.proposal, r.form()
 	p.Requests, p.RequestForm = nil, ""
 	var why []string
-	reasons := r.notTried
+	tried := false
 	own := r.Profile.Requests // these come first, in their order
 	others := slices.DeleteFunc(slices.Clone(conventions), func(c profile.Request) bool { return slices.Contains(own, c) })
 	for _, convention := range slices.Concat(own, others) {
@@ -216,15 +192,14 @@ func (r *run) concludeRequests() {
 			}
 		}
 		why = append(why, string(convention)+" "+strings.Join(slices.Compact(saw), ", "))
-		if got != untried {
-			reasons = r.tried
-		}
-		known := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(r.Profile.Requests, convention)
+		tried = tried || got != untried
+		known := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(own, convention)
 		if got == honoured || got != ignored && known {
 			p.Requests, p.RequestForm = append(p.Requests, convention), form
 		}
 	}
-	reasons["requests"], reasons["requestForm"] = strings.Join(why, "; "), "see requests"
+	r.fact("requests", tried, "%s", strings.Join(why, "; "))
+	r.fact("requestForm", tried, "see requests")
 }
 
 // form returns the form in which the most conventions are honoured; among equals the form of the
@@ -243,4 +218,49 @@ func (r *run) form() profile.RequestForm {
 		}
 	}
 	return best
+}
+
+// explain adds the fields of the proposal, and its differences from the profile in use, to the report.
+func (r *run) explain(used profile.Profile) {
+	got, before := reflect.ValueOf(*r.report.Proposal), reflect.ValueOf(used)
+	for field := range got.Type().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fact, ok := r.facts[name]
+		if !ok {
+			fact = Fact{From: FromProfile, Reason: "no step can determine it"}
+		}
+		fact.Field, fact.Value = name, jsonOf(got.FieldByIndex(field.Index))
+		r.report.Facts = append(r.report.Facts, fact)
+		if was := jsonOf(before.FieldByIndex(field.Index)); r.ownProfile() && string(was) != string(fact.Value) {
+			r.report.Differences = append(r.report.Differences, Difference{Field: name, Profile: was, Proposal: fact.Value, Reason: fact.Reason})
+		}
+	}
+}
+
+func jsonOf(v reflect.Value) json.RawMessage {
+	data, _ := json.Marshal(v.Interface()) // a profile has text, numbers and lists only
+	return data
+}
+
+func (r *run) note(applies bool, format string, args ...any) {
+	if applies {
+		r.report.Notes = append(r.report.Notes, fmt.Sprintf(format, args...))
+	}
+}
+
+// addNotes adds the observations without a field to the report.
+func (r *run) addNotes() {
+	e, p := &r.seen, r.report.Proposal
+	r.note(!r.ownProfile(), "%s has no profile: the calls, and the fields that cannot be tried, are those of the careful one, %q", r.Type, r.Profile.Type)
+	r.note(!r.ownProfile() && p.PodIdentity == profile.PodIdentitySynthetic,
+		"podIdentity is %q, because a plugin that needs a pod might release nothing without one. Danger: a controller that frees the addresses of pods that do not exist, as that of whereabouts does, frees held ones; set %q if the plugin needs no pod, or else name such a controller in dangers",
+		p.PodIdentity, profile.PodIdentityNone)
+	r.note((e.delNew.refused() || e.delTwice.refused()) && p.DelNotHeld.Message == "",
+		"DEL of an ID that never had an ADD %s, a second DEL %s, and no text says that nothing is held (delNotHeld): the daemon repeats a DEL until it succeeds, so one whose ADD failed could never be released", e.delNew, e.delTwice)
+	r.note(e.again.refused() && p.CheckProves != profile.ProvesNothing && !e.checkAgain.succeeded(),
+		"after the refused ADD, CHECK of the held address %s: a refused ADD may release the addresses of its ID", e.checkAgain)
+	r.note(!p.Unique && e.second.succeeded() && p.CheckProves == profile.ProvesNothing,
+		"two IDs got the same address, and CHECK succeeds for any ID: if the plugin keeps nothing by design, nothing can be lost, and any verifyBy is correct")
+	r.note(p.SingleUseIDs(), "by the profile a successful DEL is executed later; until then the plugin may still hold the addresses")
+	r.note(p.Danger() != "", "the profile has dangers: if by one of them a DEL may report success without having released, search the plugin's store for %s", r.IDPrefix)
 }

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 type evidence struct {
-	// hasCheck reports that the invocation has CHECK.
-	hasCheck bool
 	// first and second are ADDs of two container IDs, the second while the first is held, third is one after the DEL of
 	// the second, and again a repeated ADD of the first.
 	first, second, third, again attempt
@@ -34,18 +31,18 @@ func (r *run) observe(ctx context.Context) {
 		return
 	}
 	e, inv := &r.seen, one.call.Invocation
-	e.hasCheck = inv.HasCheck()
 	r.report.Binary, r.report.CNIVersion = inv.Binary, inv.CNIVersion
-	r.findEarlier(inv)
 	r.report.Versions = append(r.report.Versions, r.Plugin.Versions(inv.Binary)...)
+	r.findEarlier(inv)
 	if inv.HasStatus() {
-		err := r.record(Step{Verb: call.VerbStatus, Purpose: "see whether the plugin is ready", Outcome: Succeeded}, r.Plugin.Status(ctx, inv))
+		err := r.record(Step{Verb: call.VerbStatus, Purpose: "see whether the plugin is ready"}, r.Plugin.Status(ctx, inv))
 		r.note(err != nil, "STATUS failed: %v", err)
 	}
 	e.delNew = r.del(ctx, one, "release an ID that never had an ADD")
 	e.first = r.add(ctx, one, "allocate an address")
 	if r.err == nil && !e.first.succeeded() {
-		r.stop("%w; expected an address. %s", e.first.err, r.whyNoAddress(one))
+		r.stop("%w; expected an address. Has the pool of network %q at least two that are free, is %s right, does the plugin need a network namespace that exists (--cni-netns)? "+
+			"One that allocates for existing pods alone cannot be tried: write its profile, with podIdentity %q", e.first.err, r.Network.Name, r.Network.File, profile.PodIdentityGiven)
 	}
 	if r.err != nil {
 		return
@@ -63,38 +60,24 @@ func (r *run) observe(ctx context.Context) {
 	r.observeRequests(ctx)
 }
 
-// whyNoAddress returns what a user should look at when the first ADD fails: the namespace or the pod, if the plugin's
-// error names it.
-func (r *run) whyNoAddress(s *scratch) string {
-	text := errorText(r.seen.first.err)
-	names := func(what string) bool { return what != "" && strings.Contains(text, what) }
-	pod, _ := r.Profile.Pod(s.call.Owner, s.call.ContainerID)
-	switch {
-	case names(s.call.NetNS):
-		return "Does the plugin need a network namespace that exists, or another one? --cni-netns names it"
-	case names(pod.Namespace + "/" + pod.Name):
-		return fmt.Sprintf("Does the plugin allocate for existing pods alone? It cannot be tried: write its profile, with podIdentity %q", profile.PodIdentityGiven)
-	}
-	return fmt.Sprintf("Does the pool of network %q have at least two that are free, and is the configuration right (%s)?", r.Network.Name, r.Network.File)
-}
-
 // observeSecond allocates for a second ID while the first is held, and runs CHECK of a third one that
 // never had an ADD, with a result that no ID holds now if there is one.
 func (r *run) observeSecond(ctx context.Context, one *scratch) {
 	e := &r.seen
 	two := r.newScratch(ctx, "2")
 	e.second = r.add(ctx, two, "allocate for another ID")
-	if other, ok := otherResult(e.first.result, e.second.result); ok {
-		e.checkOther = r.check(ctx, one, other, "check a held ID with another address")
+	prev := e.first.result
+	if e.second.succeeded() {
+		prev = e.second.result
+	}
+	if len(shared(e.first.result, prev)) == 0 {
+		e.checkOther = r.check(ctx, one, prev, "check a held ID with another address")
 	}
 	r.del(ctx, two, "release the second ID")
 	three := r.newScratch(ctx, "4")
 	e.third = r.add(ctx, three, "see whether that has freed the first one's address")
 	r.del(ctx, three, "release it")
-	never, prev := r.newScratch(ctx, "3"), e.first.result
-	if e.second.succeeded() {
-		prev = e.second.result
-	}
+	never := r.newScratch(ctx, "3")
 	e.checkNew = r.check(ctx, never, prev, "check an ID that never had an ADD")
 	r.undoCheck(ctx, never)
 }
@@ -135,48 +118,35 @@ type requested struct {
 	saw     string
 }
 
-func notTried(why string) requested { return requested{saw: "was not tried: " + why} }
-
 // observeRequests requests addresses by each convention in each form. Both IDs are released by now,
 // so both addresses can be requested.
 func (r *run) observeRequests(ctx context.Context) {
 	r.seen.requests = map[way]requested{}
-	targets, why := r.targets()
-	for i, convention := range conventions {
-		for j, form := range forms {
+	targets := r.targets()
+	for _, convention := range conventions {
+		for _, form := range forms {
 			w := way{convention, form}
-			if why != "" {
-				r.seen.requests[w] = notTried(why)
-				continue
-			}
-			s := r.newScratch(ctx, fmt.Sprintf("r%d", 1+i*len(forms)+j))
+			s := r.newScratch(ctx, fmt.Sprintf("r%d", 1+len(r.seen.requests)))
 			s.call.Profile.Requests, s.call.Profile.RequestForm = []profile.Request{convention}, form
 			r.seen.requests[w] = r.request(ctx, s, w, targets)
 		}
 	}
 }
 
-// targets returns two addresses of one family to be requested, or why there are none. Those that
-// two IDs have got are certainly in the pool. A plugin that returns the same address to both has no pool.
-func (r *run) targets() (targets []netip.Prefix, why string) {
+// targets returns two addresses of one family to be requested, if there are. Those that two IDs
+// have got are certainly in the pool. A plugin that returns the same address to both has no pool.
+func (r *run) targets() []netip.Prefix {
 	first, second := r.seen.first.result, r.seen.second.result
-	if !r.seen.second.succeeded() {
-		return nil, "needs two addresses, and the ADD of a second ID " + r.seen.second.text()
-	}
 	if len(shared(first, second)) > 0 {
-		targets = neighbours(first.Addresses[0], 2)
-	} else {
-		targets = []netip.Prefix{first.Addresses[0].Prefix}
-		for _, a := range second.Addresses {
-			if a.Addr().Is4() == targets[0].Addr().Is4() {
-				targets = append(targets, a.Prefix)
-			}
+		return neighbours(first.Addresses[0], 2)
+	}
+	targets := []netip.Prefix{first.Addresses[0].Prefix}
+	for _, a := range second.Addresses {
+		if a.Addr().Is4() == targets[0].Addr().Is4() {
+			targets = append(targets, a.Prefix)
 		}
 	}
-	if len(targets) < 2 {
-		return nil, "needs two addresses of one family"
-	}
-	return targets[:2], ""
+	return targets
 }
 
 // request requests the second address, then the first, then the first again: no plugin that ignores
@@ -185,21 +155,23 @@ func (r *run) targets() (targets []netip.Prefix, why string) {
 // plugin may return it anyway, and a plugin that adds the requested address to that would return it
 // twice, which is not a valid result.
 func (r *run) request(ctx context.Context, s *scratch, w way, targets []netip.Prefix) requested {
+	if len(targets) < 2 {
+		return requested{saw: "was not tried: needs two addresses of one family"}
+	}
 	if _, err := s.call.Convention(1); err != nil {
-		return notTried(fmt.Sprintf("the network does not declare the capability %q", call.CapabilityIPs))
+		return requested{saw: fmt.Sprintf("was not tried: the network does not declare the capability %q", call.CapabilityIPs)}
 	}
 	for _, target := range []netip.Prefix{targets[1], targets[0], targets[0]} {
 		a := r.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, w.convention, w.form), target)
-		if !a.made {
-			return notTried(r.noAdd)
+		if a.made {
+			r.del(ctx, s, "release it")
 		}
-		r.del(ctx, s, "release it")
-		saw := fmt.Sprintf("as %s: the request of %s %s", w.form, target, a.text())
+		saw := fmt.Sprintf("as %s: the request of %s %s", w.form, target, a)
 		switch {
 		case a.refused():
 			return requested{rejected, "is refused " + saw}
 		case !a.succeeded():
-			return notTried(r.noAdd)
+			return requested{saw: "was not tried " + saw}
 		case !r.exactly(a.result, target.Addr()):
 			return requested{ignored, "is not honoured " + saw}
 		}

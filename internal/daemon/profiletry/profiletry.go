@@ -114,7 +114,7 @@ type Fact struct {
 	Value json.RawMessage `json:"value"`
 	// From is FromStep or FromProfile.
 	From string `json:"from"`
-	// Reason is the observation, or why the field was not tried.
+	// Reason is the observation, if any.
 	Reason string `json:"reason"`
 }
 
@@ -154,9 +154,8 @@ type run struct {
 
 	// proposal begins as a copy of the profile in use.
 	proposal profile.Profile
-	// tried has the observation for each field (its JSON name) that a step has determined; notTried
-	// has the reason for each field that the steps could have determined, but did not.
-	tried, notTried map[string]string
+	// facts has origin and reason of each field (its JSON name) that the steps can determine.
+	facts map[string]Fact
 }
 
 // Run tries a plugin. In every case it ends with a DEL of each container ID that may hold an
@@ -164,7 +163,7 @@ type run struct {
 // the steps ended early (no proposal), some fact could not be tried, or something could not be
 // released (Report.Leftovers). If ctx is done, no further step is begun but that release.
 func Run(ctx context.Context, o Options) (Report, error) {
-	r := &run{Options: o, proposal: o.Profile, tried: map[string]string{}, notTried: map[string]string{}, report: Report{
+	r := &run{Options: o, proposal: o.Profile, facts: map[string]Fact{}, report: Report{
 		Type: o.Type, Network: o.Network.Name, Profile: o.Profile.Type,
 		Versions: []string{}, Steps: []Step{}, Facts: []Fact{}, Differences: []Difference{}, Notes: []string{}, Leftovers: []Leftover{},
 	}}
