@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,11 +52,7 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 		if err != nil {
 			return err
 		}
-		if c.json() {
-			err = output.JSON(cmd.OutOrStdout(), report)
-		} else {
-			err = printReport(cmd.OutOrStdout(), report)
-		}
+		err = output.Print(cmd.OutOrStdout(), c.options.Output, report, func(t output.Table) { printReport(t, report) })
 		if err == nil && len(report.Findings) > 0 {
 			err = &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("audit: %d findings", len(report.Findings))}
 		}
@@ -84,22 +79,17 @@ func readCluster(ctx context.Context, from *fleet.Cluster, sharedRange bool) (au
 	return c.Report(), nil
 }
 
-func printReport(w io.Writer, r audit.Report) error {
+func printReport(t output.Table, r audit.Report) {
 	if len(r.Findings) > 0 {
-		t := output.NewTable(w)
 		t.Row("CHECK", "NODE", "ADDRESS", "MESSAGE")
-		for i, f := range r.Findings {
-			t.Row(string(f.Check), f.Node, f.Address, logging.OneLine(f.Message))
-			// Once for each check: it is the same for all its findings.
-			if i == len(r.Findings)-1 || r.Findings[i+1].Check != f.Check {
-				t.Below(3, "remedy: "+f.Remedy)
-			}
-		}
-		if err := t.Flush(); err != nil {
-			return err
+	}
+	for i, f := range r.Findings {
+		t.Row(string(f.Check), f.Node, f.Address, logging.OneLine(f.Message))
+		// Once for each check: it is the same for all its findings.
+		if i == len(r.Findings)-1 || r.Findings[i+1].Check != f.Check {
+			t.Below(3, "remedy: "+f.Remedy)
 		}
 	}
-	_, err := fmt.Fprintf(w, "%d findings; read %d CiliumNodes (%d addresses in pools, %d used), %d Nodes and %d bridge pods\n",
-		len(r.Findings), r.CiliumNodes, r.PoolAddresses, r.UsedAddresses, r.Nodes, r.BridgePods)
-	return err
+	t.Line(fmt.Sprintf("%d findings; read %d CiliumNodes (%d addresses in pools, %d used), %d Nodes and %d bridge pods",
+		len(r.Findings), r.CiliumNodes, r.PoolAddresses, r.UsedAddresses, r.Nodes, r.BridgePods))
 }

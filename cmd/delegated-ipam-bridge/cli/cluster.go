@@ -46,5 +46,3 @@ func (c clusterCommand) connect(env map[string]string, version string) (*fleet.C
 	}
 	return fleet.New(config)
 }
-
-func (c clusterCommand) json() bool { return c.options.Output == options.OutputJSON }

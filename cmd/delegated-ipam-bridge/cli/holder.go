@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 
@@ -50,12 +49,7 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 			return err
 		}
 		answers := found.Answers()
-		if c.json() {
-			err = output.JSON(cmd.OutOrStdout(), answers)
-		} else {
-			err = printAnswers(cmd.OutOrStdout(), answers)
-		}
-		if err != nil {
+		if err := output.Print(cmd.OutOrStdout(), c.options.Output, answers, func(t output.Table) { printAnswers(t, answers) }); err != nil {
 			return err
 		}
 		return judge(answers)
@@ -92,8 +86,7 @@ func judge(answers []audit.Answer) error {
 	return nil
 }
 
-func printAnswers(w io.Writer, answers []audit.Answer) error {
-	t := output.NewTable(w)
+func printAnswers(t output.Table, answers []audit.Answer) {
 	t.Row("ADDRESS", "STATE", "NODE", "SLOT", "USED BY", "NOTE")
 	for _, a := range answers {
 		for _, h := range a.Holders {
@@ -103,7 +96,6 @@ func printAnswers(w io.Writer, answers []audit.Answer) error {
 			t.Row(a.Address.String(), string(a.State), "", "", "", whereFree(a))
 		}
 	}
-	return t.Flush()
 }
 
 func usedBy(h audit.Holder) string {

@@ -3,10 +3,10 @@ package cli
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
@@ -51,15 +51,9 @@ func (o *allocateOptions) run(cmd *cobra.Command, c connection, args []string) e
 	if err != nil {
 		return fmt.Errorf("allocate: %w", c.explain(cmd.Context(), err))
 	}
-	if o.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), allocated)
-	}
-	for _, ip := range []string{allocated.Address.IPv4, allocated.Address.IPv6} {
-		if ip != "" {
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), ip); err != nil {
-				return fmt.Errorf("allocate: the addresses of %s could not be printed: %w", args[0], err)
-			}
-		}
+	ips := slices.DeleteFunc([]string{allocated.Address.IPv4, allocated.Address.IPv6}, func(ip string) bool { return ip == "" })
+	if err := o.printOutcome(cmd.OutOrStdout(), allocated, ips...); err != nil {
+		return fmt.Errorf("allocate: the addresses of %s could not be printed: %w", args[0], err)
 	}
 	return nil
 }

@@ -30,13 +30,13 @@ func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more .
 	options.Register(cmd.Flags(), more...)
 }
 
-// printOutcome prints v as JSON, or the line.
-func (f clientFlags) printOutcome(w io.Writer, v any, line string) error {
-	if f.output == options.OutputJSON {
-		return output.JSON(w, v)
-	}
-	_, err := fmt.Fprintln(w, line)
-	return err
+// printOutcome prints v as JSON, or the lines.
+func (f clientFlags) printOutcome(w io.Writer, v any, lines ...string) error {
+	return output.Print(w, f.output, v, func(t output.Table) {
+		for _, line := range lines {
+			t.Line(line)
+		}
+	})
 }
 
 // connection is a client of one daemon with the time limit of a request.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,7 +92,7 @@ func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 			findings = doctor.Diagnose(d.observe(cmd.Context(), own, o))
 		}
 	}
-	if err := o.printFindings(cmd.OutOrStdout(), findings); err != nil {
+	if err := output.Print(cmd.OutOrStdout(), o.output, findings, func(t output.Table) { printFindings(t, findings) }); err != nil {
 		return err
 	}
 	worst := doctor.Worst(findings)
@@ -159,11 +158,8 @@ func (d dependencies) observe(ctx context.Context, own doctorConfig, flags docto
 	return o
 }
 
-func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error {
-	if f.output == options.OutputJSON {
-		return output.JSON(w, findings)
-	}
-	t := output.NewTable(w)
+// printFindings prints one row for the findings that differ in address or owner alone.
+func printFindings(t output.Table, findings []doctor.Finding) {
 	t.Row("STATE", "CHECK", "POOL", "MESSAGE")
 	for len(findings) > 0 {
 		first := findings[0]
@@ -188,7 +184,6 @@ func (f clientFlags) printFindings(w io.Writer, findings []doctor.Finding) error
 			t.Below(3, line)
 		}
 	}
-	return t.Flush()
 }
 
 // serviceLink matches the variables that Kubernetes sets in each pod for a Service whose name

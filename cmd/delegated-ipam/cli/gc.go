@@ -116,15 +116,18 @@ func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now
 }
 
 func (o gcOptions) printMatching(cmd *cobra.Command, matching []*models.Attachment, now time.Time) error {
-	if o.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), matching)
-	}
-	err := printAttachments(cmd.OutOrStdout(), matching, now, "LAST-USED", "CONTAINER-ID", func(a *models.Attachment) (string, string) {
-		if a.LastUsed == nil {
-			return "unknown", a.ContainerID
-		}
-		return output.Ago(time.Time(*a.LastUsed), now), a.ContainerID
+	err := output.Print(cmd.OutOrStdout(), o.output, matching, func(t output.Table) {
+		sortAttachments(matching)
+		wide(t, matching, now, "LAST-USED", "CONTAINER-ID", func(a *models.Attachment) (string, string) {
+			if a.LastUsed == nil {
+				return "unknown", a.ContainerID
+			}
+			return output.Ago(time.Time(*a.LastUsed), now), a.ContainerID
+		})
 	})
+	if o.output == options.OutputJSON {
+		return err
+	}
 	_, noteErr := fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
 	return errors.Join(err, noteErr)
 }

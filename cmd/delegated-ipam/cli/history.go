@@ -3,18 +3,15 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/history"
-	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 )
@@ -55,10 +52,7 @@ the daemon are not in it.`,
 				return fmt.Errorf("history: %w", err)
 			}
 			all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
-			if format.output == options.OutputJSON {
-				return output.JSON(cmd.OutOrStdout(), all)
-			}
-			return printEvents(cmd.OutOrStdout(), all)
+			return output.Print(cmd.OutOrStdout(), format.output, all, func(t output.Table) { printEvents(t, all) })
 		},
 	}
 	options.Register(cmd.Flags(), options.Output(&format.output))
@@ -81,39 +75,26 @@ func eventFilter(given []string) (func(history.Event) bool, error) {
 	return func(e history.Event) bool { return owners.Match(e.Owner) || e.Pod != "" && owners.Match(e.Pod) }, nil
 }
 
-// eventColumns is the number of columns before owner and addresses of an event.
-const eventColumns = len("2006-01-02T15:04:05Z   allocated   ")
-
 // printEvents prints a table that fits output.Width. Long addresses are below the owner.
-func printEvents(w io.Writer, all []history.Event) error {
-	rows := [][]string{{"TIME", "EVENT", "OWNER", "ADDRESSES"}}
-	width, last := len("OWNER"), len("ADDRESSES")
+func printEvents(t output.Table, all []history.Event) {
+	t.Row("TIME", "EVENT", "OWNER", "ADDRESSES")
 	for _, e := range all {
-		row := []string{e.Time.UTC().Format(time.RFC3339), logging.Printable(string(e.Event)), logging.Printable(cmp.Or(e.Pod, e.Owner, "lease "+e.ContainerID))}
+		owner := cmp.Or(e.Owner, "lease "+e.ContainerID)
 		if e.Pod != "" {
-			row[2] = "pod " + row[2]
+			owner = "pod " + e.Pod
 		}
 		var ips []string
 		for _, ip := range e.Addresses {
 			ips = append(ips, ip.String())
 		}
-		if short := shortLines(ips); len(short) == 1 {
-			row = append(row, short[0])
-		} else {
-			row = append(append(row, "(below)"), ips...)
+		short, below := "(below)", shortLines(ips)
+		if len(below) == 1 {
+			short, below = below[0], nil
 		}
-		rows = append(rows, row)
-		width, last = max(width, utf8.RuneCountInString(row[2])), max(last, len(row[3]))
-	}
-	width = min(width, output.Width-eventColumns-gap-last)
-	for _, row := range rows {
-		line := fmt.Sprintf("%-20s   %-9s   %-*s   %s\n", row[0], row[1], width, output.Middle(row[2], width), row[3])
-		for _, ip := range row[4:] {
-			line += fmt.Sprintf("%*s%s\n", eventColumns, "", ip)
-		}
-		if _, err := io.WriteString(w, line); err != nil {
-			return err
+		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), owner, short)
+		for _, ip := range below {
+			t.Below(2, ip)
 		}
 	}
-	return nil
+	t.Shrink(2, minOwner)
 }

@@ -32,7 +32,7 @@ func TestHistory(t *testing.T) {
 `,
 		"10.15.0.3": title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
 		"kube-*":    title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
-		"nobody":    title + "   ADDRESSES\n",
+		"nobody":    "TIME   EVENT   OWNER   ADDRESSES\n",
 	} {
 		o := testDependencies(nil).exec(t, append([]string{"history", "--state-dir=" + dir}, strings.Fields(arg)...)...)
 		o.wants(t, cmdline.ExitOK, want)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/netip"
 	"slices"
@@ -20,7 +19,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 )
 
@@ -117,11 +115,7 @@ func (d dependencies) holder(cmd *cobra.Command, o holderOptions, ip netip.Addr)
 		fmt.Fprintf(cmd.ErrOrStderr(), "holder: the attachments are not known: %s\n", err)
 	}
 	found.judge()
-	if o.output == options.OutputJSON {
-		err = output.JSON(cmd.OutOrStdout(), found)
-	} else {
-		err = found.print(cmd.OutOrStdout(), d.now())
-	}
+	err = output.Print(cmd.OutOrStdout(), o.output, found, func(t output.Table) { found.print(t, d.now()) })
 	switch {
 	case err != nil:
 		return err
@@ -187,22 +181,18 @@ func (h *holders) judge() {
 	}
 }
 
-func (h *holders) print(w io.Writer, now time.Time) error {
-	t := output.NewTable(w)
+func (h *holders) print(t output.Table, now time.Time) {
 	t.Row("Address:", h.Address)
 	t.Row("State:", h.State)
 	for _, a := range h.Attachments {
 		t.Row("Owner:", a.Owner)
-		if a.Pod != "" {
-			t.Row("  Pod:", a.Pod)
-		}
+		t.Optional("  Pod:", a.Pod)
 		t.Row("  Pool:", a.Pool)
 		t.Row("  State:", fmt.Sprintf("%s, for %s", a.State, output.Duration(now.Sub(time.Time(a.Changed)))))
 		t.Row("  Addresses:", strings.Join(ips(a), ", "))
 		t.Row("  Container ID:", a.ContainerID)
-		if a.Pod = ""; note(a, now) != "" {
-			t.Row("  Note:", note(a, now))
-		}
+		a.Pod = ""
+		t.Optional("  Note:", note(a, now))
 	}
 	for _, l := range h.Leases {
 		of := "of another client of the plugin than delegated-ipam"
@@ -221,5 +211,4 @@ func (h *holders) print(w io.Writer, now time.Time) error {
 	for _, why := range h.Unknown {
 		t.Row("Leases unknown:", why)
 	}
-	return t.Flush()
 }

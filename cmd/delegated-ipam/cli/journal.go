@@ -75,16 +75,12 @@ With -o json the whole records are printed.`,
 			for _, p := range all.Problems {
 				listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
 			}
-			if format.output == options.OutputJSON {
-				err = output.JSON(cmd.OutOrStdout(), listed)
-			} else {
-				t := output.NewTable(cmd.OutOrStdout())
+			err = output.Print(cmd.OutOrStdout(), format.output, listed, func(t output.Table) {
 				t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CONTAINER-ID", "CHANGED")
 				for _, r := range listed.Records {
 					t.Row(r.Owner, r.Pool, string(r.State), journal.Addresses(r), r.IDInUse(), output.Ago(r.Changed, d.now()))
 				}
-				err = t.Flush()
-			}
+			})
 			for _, p := range listed.Damaged {
 				err = errors.Join(err, fmt.Errorf("journal list: owner %q of pool %q: %s", p.Owner, p.Pool, p.Reason))
 			}

@@ -4,19 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 )
@@ -102,20 +99,17 @@ func (d dependencies) list(cmd *cobra.Command, c connection, o listOptions) erro
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	out := cmd.OutOrStdout()
-	switch o.output {
-	case options.OutputJSON:
-		return output.JSON(out, all)
-	case options.OutputWide:
-		err = printAttachments(out, all, d.now(), "CONTAINER-ID", "NOTE",
-			func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
-	default:
-		err = printNarrow(out, all, d.now())
-	}
-	if status, healthErr := c.health(cmd.Context()); healthErr == nil && err == nil {
-		err = printAddresses(out, status.DelegatedIpam.Pools)
-	}
-	return err
+	return output.Print(cmd.OutOrStdout(), o.output, all, func(t output.Table) {
+		sortAttachments(all)
+		if o.output == options.OutputWide {
+			wide(t, all, d.now(), "CONTAINER-ID", "NOTE", func(a *models.Attachment) (string, string) { return a.ContainerID, note(a, d.now()) })
+		} else {
+			narrow(t, all, d.now())
+		}
+		if status, err := c.health(cmd.Context()); err == nil {
+			usedAddresses(t, status.DelegatedIpam.Pools)
+		}
+	})
 }
 
 // matching lists the attachments that match all conditions.
@@ -159,28 +153,20 @@ func (c connection) summarize(cmd *cobra.Command, f clientFlags) error {
 		return fmt.Errorf("list: %w", err)
 	}
 	all := []poolSummary{}
-	t := output.NewTable(cmd.OutOrStdout())
-	t.Row("POOL", "FAMILY", "USED", "FREE", "TOTAL")
 	for _, p := range status.DelegatedIpam.Pools {
 		all = append(all, poolSummary{p.Pool, append([]*models.PoolAddresses{}, p.Addresses...)})
-		for _, a := range p.Addresses {
-			t.Row(p.Pool, familyNames[a.Family], number(a.Used), numberOrUnknown(a.Free), numberOrUnknown(a.Total))
+	}
+	return output.Print(cmd.OutOrStdout(), f.output, all, func(t output.Table) {
+		t.Row("POOL", "FAMILY", "USED", "FREE", "TOTAL")
+		for _, p := range all {
+			for _, a := range p.Addresses {
+				t.Row(p.Pool, familyNames[a.Family], number(&a.Used), number(a.Free), number(a.Total))
+			}
+			if len(p.Addresses) == 0 { // it has no usable configuration
+				t.Row(p.Pool, "", "unknown", "unknown", "unknown")
+			}
 		}
-		if len(p.Addresses) == 0 { // it has no usable configuration
-			t.Row(p.Pool, "", "unknown", "unknown", "unknown")
-		}
-	}
-	if f.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), all)
-	}
-	return t.Flush()
-}
-
-func numberOrUnknown(n *float64) string {
-	if n == nil {
-		return "unknown"
-	}
-	return number(*n)
+	})
 }
 
 // sortAttachments sorts by pool and owner.
@@ -190,16 +176,13 @@ func sortAttachments(all []*models.Attachment) {
 	})
 }
 
-// printAttachments prints a table, sorted by pool and owner, with two more columns at the end.
-func printAttachments(w io.Writer, all []*models.Attachment, now time.Time, name1, name2 string, last func(*models.Attachment) (string, string)) error {
-	t := output.NewTable(w)
+// wide prints attachments with two more columns at the end.
+func wide(t output.Table, all []*models.Attachment, now time.Time, name1, name2 string, last func(*models.Attachment) (string, string)) {
 	t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CLAIMS", "AGE", name1, name2)
-	sortAttachments(all)
 	for _, a := range all {
 		cell1, cell2 := last(a)
 		t.Row(a.Owner, a.Pool, a.State, strings.Join(ips(a), ","), strings.Join(a.Claims, ","), age(a, now), cell1, cell2)
 	}
-	return t.Flush()
 }
 
 func age(a *models.Attachment, now time.Time) string {
@@ -207,9 +190,8 @@ func age(a *models.Attachment, now time.Time) string {
 }
 
 const (
-	// gap is between two columns. minOwner, minPool and minNote are the least widths of owners, pools and notes, and
-	// maxJoined is the longest line with two addresses.
-	gap, minOwner, minPool, minNote, maxJoined = 3, 8, 6, 24, 32
+	// minOwner and minPool are the least widths of owners and pools, and maxJoined is the longest line with two addresses.
+	minOwner, minPool, maxJoined = 8, 6, 32
 )
 
 // addressLines returns the addresses, in one line if that is short.
@@ -223,52 +205,34 @@ func shortLines(ips []string) []string {
 	return ips
 }
 
-// printNarrow prints a table that fits output.Width, sorted by pool and owner, with the pool if there are several.
-func printNarrow(w io.Writer, all []*models.Attachment, now time.Time) error {
-	sortAttachments(all)
+// narrow prints attachments in a table that fits output.Width, with the pool if there are several.
+func narrow(t output.Table, all []*models.Attachment, now time.Time) {
 	several := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool != all[0].Pool })
-	owner, pool, state, old, last := len("OWNER"), len("POOL"), len("STATE"), len("AGE"), len("ADDRESSES")
-	for _, a := range all {
-		owner, pool, state = max(owner, utf8.RuneCountInString(logging.Printable(a.Owner))), max(pool, utf8.RuneCountInString(logging.Printable(a.Pool))), max(state, len(a.State))
-		old = max(old, len(age(a, now)))
-		for _, line := range addressLines(a) {
-			last = max(last, len(line))
-		}
-		if note(a, now) != "" {
-			last = max(last, minNote)
-		}
-	}
-	rest := output.Width - state - old - 3*gap
-	if several {
-		pool = min(pool, max(minPool, rest-gap-last-minOwner))
-		rest -= pool + gap
-	}
-	owner = min(owner, max(minOwner, rest-last))
-	t := output.NewTable(w)
+	columns := 0
 	row := func(owner, pool string, others ...string) {
 		if several {
 			others = slices.Insert(others, 0, pool)
 		}
-		t.Row(append([]string{owner}, others...)...)
+		columns = 1 + len(others)
+		t.Row(slices.Insert(others, 0, owner)...)
 	}
 	row("OWNER", "POOL", "STATE", "AGE", "ADDRESSES")
-	column := 3
-	if several {
-		column++
-	}
 	for _, a := range all {
 		lines := addressLines(a)
-		row(output.Middle(logging.Printable(a.Owner), owner), output.Middle(logging.Printable(a.Pool), pool), a.State, age(a, now), lines[0])
-		for _, line := range append(lines[1:], output.Wrap(logging.OneLine(note(a, now)), max(minNote, rest-owner))...) {
-			t.Below(column, line)
+		row(a.Owner, a.Pool, a.State, age(a, now), lines[0])
+		for _, line := range lines[1:] {
+			t.Below(columns-1, line)
 		}
+		t.WrapBelow(columns-1, note(a, now))
 	}
-	return t.Flush()
+	t.Shrink(0, minOwner)
+	if several {
+		t.Shrink(1, minPool)
+	}
 }
 
-// printAddresses prints the use of the addresses of each pool, where it is known.
-func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
-	t := output.NewTable(w)
+// usedAddresses prints the use of the addresses of each pool, where it is known.
+func usedAddresses(t output.Table, pools []*models.PoolStatus) {
 	pools = slices.DeleteFunc(pools, func(p *models.PoolStatus) bool { return len(p.Addresses) == 0 })
 	if len(pools) > 0 {
 		t.Line("")
@@ -278,7 +242,6 @@ func printAddresses(w io.Writer, pools []*models.PoolStatus) error {
 			t.Line("Pool " + p.Pool + ": " + addresses([]*models.PoolAddresses{a}))
 		}
 	}
-	return t.Flush()
 }
 
 // note returns the unusual properties of an attachment.

@@ -85,31 +85,28 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 		p := set[name]
 		all = append(all, listedProfile{p.Type, append([]string{}, p.Dangers...), p.VerifyBy, p.NotSeparate(), p.TryUnsafe, append([]string{}, p.Sources...)})
 	}
-	if format == options.OutputJSON {
-		return output.JSON(w, all)
-	}
-	t := output.NewTable(w)
-	t.Row("TYPE", "SAFE", "SOURCES")
-	for _, p := range all {
-		safe := "yes"
-		if len(p.Dangers) > 0 {
-			safe = "no"
+	return output.Print(w, format, all, func(t output.Table) {
+		t.Row("TYPE", "SAFE", "SOURCES")
+		for _, p := range all {
+			safe := "yes"
+			if len(p.Dangers) > 0 {
+				safe = "no"
+			}
+			t.Row(p.Type, safe, strings.Join(p.Sources, "; "))
+			for _, danger := range p.Dangers {
+				t.Below(2, "danger: "+danger)
+			}
+			if p.VerifyBy == profile.VerifyNothing {
+				t.Below(2, "not noticed: that the plugin no longer holds an allocated address")
+			}
+			if p.NotSeparate != "" {
+				t.Below(2, "not separate: "+p.NotSeparate)
+			}
+			if p.TryUnsafe != "" {
+				t.Below(2, "must not be tried: "+p.TryUnsafe)
+			}
 		}
-		t.Row(p.Type, safe, strings.Join(p.Sources, "; "))
-		for _, danger := range p.Dangers {
-			t.Below(2, "danger: "+danger)
-		}
-		if p.VerifyBy == profile.VerifyNothing {
-			t.Below(2, "not noticed: that the plugin no longer holds an allocated address")
-		}
-		if p.NotSeparate != "" {
-			t.Below(2, "not separate: "+p.NotSeparate)
-		}
-		if p.TryUnsafe != "" {
-			t.Below(2, "must not be tried: "+p.TryUnsafe)
-		}
-	}
-	return t.Flush()
+	})
 }
 
 func (d dependencies) profileShowCommand() *cobra.Command {

@@ -197,21 +197,22 @@ func (o *reclaimOptions) writeOutcome(list lostnodes.List) error {
 
 // print prints a row for each container ID.
 func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Target) error {
-	if o.output == options.OutputJSON {
-		return output.JSON(cmd.OutOrStdout(), append([]lostnodes.Target{}, results...))
-	}
-	t := output.NewTable(cmd.OutOrStdout())
-	t.Row("NODE", "OWNER", "NETWORK", "STATE", "CONTAINER-ID")
-	for _, r := range results {
-		t.Row(r.Node, r.Owner, r.Network, string(r.State), r.ContainerID)
-		if r.Error != "" {
-			t.Below(4, r.Error)
+	err := output.Print(cmd.OutOrStdout(), o.output, append([]lostnodes.Target{}, results...), func(t output.Table) {
+		t.Row("NODE", "OWNER", "NETWORK", "STATE", "CONTAINER-ID")
+		for _, r := range results {
+			t.Row(r.Node, r.Owner, r.Network, string(r.State), r.ContainerID)
+			if r.Error != "" {
+				t.Below(4, r.Error)
+			}
 		}
+	})
+	if o.output == options.OutputJSON {
+		return err
 	}
 	note := "a DEL succeeds also for an ID that held nothing; the plugin's store shows what remains"
 	if o.dryRun {
 		note = "nothing was released"
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
-	return errors.Join(t.Flush(), err)
+	_, noteErr := fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
+	return errors.Join(err, noteErr)
 }

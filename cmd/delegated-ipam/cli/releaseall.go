@@ -19,7 +19,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/uninstall"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -169,15 +168,11 @@ func releasedOf(pool string, ips []netip.Addr) []released {
 }
 
 func (f clientFlags) printReleased(w io.Writer, done []released) error {
-	if f.output == options.OutputJSON {
-		return output.JSON(w, done)
-	}
+	var lines []string
 	for _, r := range done {
-		if _, err := fmt.Fprintln(w, r.line()); err != nil {
-			return err
-		}
+		lines = append(lines, r.line())
 	}
-	return nil
+	return f.printOutcome(w, done, lines...)
 }
 
 // waitUntilEmpty waits until the list is empty, and returns the remaining attachments after the

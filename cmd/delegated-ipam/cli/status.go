@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -44,27 +43,24 @@ The exit status is 0 if the daemon answers, ready or not.`,
 			if err != nil {
 				return fmt.Errorf("status: %w", err)
 			}
-			if o.output == options.OutputJSON {
-				return output.JSON(cmd.OutOrStdout(), status)
-			}
-			return printStatus(cmd.OutOrStdout(), status.DelegatedIpam, d.now(), o.verbose)
+			return output.Print(cmd.OutOrStdout(), o.output, status, func(t output.Table) {
+				statusPrinter{t, d.now(), o.verbose}.print(status.DelegatedIpam)
+			})
 		}),
 	}
 	o.register(cmd, d.env, options.Option{Name: "verbose", Value: options.Bool(&o.verbose), Help: "show every option of serve, and the profile of each plugin"})
 	return cmd
 }
 
-// statusPrinter prints a status as of now on a page.
+// statusPrinter prints a status as of now on a page. verbose adds the options that have their default
+// and the profile of each plugin.
 type statusPrinter struct {
 	output.Table
 	now     time.Time
 	verbose bool
 }
 
-// printStatus prints the status of a daemon. verbose adds the options that have their default and
-// the profile of each plugin.
-func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verbose bool) error {
-	p := statusPrinter{output.NewTable(w), now, verbose}
+func (p statusPrinter) print(s *models.DelegatedIPAMStatus) {
 	p.Row("Version:", s.Version)
 	p.Row("Node:", s.NodeName)
 	p.Row("Started:", output.Ago(time.Time(s.Started), p.now))
@@ -76,7 +72,11 @@ func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verb
 	p.Row("Oldest pending release:", p.pending(s.OldestPendingRelease))
 	p.spool(s.Spool)
 	p.endedContainers(s.EndedContainers)
-	p.Row("Last error:", p.lastError(s.LastError))
+	lastError := "none"
+	if e := s.LastError; e != nil { // its text names the owner if there is one
+		lastError = output.Ago(time.Time(e.Time), p.now) + ": " + e.Text
+	}
+	p.Row("Last error:", lastError)
 	noCounters := "nothing unusual"
 	if s.EndedContainers != nil && s.EndedContainers.Pending > 0 {
 		noCounters = "none"
@@ -91,7 +91,6 @@ func printStatus(w io.Writer, s *models.DelegatedIPAMStatus, now time.Time, verb
 		p.pool(pool)
 	}
 	p.options(s.Options)
-	return p.Flush()
 }
 
 func (p statusPrinter) ready(s *models.DelegatedIPAMStatus) string {
@@ -160,14 +159,6 @@ func (p statusPrinter) endedContainers(e *models.EndedContainers) {
 	}
 }
 
-// lastError returns the last failure; its text names the owner if there is one.
-func (p statusPrinter) lastError(e *models.LastError) string {
-	if e == nil {
-		return "none"
-	}
-	return output.Ago(time.Time(e.Time), p.now) + ": " + e.Text
-}
-
 // counts returns the counts that are not 0, by name; none if there are none.
 func counts(of map[string]int64, none string) string {
 	var out []string
@@ -187,14 +178,11 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 	p.Row("  Network:", pool.Network)
 	p.Row("  File:", pool.File)
 	p.Row("  Plugin:", pool.Plugin)
-	if pool.Embedded != "" {
-		p.Row("  Embedded:", pool.Embedded)
-	} else {
+	p.Optional("  Embedded:", pool.Embedded)
+	if pool.Embedded == "" {
 		p.Row("  Binary:", pool.Binary)
 	}
-	if pool.ProgramDiffers != "" {
-		p.Row("  Differs:", pool.ProgramDiffers)
-	}
+	p.Optional("  Differs:", pool.ProgramDiffers)
 	p.Row("  Plugin versions:", strings.Join(pool.PluginVersions, ", "))
 	p.Row("  CNI version:", pool.CniVersion)
 	p.Row("  Profile:", pool.Profile)
@@ -214,16 +202,10 @@ func (p statusPrinter) pool(pool *models.PoolStatus) {
 		p.Row("  Releases:", "only from addresses that are local in --cni-netns; other leases stay at the server until they expire (doctor: netns)")
 	}
 	p.Row("  Verified by:", verification(pool.Verification))
-	if len(pool.Addresses) > 0 {
-		p.Row("  Addresses:", addresses(pool.Addresses))
-	}
+	p.Optional("  Addresses:", addresses(pool.Addresses))
 	p.Row("  Since:", p.since(pool.Since))
-	if pool.Error != "" {
-		p.Row("  Error:", pool.Error)
-	}
-	if pool.NotReady != "" {
-		p.Row("  Not ready:", pool.NotReady)
-	}
+	p.Optional("  Error:", pool.Error)
+	p.Optional("  Not ready:", pool.NotReady)
 }
 
 // fact returns a value of a profile, text without quotes.
@@ -239,14 +221,14 @@ func fact(v any) string {
 func addresses(all []*models.PoolAddresses) string {
 	var out []string
 	for _, a := range all {
-		text := familyNames[a.Family] + " " + number(a.Used)
+		text := familyNames[a.Family] + " " + number(&a.Used)
 		switch {
 		case a.Total == nil || a.Free == nil:
 			text += " used, ranges unknown"
 		case *a.Free < 1:
-			text += " of " + number(*a.Total) + " used, full"
+			text += " of " + number(a.Total) + " used, full"
 		default:
-			text += " of " + number(*a.Total) + " used, " + number(*a.Free) + " free"
+			text += " of " + number(a.Total) + " used, " + number(a.Free) + " free"
 		}
 		out = append(out, text)
 	}
@@ -256,11 +238,14 @@ func addresses(all []*models.PoolAddresses) string {
 var familyNames = map[string]string{models.PoolAddressesFamilyIPv4: "IPv4", models.PoolAddressesFamilyIPv6: "IPv6"}
 
 // number returns a number of addresses, rounded if it is large, as the API does.
-func number(n float64) string {
-	if n < 1e9 {
-		return fmt.Sprintf("%.0f", n)
+func number(n *float64) string {
+	switch {
+	case n == nil:
+		return "unknown"
+	case *n < 1e9:
+		return fmt.Sprintf("%.0f", *n)
 	}
-	return fmt.Sprintf("%.1e", n)
+	return fmt.Sprintf("%.1e", *n)
 }
 
 // verification returns how held attachments are verified, and why in that way.
@@ -270,9 +255,8 @@ func verification(v *models.PoolVerification) string {
 		return ""
 	case v.Reason == "":
 		return v.By
-	default:
-		return v.By + " (" + v.Reason + ")"
 	}
+	return v.By + " (" + v.Reason + ")"
 }
 
 // options prints the options that are not the default, or all of them if verbose.

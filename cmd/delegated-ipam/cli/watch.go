@@ -85,8 +85,11 @@ func shown(a *models.Attachment) string {
 	return fmt.Sprint(a.ContainerID, a.State, ips(a), a.Claims, a.GivenUp, a.Lost, a.LastError, a.Range)
 }
 
-// changeColumns is the number of columns before owner and addresses of a change.
-const changeColumns = len("15:04:05   removed   releasing   ")
+const (
+	// changeColumns is the number of columns before owner and addresses of a change.
+	changeColumns = len("15:04:05   removed   releasing   ")
+	gap           = 3
+)
 
 func printChanges(w io.Writer, all []change, asJSON bool) error {
 	for _, c := range all {

@@ -2,16 +2,17 @@
 package output
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // JSON prints a value with indentation.
@@ -22,42 +23,136 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Table is a page of lines and aligned columns. Flush prints it; no other method can fail.
-type Table struct {
-	columns *tabwriter.Writer
-	page    *bytes.Buffer
-	out     io.Writer
+// Print prints a value by the value of --output: as JSON, or as the table that fill writes.
+func Print(w io.Writer, format string, v any, fill func(Table)) error {
+	if format == options.OutputJSON {
+		return JSON(w, v)
+	}
+	t := NewTable(w)
+	fill(t)
+	return t.Flush()
 }
 
-// NewTable returns an empty table that is printed to w.
-func NewTable(w io.Writer) Table {
-	page := &bytes.Buffer{}
-	return Table{tabwriter.NewWriter(page, 0, 0, 3, ' ', 0), page, w}
+// Table is a page of lines and aligned columns. Flush prints it; no other method can fail.
+type Table struct{ *page }
+
+type page struct {
+	out io.Writer
+	// text are the lines with complete columns, and rows the further ones.
+	text      strings.Builder
+	rows      []row
+	shrinking []shrinking
 }
+
+type row struct {
+	cells []string
+	wrap  bool // the last cell
+}
+
+// shrinking is a column that becomes narrower, but not than least, in a table wider than Width.
+type shrinking struct{ column, least int }
+
+// NewTable returns an empty table that is printed to w.
+func NewTable(w io.Writer) Table { return Table{&page{out: w}} }
 
 // Row adds a line; an empty cell is printed as "-", so that every line has as many cells.
 func (t Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = cell(cmp.Or(c, "-"))
 	}
-	fmt.Fprintln(t.columns, strings.Join(cells, "\t"))
+	t.rows = append(t.rows, row{cells: cells})
+}
+
+// Optional adds a line unless its value is empty.
+func (t Table) Optional(name, value string) {
+	if value != "" {
+		t.Row(name, value)
+	}
 }
 
 // Below adds a line to the row above it, in the column with this index.
-func (t Table) Below(column int, text string) {
-	fmt.Fprintln(t.columns, strings.Repeat("\t", column)+cell(text))
+func (t Table) Below(column int, text string) { t.below(column, text, false) }
+
+// WrapBelow adds text to the row above it, in lines that fit the column with this index.
+func (t Table) WrapBelow(column int, text string) {
+	if text != "" {
+		t.below(column, text, true)
+	}
+}
+
+func (t Table) below(column int, text string, wrap bool) {
+	t.rows = append(t.rows, row{append(make([]string, column), cell(text)), wrap})
+}
+
+// Shrink makes a column narrower if the table is wider than Width, before the columns of later calls. Of a cell that does
+// not fit the middle is omitted.
+func (t Table) Shrink(column, least int) {
+	t.shrinking = append(t.shrinking, shrinking{column, least})
 }
 
 // Line adds a line of text without columns, which ends the columns above it.
-func (t Table) Line(text string) { fmt.Fprintln(t.columns, cell(text)) }
+func (t Table) Line(text string) {
+	t.EndColumns()
+	fmt.Fprintln(&t.text, cell(text))
+}
+
+const (
+	// gap is between two columns, and minWrapped the least width of wrapped text.
+	gap, minWrapped = 3, 24
+)
 
 // EndColumns makes the columns of further rows independent of those above.
-func (t Table) EndColumns() { _ = t.columns.Flush() } // a bytes.Buffer returns no error
+func (t Table) EndColumns() {
+	// widths are those of the columns, lasts those of the cells that end a row: no column follows them.
+	var widths, lasts []int
+	for _, r := range t.rows {
+		for len(widths) < len(r.cells) {
+			widths, lasts = append(widths, 0), append(lasts, 0)
+		}
+		last := len(r.cells) - 1
+		for i, c := range r.cells[:last] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+		if r.wrap {
+			lasts[last] = max(lasts[last], minWrapped)
+		} else {
+			lasts[last] = max(lasts[last], utf8.RuneCountInString(r.cells[last]))
+		}
+	}
+	start := func(column int) (n int) {
+		for _, width := range widths[:column] {
+			n += width + gap
+		}
+		return n
+	}
+	for _, s := range t.shrinking {
+		excess := 0
+		for i, last := range lasts {
+			if last > 0 {
+				excess = max(excess, start(i)+last-Width)
+			}
+		}
+		widths[s.column] = min(widths[s.column], max(s.least, widths[s.column]-excess))
+	}
+	for _, r := range t.rows {
+		last := len(r.cells) - 1
+		for i, c := range r.cells[:last] {
+			fmt.Fprintf(&t.text, "%-*s", widths[i]+gap, Middle(c, widths[i]))
+		}
+		lines := r.cells[last:]
+		if r.wrap {
+			lines = Wrap(r.cells[last], max(minWrapped, Width-start(last)))
+		}
+		fmt.Fprintln(&t.text, strings.Join(lines, "\n"+strings.Repeat(" ", start(last))))
+	}
+	t.rows, t.shrinking = nil, nil
+}
 
 // Flush prints the table.
 func (t Table) Flush() error {
 	t.EndColumns()
-	_, err := t.page.WriteTo(t.out)
+	_, err := io.WriteString(t.out, t.text.String())
+	t.text.Reset()
 	return err
 }
 
@@ -70,29 +165,14 @@ func cell(text string) string {
 }
 
 // Natural compares texts with numbers by their values: "node-2" is before "node-10".
-func Natural(a, b string) int {
-	whole := cmp.Compare(a, b)
-	for a != "" && b != "" {
-		var byText, byNumber int
-		byText, a, b = compareStart(a, b, func(r rune) bool { return !isDigit(r) }, strings.Compare)
-		byNumber, a, b = compareStart(a, b, isDigit, func(m, n string) int {
-			m, n = strings.TrimLeft(m, "0"), strings.TrimLeft(n, "0")
-			return cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n))
-		})
-		if by := cmp.Or(byText, byNumber); by != 0 {
-			return by
-		}
-	}
-	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
-}
+func Natural(a, b string) int { return cmp.Or(cmp.Compare(padded(a), padded(b)), cmp.Compare(a, b)) }
 
-// compareStart compares the starts of two texts that have characters of one kind, and returns the rests.
-func compareStart(a, b string, kind func(rune) bool, compare func(a, b string) int) (result int, restA, restB string) {
-	restA, restB = strings.TrimLeftFunc(a, kind), strings.TrimLeftFunc(b, kind)
-	return compare(strings.TrimSuffix(a, restA), strings.TrimSuffix(b, restB)), restA, restB
-}
+var numbers = regexp.MustCompile("[0-9]+")
 
-func isDigit(r rune) bool { return '0' <= r && r <= '9' }
+// padded returns text with equally long numbers.
+func padded(text string) string {
+	return numbers.ReplaceAllStringFunc(text, func(n string) string { return fmt.Sprintf("%20s", strings.TrimLeft(n, "0")) })
+}
 
 // Width is the number of columns of a terminal that a table for people fits.
 const Width = 80
