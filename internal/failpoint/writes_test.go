@@ -58,14 +58,13 @@ func writers() map[string]exceptions {
 // sorted. None of them is below the state directory.
 func otherWriters() map[string]map[string][]string {
 	return map[string]map[string][]string{
-		// The socket, its directory and its staging directory.
+		// The socket and its directory.
 		"daemon/unixsock": {
-			"listen":        {"MkdirAll"},
-			"newStaging":    {"Mkdir"},
-			"bindIn":        {"Chmod", "Renameat2"},
-			"setGroup":      {"Lchown"},
-			"removeStaging": {"Remove", "Rmdir"},
-			"removeSocket":  {"Remove"},
+			"listen":       {"MkdirAll"},
+			"bind":         {"Fchmod"},
+			"setAccess":    {"Chmod"},
+			"setGroup":     {"Fchownat"},
+			"removeSocket": {"Remove"},
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
 		},

@@ -5,9 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,12 +12,8 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-const (
-	// attackerID is the attacker's user and group.
-	attackerID = 70001
-	// taken ends the names of staging directories that the attacker has moved.
-	taken = ".taken"
-)
+// attackerID is the attacker's user and group.
+const attackerID = 70001
 
 // newVictim creates a file outside of the socket's directory. changed reports another mode or group.
 func newVictim(t *testing.T) (path string, changed func() error) {
@@ -48,87 +41,44 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// replaceStaging puts a directory with a link in place of a staging directory; an error is a lost race.
-func replaceStaging(staging, target string) error {
-	if err := os.Rename(staging, staging+taken); err != nil {
-		return err
-	}
-	if err := os.Mkdir(staging, 0o755); err != nil {
-		return err
-	}
-	return os.Symlink(target, filepath.Join(staging, stagedName))
-}
-
-// A member of the directory's group replaces staging directories while Listen creates them.
+// A member of the directory's group replaces the socket while Listen creates it.
 //
-//evidence:operate/security replacing the socket's staging directory, so that root changes or removes another file
-func TestStagingRace(t *testing.T) {
-	const wanted = 50 // without protection one of the first ten changes the victim
-	dir := sharedDir(t)
-	victim, changed := newVictim(t)
-	var replaced atomic.Int32
-	var stop atomic.Bool
-	attack := asUser(t, attackerID, nil, func() {
-		for !stop.Load() {
-			all, _ := os.ReadDir(dir)
-			for _, e := range all {
-				if strings.HasPrefix(e.Name(), ".socket-") && !strings.HasSuffix(e.Name(), taken) &&
-					replaceStaging(filepath.Join(dir, e.Name()), victim) == nil {
-					replaced.Add(1)
-				}
-			}
-		}
-	})
-	for replaced.Load() < wanted && changed() == nil {
-		l, err := listenAt(Options{Path: filepath.Join(dir, "s.sock"), Mode: 0o666, Group: "12345"})
-		if err == nil {
-			check.Must(t, l.Close())
-		}
-	}
-	stop.Store(true)
-	<-attack
-	check.Must(t, changed())
-}
-
-// The staging directory is replaced between two steps of Listen.
-//
-//evidence:operate/security replacing the socket's staging directory, so that root changes or removes another file
-func TestReplacedStaging(t *testing.T) {
+//evidence:operate/security replacing the socket while it is created, so that root changes another file
+func TestReplaced(t *testing.T) {
 	dir := sharedDir(t)
 	victim, changed := newVictim(t)
 	path := filepath.Join(dir, "s.sock")
-	s, err := newStaging(path)
-	check.Must(t, err)
-	check.Must(t, replaceStaging(s.Name(), victim))
-	l, _, err := bindIn(s, path, 0o640, 12345)
-	check.Must(t, err)
-	defer l.Close()
-	removeStaging(s)
-	check.Must(t, changed())
-	var stat unix.Stat_t
-	check.Must(t, unix.Lstat(path, &stat))
-	check.Equal(t, "mode of the socket", stat.Mode, unix.S_IFSOCK|0o640)
-	check.Equal(t, "group of the socket", stat.Gid, 12345)
-	if info, err := os.Lstat(filepath.Join(s.Name(), stagedName)); err != nil || info.Mode().Type() != fs.ModeSymlink {
-		t.Errorf("the link in the directory of the attacker is %v, %v; want it untouched", info, err)
+	for name, replace := range map[string]func() error{
+		"link":                   func() error { return os.Symlink(victim, path) },
+		"file":                   func() error { return os.WriteFile(path, nil, 0o600) },
+		"socket of another user": func() error { leaveStaleSocket(t, path); return os.Lchown(path, attackerID, 0) },
+		"nothing":                func() error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			check.Must(t, replace())
+			before := lstat(path)
+			_, err := setAccess(path, 0o666, 12345)
+			check.True(t, err != nil, "another file was accepted as the socket")
+			check.Must(t, changed())
+			if after := lstat(path); after != nil {
+				check.Equal(t, "mode", after.Mode(), before.Mode())
+				check.Must(t, os.Remove(path))
+			}
+		})
 	}
 }
 
-// Listen removes the staging directory of a previous run, but not of another socket, or with other files.
-func TestStagingCleanup(t *testing.T) {
-	dir := shortTempDir(t)
-	staging := func(socket string) string {
-		staging, err := os.MkdirTemp(dir, filepath.Base(stagingPrefix(socket)))
-		check.Must(t, err)
-		return staging
+// A new socket replaces a stale one, with its mode and group.
+func TestMode(t *testing.T) {
+	check.Root(t)
+	path := filepath.Join(shortTempDir(t), "s.sock")
+	for _, mode := range []fs.FileMode{0o600, 0o666} {
+		leaveStaleSocket(t, path)
+		listenOn(t, Options{Path: path, Mode: mode, Group: "12345"})
+		var stat unix.Stat_t
+		check.Must(t, unix.Lstat(path, &stat))
+		check.Equal(t, "mode of the socket", stat.Mode, unix.S_IFSOCK|uint32(mode))
+		check.Equal(t, "group of the socket", stat.Gid, 12345)
+		check.Must(t, os.Remove(path))
 	}
-	leaveStaleSocket(t, filepath.Join(staging("s.sock"), stagedName))
-	other, planted := staging("other.sock"), staging("s.sock")
-	check.Must(t, os.WriteFile(filepath.Join(planted, "precious"), nil, 0o600))
-	check.Must(t, unix.Mkfifo(filepath.Join(planted, stagedName), 0o600))
-	listenOn(t, Options{Path: filepath.Join(dir, "s.sock")})
-	want := []string{filepath.Base(other), filepath.Base(planted), "s.sock"}
-	slices.Sort(want)
-	check.Equal(t, "files in the directory", check.Names(t, dir), strings.Join(want, " "))
-	check.Equal(t, "files in the planted directory", check.Names(t, planted), "precious "+stagedName)
 }

@@ -1,15 +1,13 @@
 package unixsock
 
 import (
-	"crypto/rand"
+	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,114 +15,57 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
-// Another user may be able to write to the directory of the socket, and to replace any name in it at any time. So the
-// socket gets its group and mode in a staging directory beside it, which only our own user can enter and which is
-// accessed by its descriptor; a rename then gives it its name. The lock of the state directory excludes another daemon.
-
-// stagedName is the name of the socket in its staging directory.
-const stagedName = "s"
-
-// bind creates the socket at a path, with its mode and group, and returns its description. A stale socket is replaced.
+// bind creates the socket at a path, with its mode and group, and returns its description. Another user may be able to
+// write to the directory, and to replace the socket at any time. So nobody but root can use it before it has its group, and
+// it gets group and mode by its descriptor. The lock of the state directory excludes another daemon.
 func bind(path string, mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInfo, error) {
-	staging, err := newStaging(path)
-	if err != nil {
-		return nil, nil, err
+	// The file of a socket gets the mode of its descriptor (Linux, unix_bind_bsd).
+	withoutMode := func(_, _ string, c syscall.RawConn) (err error) {
+		controlErr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0) })
+		return errors.Join(err, controlErr)
 	}
-	defer removeStaging(staging)
-	return bindIn(staging, path, mode, gid)
-}
-
-// bindIn is bind in a staging directory.
-func bindIn(staging *os.File, path string, mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInfo, error) {
-	staged := stagedIn(staging)
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: staged, Net: "unix"})
+	l, err := (&net.ListenConfig{Control: withoutMode}).Listen(context.Background(), "unix", path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("bind in staging directory %s: %w", staging.Name(), files.Cause(err))
+		return nil, nil, fmt.Errorf("the socket cannot be created in %s: %w", filepath.Dir(path), files.Cause(err))
 	}
+	socket := l.(*net.UnixListener)
 	socket.SetUnlinkOnClose(false)
-	err = setGroup(staged, gid)
-	if err == nil {
-		if err = os.Chmod(staged, mode); err != nil {
-			err = fmt.Errorf("set mode %04o: %w", mode, files.Cause(err))
-		}
-	}
-	var info fs.FileInfo
-	if err == nil {
-		info, err = os.Lstat(staged)
-	}
-	if err == nil {
-		if err = unix.Renameat2(unix.AT_FDCWD, staged, unix.AT_FDCWD, path, 0); err != nil {
-			err = fmt.Errorf("move to its path: %w", files.Cause(err))
-		}
-	}
+	info, err := setAccess(path, mode, gid)
 	if err != nil {
+		if info != nil {
+			err = errors.Join(err, removeSocket(path, info))
+		}
 		return nil, nil, errors.Join(err, socket.Close())
 	}
 	return socket, info, nil
 }
 
-// stagedIn returns the path of the socket in a staging directory: that of the descriptor, because another directory may
-// have its name by now.
-func stagedIn(staging *os.File) string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", staging.Fd(), stagedName)
-}
-
-// newStaging removes the staging directories of previous runs, creates one and opens it.
-func newStaging(path string) (*os.File, error) {
-	removeOldStaging(path)
-	name := stagingPrefix(path) + rand.Text()
-	if err := os.Mkdir(name, 0o700); err != nil {
-		return nil, fmt.Errorf("a staging directory cannot be created in %s: %w", filepath.Dir(path), files.Cause(err))
-	}
-	return openStaging(name)
-}
-
-// stagingPrefix returns the prefix of the paths of a socket's staging directories. Sockets in the same
-// directory have different ones, so that none removes the staging directory of another.
-func stagingPrefix(path string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(filepath.Base(path)))
-	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".socket-%08x-", h.Sum32()))
-}
-
-// openStaging opens a staging directory, unless another user can enter it, or it is a link.
-func openStaging(path string) (*os.File, error) {
-	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// setAccess sets group and mode of the socket that was created at a path, and returns its description; nil if another file
+// is there.
+func setAccess(path string, mode fs.FileMode, gid int) (fs.FileInfo, error) {
+	file, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, fmt.Errorf("staging directory: %w", err)
+		return nil, files.WithoutPath(err, path)
 	}
-	info, err := dir.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
-		return nil, errors.Join(err, dir.Close())
+		return nil, files.WithoutPath(err, path)
 	}
-	if uid, _ := ownerOf(info); uid != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		_ = dir.Close()
-		return nil, fmt.Errorf("staging directory %s: mode %s, not a private directory of user %d; another process has replaced it, so restrict write access to %s",
-			path, info.Mode(), os.Geteuid(), filepath.Dir(path))
+	uid, now := ownerOf(info)
+	if info.Mode() != fs.ModeSocket || uid != os.Geteuid() {
+		return nil, fmt.Errorf("mode %s, user %d: another process has replaced it, so restrict write access to %s", info.Mode(), uid, filepath.Dir(path))
 	}
-	return dir, nil
-}
-
-// removeStaging removes a staging directory and closes it. One with other files than a socket stays. Errors are ignored,
-// because each run has a new name.
-func removeStaging(dir *os.File) {
-	if info, err := os.Lstat(stagedIn(dir)); err == nil && info.Mode().Type() == fs.ModeSocket {
-		_ = os.Remove(stagedIn(dir))
-	}
-	_ = unix.Rmdir(dir.Name())
-	_ = dir.Close()
-}
-
-// removeOldStaging removes the staging directories of a socket's previous runs.
-func removeOldStaging(path string) {
-	entries, _ := os.ReadDir(filepath.Dir(path))
-	for _, e := range entries {
-		if name := filepath.Join(filepath.Dir(path), e.Name()); strings.HasPrefix(name, stagingPrefix(path)) {
-			if dir, err := openStaging(name); err == nil {
-				removeStaging(dir)
-			}
+	if gid >= 0 && gid != now {
+		if err := setGroup(int(file.Fd()), gid); err != nil {
+			return info, err
 		}
 	}
+	// fchmod(2) refuses such a descriptor.
+	if err := os.Chmod(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), mode); err != nil {
+		return info, fmt.Errorf("set mode %04o: %w", mode, files.Cause(err))
+	}
+	return info, nil
 }
 
 // findStale returns the stale socket at a path, on which no process listens; nil without a file. It returns an error for
@@ -163,11 +104,9 @@ func removeSocket(path string, socket fs.FileInfo) error {
 	return files.WithoutPath(os.Remove(path), path)
 }
 
-// Remove removes the stale socket at a path and the staging directories of its daemon, and returns
-// the removed path. It succeeds without them. A socket on which a process listens, and a file that
-// is not a socket, stay, and are an error.
+// Remove removes the stale socket at a path, and returns the removed path. It succeeds without one. A socket
+// on which a process listens, and a file that is not a socket, stay, and are an error.
 func Remove(path string) (removed []string, err error) {
-	removeOldStaging(path)
 	stale, err := findStale(path)
 	if err == nil && stale != nil {
 		removed, err = []string{path}, removeSocket(path, stale)

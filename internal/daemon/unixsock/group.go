@@ -7,29 +7,20 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
 
-// setGroup gives a socket a group; -1 keeps the one that it has.
-func setGroup(socket string, gid int) error {
-	info, err := os.Lstat(socket)
-	if err != nil {
-		return err
-	}
-	if _, now := ownerOf(info); gid < 0 || gid == now {
-		return nil
-	}
-	err = files.Cause(os.Lchown(socket, -1, gid))
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.EPERM):
+// setGroup gives the file of a descriptor a group.
+func setGroup(fd, gid int) error {
+	err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EPERM) {
 		if err := checkMember(gid); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("set group %d (--socket-group): %w", gid, err)
+	if err != nil {
+		return fmt.Errorf("set group %d (--socket-group): %w", gid, err)
+	}
+	return nil
 }
 
 // checkMember returns why this process may not give its file a group, with the remedy; nil if it may. Without CAP_CHOWN

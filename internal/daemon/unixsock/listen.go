@@ -32,7 +32,7 @@ type Options struct {
 	Group string
 }
 
-// Listen opens the socket. It appears at its path with its mode and group set. A stale socket,
+// Listen opens the socket. Only root can connect before it has its mode and group. A stale socket,
 // on which no process listens, is replaced. A live one stays, and the error has the path and the
 // PID of its process; any other file stays, too. A missing parent directory is created with mode
 // 0755; one that belongs to another user is an error.
@@ -64,8 +64,12 @@ func listen(o Options) (*listener, error) {
 	if err := checkParentOwner(o.Path); err != nil {
 		return nil, err
 	}
-	if _, err := findStale(o.Path); err != nil {
+	if stale, err := findStale(o.Path); err != nil {
 		return nil, err
+	} else if stale != nil {
+		if err := removeSocket(o.Path, stale); err != nil {
+			return nil, err
+		}
 	}
 	socket, installed, err := bind(o.Path, o.Mode.Perm(), gid)
 	if err != nil {

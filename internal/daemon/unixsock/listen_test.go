@@ -125,10 +125,10 @@ func TestReadOnly(t *testing.T) {
 	_, removeErr := Remove(filepath.Join(dir, "stale"))
 	const remedy = "read-only file system; mount its file system writable, or configure another directory (--socket-path)"
 	for want, err := range map[string]error{
-		"socket DIR/s: a staging directory cannot be created in DIR: " + remedy: listen("s"),
-		"socket DIR/a/s: mkdir DIR/a: " + remedy:                                listen("a/s"),
-		"socket DIR/stale: remove: " + remedy:                                   removeErr,
-		"socket DIR/live: remove: " + remedy:                                    l.Close(),
+		"socket DIR/s: the socket cannot be created in DIR: " + remedy: listen("s"),
+		"socket DIR/a/s: mkdir DIR/a: " + remedy:                       listen("a/s"),
+		"socket DIR/stale: remove: " + remedy:                          removeErr,
+		"socket DIR/live: remove: " + remedy:                           l.Close(),
 	} {
 		if want = strings.ReplaceAll(want, "DIR", dir); err == nil || err.Error() != want || !errors.Is(err, unix.EROFS) {
 			t.Errorf("got\n%v; want\n%s", err, want)
