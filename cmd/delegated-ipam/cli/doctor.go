@@ -207,10 +207,10 @@ func resolveForDoctor(o serveOptions) doctorConfig {
 	config, err := o.resolve()
 	r.Skipped = o.set.SkippedFiles()
 	if err != nil {
-		r.Invalid = split(errors.Unwrap(err)) // of the *cmdline.ExitError
+		r.Invalid = err
 		return r
 	}
-	r.config, r.Invalid = &config, split(errors.Join(config.Daemon.Validate(), config.SocketOptions().Validate()))
+	r.config, r.Invalid = &config, errors.Join(config.Daemon.Validate(), config.SocketOptions().Validate())
 	if o.env[options.SocketEnv] == "" || o.set.Setting("socket-path").Source == options.FromFlag {
 		r.socket = config.SocketPath
 	}
@@ -230,7 +230,8 @@ func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*daemon.Confi
 			continue // an option of another version
 		}
 		if err != nil {
-			return r.config, r.invalid(fmt.Errorf("the daemon's own option --%s cannot be read by this version: %w", o.Name, err))
+			r.Invalid = errors.Join(r.Invalid, fmt.Errorf("the daemon's own option --%s cannot be read by this version: %w", o.Name, err))
+			return r.config, r.Options
 		}
 		if own := r.set.Setting(o.Name); differs(own, set.Setting(o.Name), options.Source(o.Source)) {
 			r.Differing = append(r.Differing, fmt.Sprintf("--%s is %q here (%s), and the daemon runs with %q (%s)", o.Name, own.Value, own.Source, o.Value, o.Source))
@@ -238,15 +239,11 @@ func (r doctorConfig) compare(status *models.DelegatedIPAMStatus) (*daemon.Confi
 	}
 	resolved, err := theirs.Complete()
 	if err != nil {
-		return r.config, r.invalid(err)
+		r.Invalid = errors.Join(r.Invalid, err)
+		return r.config, r.Options
 	}
 	r.FromDaemon = true
 	return &daemon.Config{Daemon: resolved}, r.Options
-}
-
-func (r doctorConfig) invalid(err error) doctor.Options {
-	r.Invalid = append(r.Invalid, err)
-	return r.Options
 }
 
 // differs reports whether doctor has another value than the daemon, from a source that would take
@@ -254,20 +251,4 @@ func (r doctorConfig) invalid(err error) doctor.Options {
 // difference, nor is a default.
 func differs(own, theirs options.Setting, from options.Source) bool {
 	return own.Source != "" && own.Source != options.FromDefault && own.Source.Before(from) && own.Value != theirs.Value
-}
-
-// split returns the errors that errors.Join has joined.
-func split(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, split(e)...)
-	}
-	return all
 }

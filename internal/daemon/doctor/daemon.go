@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"strings"
 )
 
 // checkDaemon checks that the daemon responds and is ready.
@@ -30,12 +31,14 @@ func checkDaemon(o *Observations, r *report) {
 
 // checkOptions checks that the options are valid and equal to the daemon's.
 func checkOptions(o *Observations, r *report) {
-	for _, err := range o.Options.Invalid {
+	if err := o.Options.Invalid; err != nil {
 		remedy := "correct the option: the daemon does not start with it"
 		if o.Config == nil {
 			remedy += "; the checks that depend on the options were skipped"
 		}
-		r.fail(remedy, "%s", err)
+		for _, line := range strings.Split(err.Error(), "\n") {
+			r.fail(remedy, "%s", line)
+		}
 	}
 	for _, name := range o.Options.Unknown {
 		r.warn("correct its name or remove it",
@@ -47,13 +50,10 @@ func checkOptions(o *Observations, r *report) {
 	for _, difference := range o.Options.Differing {
 		r.warn("restart the daemon to apply the new value; doctor uses the daemon's", "%s", difference)
 	}
-	switch {
-	case !r.clean():
-	case o.Options.FromDaemon:
-		r.ok("the options of the running daemon are used")
-	default:
-		r.ok("the options that serve would have here are used: flags, environment and --config-dir of doctor")
+	if o.Options.FromDaemon {
+		r.clean("the options of the running daemon are used")
 	}
+	r.clean("the options that serve would have here are used: flags, environment and --config-dir of doctor")
 }
 
 // checkEnvironment checks that doctor has the daemon's mounts and user, so that both see the same

@@ -33,8 +33,8 @@ func TestOptions(t *testing.T) {
 	runCases(t, map[string]testCase{
 		"doctor's own":     {found(Options{}), states(ok), []string{"serve would have here"}},
 		"the daemon's":     {found(Options{FromDaemon: true}), states(ok), []string{"running daemon"}},
-		"invalid":          {found(Options{Invalid: []error{errors.New("--owners is wrong")}}), states(failed), []string{"--owners is wrong", "does not start"}},
-		"unusable":         {found(Options{Invalid: []error{errors.New("a"), errors.New("b")}}), states(failed, failed), []string{"were skipped"}},
+		"invalid":          {found(Options{Invalid: errors.New("--owners is wrong")}), states(failed), []string{"--owners is wrong", "does not start"}},
+		"unusable":         {found(Options{Invalid: errors.New("a\nb")}), states(failed, failed), []string{"were skipped"}},
 		"unknown variable": {found(Options{Unknown: []string{"DELEGATED_IPAM_OWNER"}}), states(warning), []string{"DELEGATED_IPAM_OWNER"}},
 		"skipped file":     {found(Options{Skipped: []string{"/etc/x/owners~"}}), states(warning), []string{"/etc/x/owners~", "no effect", "remove it"}},
 		"differing": {

@@ -85,11 +85,11 @@ var checks = []Check{
 	},
 	{
 		"spool", "The DELs that container runtimes could not deliver are carried out, and no file was moved aside.",
-		when(usesSpool, checkSpool),
+		when(hasStatus, checkSpool),
 	},
 	{
 		"ended-containers", "The addresses of containers that ended without a DEL are released.",
-		when(knowsEndedContainers, checkEndedContainers),
+		when(hasStatus, checkEndedContainers),
 	},
 }
 

@@ -64,8 +64,12 @@ type report struct {
 // begin begins the findings of a pool; empty for the whole daemon.
 func (r *report) begin(pool string) { r.pool, r.begun = pool, len(r.findings) }
 
-// clean reports whether nothing was found since begin.
-func (r *report) clean() bool { return len(r.findings) == r.begun }
+// clean is ok unless there is a finding since begin.
+func (r *report) clean(format string, args ...any) {
+	if len(r.findings) == r.begun {
+		r.ok(format, args...)
+	}
+}
 
 // ok adds a finding that needs no action. The result is valid until the next one, as with warn and
 // fail.

@@ -27,9 +27,7 @@ func checkStore(_ *Observations, p pool, r *report) {
 	if s.err != nil {
 		r.fail("run doctor as the daemon's user and with its mounts; if the file is faulty, fix it", "%s", s.err)
 	}
-	if r.clean() {
-		r.ok("%s has %d leases", p.stateDir.path, len(s.leases))
-	}
+	r.clean("%s has %d leases", p.stateDir.path, len(s.leases))
 }
 
 // checkStaleLeaseFiles checks that no file in host-local's store blocks an address without a
@@ -47,8 +45,8 @@ func checkStaleLeaseFiles(_ *Observations, p pool, r *report) {
 		r.warn("`delegated-ipam doctor --repair` removes it",
 			"%s contains no container ID: a killed host-local left it, and no %s frees address %s", p.file(ip), calls, ip).Address = ip.String()
 	}
-	if r.clean() && s.err == nil {
-		r.ok("%s has no stale lease file", p.stateDir.path)
+	if s.err == nil {
+		r.clean("%s has no stale lease file", p.stateDir.path)
 	}
 }
 
@@ -79,9 +77,7 @@ func checkLeases(o *Observations, p pool, r *report) {
 				"the daemon lists address %s with %s, but %s", l.IP, holder(l), p.stored(l.IP)).Address = l.IP.String()
 		}
 	}
-	if r.clean() {
-		r.ok("all %d held addresses of network %q are in the store, and no other lease is the daemon's", len(held), network)
-	}
+	r.clean("all %d held addresses of network %q are in the store, and no other lease is the daemon's", len(held), network)
 }
 
 func ofProfileTry(l hostlocal.Lease) bool {

@@ -46,8 +46,8 @@ type Observations struct {
 // Options are the options of serve that doctor uses.
 type Options struct {
 	// Invalid is why the options of doctor's own flags, environment and --config-dir cannot be used,
-	// one error for each option.
-	Invalid []error
+	// with a line for each option; nil if they can.
+	Invalid error
 	// Unknown are environment variables that look like options.
 	Unknown []string
 	// Skipped are the files of --config-dir that have no effect.
@@ -69,9 +69,8 @@ func (o *Observations) Collect(ctx context.Context, c daemon.Config, socket stri
 	}
 	o.stateDir = collectDirectory(c.StateDir)
 	var err error
-	if o.pools, err = o.collectPools(); err != nil {
-		o.Options.Invalid = append(o.Options.Invalid, err)
-	}
+	o.pools, err = o.collectPools()
+	o.Options.Invalid = errors.Join(o.Options.Invalid, err)
 	for i := range o.pools {
 		o.pools[i].collectStore(ctx, repair)
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containernetworking/cni/pkg/version"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 )
 
@@ -39,10 +37,10 @@ func checkPlugin(_ *Observations, p pool, r *report) {
 	if s.ProgramDiffers != "" {
 		r.warn("install the program of the same version, or choose one with --host-local", "%s", s.ProgramDiffers)
 	}
-	if r.clean() && s.Embedded != "" {
-		r.ok("%s is run in the daemon's own process: %s", s.Plugin, s.Embedded)
-	} else if r.clean() {
-		r.ok("%s can be used, with CNI version %s", s.Binary, s.CniVersion)
+	if s.Embedded != "" {
+		r.clean("%s is run in the daemon's own process: %s", s.Plugin, s.Embedded)
+	} else {
+		r.clean("%s can be used, with CNI version %s", s.Binary, s.CniVersion)
 	}
 }
 
@@ -86,10 +84,7 @@ func delegating(n call.Network) string {
 // withoutGC are the plugins that delegate IPAM and do not pass GC on, with the last version that was read.
 var withoutGC = map[string]string{ciliumCNI: "v1.20", "bridge": "v1.10.0"}
 
-func hasGC(v string) bool {
-	ok, err := version.GreaterThanOrEqualTo(v, "1.1.0")
-	return err == nil && ok
-}
+func hasGC(v string) bool { return call.Invocation{CNIVersion: v}.HasGC() }
 
 // checkPluginFiles checks that the files exist without which the plugin does not work, by its profile
 // (docs/reference/profiles.md, Profile fields, requires).
@@ -102,7 +97,5 @@ func checkPluginFiles(_ *Observations, p pool, r *report) {
 		r.fail("create the "+string(m.Kind)+", or mount it into the container in which the plugin runs"+key,
 			"plugin %s needs a %s that does not exist: %s; %s", p.network.IPAMType, m.Kind, strings.Join(m.Paths, " or "), m.Why)
 	}
-	if r.clean() {
-		r.ok("nothing that the plugin needs is missing, by its profile")
-	}
+	r.clean("nothing that the plugin needs is missing, by its profile")
 }

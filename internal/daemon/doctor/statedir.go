@@ -1,12 +1,35 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
+	"github.com/delegated-ipam/delegated-ipam/internal/files"
 )
+
+// checkSocket checks that other users of the node can neither connect to the socket nor replace it.
+func checkSocket(o *Observations, r *report) {
+	path, mode := o.Config.SocketPath, o.Config.SocketMode
+	if !inEmptyDir(files.MountOf(filepath.Dir(path))) { // only the pod has access to it
+		if err := unixsock.CheckParentMode(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.warn("remove the write permission of group and others from the directory (chmod go-w)", "%s", err)
+		}
+	}
+	if info, err := os.Lstat(path); err == nil {
+		mode = info.Mode()
+	}
+	if mode&0o002 != 0 {
+		r.warn("set --socket-mode=0660, and --socket-group for other authorized users",
+			"%s is world-writable (mode %04o): each user of the node can connect and read the status; only the check of the UID prevents more", path, mode.Perm())
+	}
+	r.clean("only owner and group can connect to %s (mode %04o)", path, mode.Perm())
+}
 
 // checkStateDir checks that the state directory is writable and durable.
 func checkStateDir(o *Observations, r *report) {
@@ -103,14 +126,15 @@ func checkSpace(d directory, r *report) {
 	if limited {
 		space += fmt.Sprintf(" and %d inodes", d.freeInodes)
 	}
-	state, remedy := OK, fmt.Sprintf("free space on the file system of %s: at least %d MiB and %d inodes; without it nothing can be allocated or released", d.at, warnBytes>>20, warnInodes)
+	remedy := fmt.Sprintf("free space on the file system of %s: at least %d MiB and %d inodes; without it nothing can be allocated or released", d.at, warnBytes>>20, warnInodes)
+	add := r.fail
 	switch {
 	case d.free < errorBytes, limited && d.freeInodes < errorInodes:
-		state = Error
 	case d.free < warnBytes, limited && d.freeInodes < warnInodes:
-		state = Warning
+		add = r.warn
 	default:
-		remedy = ""
+		r.ok("%s are free for %s", space, d.path)
+		return
 	}
-	r.add(state, remedy, "%s are free for %s", space, d.path)
+	add(remedy, "%s are free for %s", space, d.path)
 }
