@@ -16,6 +16,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
@@ -64,6 +65,9 @@ type Drainer struct {
 	engine Engine
 	log    logrus.FieldLogger
 
+	// running are the entries that are being carried out, by name.
+	running singleflight.Group
+
 	mu      sync.Mutex
 	status  Status
 	entries map[string]*state
@@ -71,8 +75,6 @@ type Drainer struct {
 
 // state is what is known of the file of a name.
 type state struct {
-	// busy has a value while the entry is carried out.
-	busy     chan struct{}
 	failures int
 	next     time.Time
 	entry    spool.Entry
@@ -148,57 +150,39 @@ func (d *Drainer) drain(ctx context.Context) {
 	d.mu.Lock()
 	d.status.Err, d.status.Quarantined = errors.Join(err, listErr, countErr), quarantined
 	if listErr == nil {
-		maps.DeleteFunc(d.entries, func(name string, s *state) bool { return len(s.busy) == 0 && !slices.Contains(names, name) })
+		maps.DeleteFunc(d.entries, func(name string, _ *state) bool { return !slices.Contains(names, name) })
 	}
+	unread := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !d.entry(name).entry.Written.IsZero() })
 	d.mu.Unlock()
-	d.register(names)
+	// All of them before one is carried out, so that the status has all.
+	for _, name := range unread {
+		if e, _, err := d.dir.Read(name); err == nil { // carryOut reports an error
+			d.mu.Lock()
+			d.entry(name).entry = e
+			d.mu.Unlock()
+		}
+	}
 	work := errgroup.Group{}
 	work.SetLimit(parallel)
 	for _, name := range names {
-		if ctx.Err() != nil {
-			break
-		}
-		if d.due(name) {
-			work.Go(func() error { return d.carryOut(ctx, name) })
+		d.mu.Lock()
+		due := !time.Now().Before(d.entry(name).next)
+		d.mu.Unlock()
+		if due && ctx.Err() == nil {
+			work.Go(func() error { return (<-d.carryOut(ctx, name)).Err })
 		}
 	}
 	_ = work.Wait() // the entries have the errors
-}
-
-// register notes new files before one is carried out, so that the status has all of them.
-func (d *Drainer) register(names []string) {
-	for _, name := range names {
-		d.mu.Lock()
-		known := !d.entry(name).entry.Written.IsZero()
-		d.mu.Unlock()
-		if known {
-			continue
-		}
-		e, _, err := d.dir.Read(name)
-		if err != nil {
-			continue // carryOut reports it
-		}
-		d.mu.Lock()
-		d.entry(name).entry = e
-		d.mu.Unlock()
-	}
 }
 
 // entry returns the state of a name. d.mu is held.
 func (d *Drainer) entry(name string) *state {
 	s := d.entries[name]
 	if s == nil {
-		s = &state{busy: make(chan struct{}, 1)}
+		s = &state{}
 		d.entries[name] = s
 	}
 	return s
-}
-
-// due reports whether the DEL of a name is not to be repeated later.
-func (d *Drainer) due(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !time.Now().Before(d.entry(name).next)
 }
 
 // BeforeAdd carries out the DEL of a container interface, if there is one, before an ADD of it: later it
@@ -208,46 +192,42 @@ func (d *Drainer) BeforeAdd(ctx context.Context, network string, a call.Attachme
 		return nil
 	}
 	name := spool.Name(network, a.ContainerID, a.IfName)
-	if exists, err := d.dir.Has(name); err == nil && !exists {
-		return nil
+	for {
+		if exists, err := d.dir.Has(name); err == nil && !exists {
+			return nil
+		}
+		// Another one may have been left while the first was carried out.
+		var err error
+		select {
+		case r := <-d.carryOut(ctx, name):
+			err = r.Err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return &attachment.Error{Kind: attachment.Failed, RetryAfter: addRetryAfter, Err: fmt.Errorf("an earlier DEL of the interface has to succeed first: %w", err)}
+		}
 	}
-	if err := d.carryOut(ctx, name); err != nil {
-		return &attachment.Error{Kind: attachment.Failed, RetryAfter: addRetryAfter, Err: fmt.Errorf("an earlier DEL of the interface has to succeed first: %w", err)}
-	}
-	return nil
 }
 
-// carryOut carries out the entry of a name and removes its file. Without a file it succeeds.
-func (d *Drainer) carryOut(ctx context.Context, name string) error {
-	d.mu.Lock()
-	s := d.entry(name)
-	d.mu.Unlock()
-	select {
-	case s.busy <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	d.mu.Lock()
-	current := d.entries[name] == s
-	d.mu.Unlock()
-	if !current { // it was carried out meanwhile, and another one may exist
-		<-s.busy
-		return d.carryOut(ctx, name)
-	}
-	e, err := d.carryOutOne(ctx, name)
-	d.mu.Lock()
-	if err == nil {
-		delete(d.entries, name)
-	} else {
+// carryOut carries out the entry of a name and removes its file, unless another call does so. Without a file it succeeds.
+func (d *Drainer) carryOut(ctx context.Context, name string) <-chan singleflight.Result {
+	return d.running.DoChan(name, func() (any, error) {
+		e, err := d.carryOutOne(ctx, name)
+		if err != nil {
+			d.entryLog(e).WithError(err).Warn("A DEL that was left while the daemon could not be reached has failed; it is repeated")
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err == nil {
+			delete(d.entries, name)
+			return nil, nil
+		}
+		s := d.entry(name)
 		s.err, s.failures = err, s.failures+1
 		s.next = time.Now().Add(min(maxBackoff, minBackoff<<min(s.failures-1, 10)))
-	}
-	d.mu.Unlock()
-	<-s.busy
-	if err != nil {
-		d.entryLog(e).WithError(err).Warn("A DEL that was left while the daemon could not be reached has failed; it is repeated")
-	}
-	return err
+		return nil, err
+	})
 }
 
 // carryOutOne is carryOut for the only caller of a name.
