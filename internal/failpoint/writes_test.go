@@ -77,8 +77,7 @@ func otherWriters() map[string]map[string][]string {
 		// of delegated-ipam-cni begin with what a kill leaves. The daemon removes entries between spool.done
 		// and spool.removed.
 		"spool": {
-			"Open": {"Openat2"}, "Create": {"Mkdir"}, "openat": {"Openat"}, "put": {"Renameat", "Unlinkat"},
-			"Remove": {"Unlinkat"}, "MoveAside": {"Renameat2"}, "RemoveTemporary": {"Unlinkat"},
+			"Open": {"OpenRoot", "Openat2"}, "Create": {"Mkdir"},
 		},
 		// The rendered CNI configuration, on a tmpfs.
 		"nodenetwork": {"remove": {"Remove"}, "removeTemporary": {"Remove"}, "apply": {"Replace"}},

@@ -3,7 +3,6 @@ package spool
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,10 +39,11 @@ const (
 // ErrFull is why no entry is added. The DEL then fails.
 var ErrFull = errors.New("the spool is full")
 
-// Dir is the open directory. Its files are accessed by its descriptor, without following links.
+// Dir is the open directory. Its files are accessed by its descriptor.
 type Dir struct {
 	path string
-	file *os.File
+	file *os.File // for its lock
+	root *os.Root
 	// mu excludes other goroutines, which share the lock of the descriptor.
 	mu sync.Mutex
 }
@@ -55,23 +55,26 @@ func Open(path string) (*Dir, error) {
 		return nil, fmt.Errorf("spool %q: expected an absolute path", path)
 	}
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
-	var fd int
-	err := ignoringEINTR(func() (err error) { fd, err = unix.Openat2(unix.AT_FDCWD, filepath.Clean(path), &how); return err })
+	fd, err := -1, error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Openat2(unix.AT_FDCWD, filepath.Clean(path), &how)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("spool %s: %w", path, err)
 	}
 	d := &Dir{path: path, file: os.NewFile(uintptr(fd), path)}
 	var stat unix.Stat_t
-	err = unix.Fstat(fd, &stat)
-	switch {
+	switch err = unix.Fstat(fd, &stat); {
 	case err != nil:
 	case stat.Uid != 0:
 		err = fmt.Errorf("owned by user %d; expected root", stat.Uid)
 	case stat.Mode&0o7777 != dirMode:
 		err = fmt.Errorf("its mode is %04o; expected %04o", stat.Mode&0o7777, dirMode)
+	default:
+		d.root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)) // another directory may have its path by now
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("spool %s: %w", path, err), d.Close())
+		return nil, errors.Join(fmt.Errorf("spool %s: %w", path, err), d.file.Close())
 	}
 	return d, nil
 }
@@ -113,7 +116,7 @@ func syncPath(path string) error {
 }
 
 // Close closes the directory.
-func (d *Dir) Close() error { return d.file.Close() }
+func (d *Dir) Close() error { return errors.Join(d.root.Close(), d.file.Close()) }
 
 // Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
@@ -133,13 +136,13 @@ func (d *Dir) Put(e Entry) error {
 
 func (d *Dir) put(name string, content []byte) (err error) {
 	part := fmt.Sprintf(".%s.%d-%d%s", name, os.Getpid(), time.Now().UnixNano(), temporarySuffix)
-	f, err := d.openat(part, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	f, err := d.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = unix.Unlinkat(d.fd(), part, 0)
+			_ = d.root.Remove(part)
 		}
 	}()
 	_, err = f.Write(content)
@@ -150,7 +153,7 @@ func (d *Dir) put(name string, content []byte) (err error) {
 		if err := d.checkRoom(int64(len(content)), name, part); err != nil {
 			return err
 		}
-		if err := unix.Renameat(d.fd(), part, d.fd(), name); err != nil {
+		if err := d.root.Rename(part, name); err != nil {
 			return err
 		}
 		return d.file.Sync()
@@ -159,14 +162,12 @@ func (d *Dir) put(name string, content []byte) (err error) {
 
 // checkRoom returns ErrFull if a file of a size exceeds the limits, beside all but the files without.
 func (d *Dir) checkRoom(size int64, without ...string) error {
-	names, err := d.names()
+	names, err := d.names(".")
 	files, total := 1, size
 	for _, other := range names {
-		var stat unix.Stat_t
-		if slices.Contains(without, other) || unix.Fstatat(d.fd(), other, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			continue
+		if info, err := d.root.Lstat(other); err == nil && !slices.Contains(without, other) {
+			files, total = files+1, total+info.Size()
 		}
-		files, total = files+1, total+stat.Size
 	}
 	if err == nil && (files > maxFiles || total > maxBytes) {
 		err = fmt.Errorf("%w: at most %d files and %d bytes", ErrFull, maxFiles, maxBytes)
@@ -176,7 +177,7 @@ func (d *Dir) checkRoom(size int64, without ...string) error {
 
 // List returns the names of the entries and of foreign files, sorted, without temporary files.
 func (d *Dir) List() ([]string, error) {
-	all, err := d.names()
+	all, err := d.names(".")
 	var names []string
 	for _, name := range all {
 		if name != Quarantine && !strings.HasSuffix(name, temporarySuffix) {
@@ -189,8 +190,7 @@ func (d *Dir) List() ([]string, error) {
 
 // Has reports whether a file has a name.
 func (d *Dir) Has(name string) (bool, error) {
-	var stat unix.Stat_t
-	err := unix.Fstatat(d.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	_, err := d.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -200,22 +200,14 @@ func (d *Dir) Has(name string) (bool, error) {
 // Read returns the entry of a name, and the file that has it, for Remove. The error is an *InvalidError
 // for a file that is not an entry, and fs.ErrNotExist without a file.
 func (d *Dir) Read(name string) (Entry, fs.FileInfo, error) {
-	f, err := d.openat(name, unix.O_RDONLY|unix.O_NONBLOCK)
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-		return Entry{}, nil, &InvalidError{"not a regular file"}
-	}
-	if err != nil {
-		return Entry{}, nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := d.root.Lstat(name)
 	if err != nil {
 		return Entry{}, nil, err
 	}
 	if why := unfit(name, info); why != "" {
 		return Entry{}, nil, &InvalidError{why}
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxEntry+1))
+	content, err := d.root.ReadFile(name)
 	if err != nil {
 		return Entry{}, nil, err
 	}
@@ -254,21 +246,11 @@ func unfit(name string, info fs.FileInfo) string {
 // Remove removes the file that Read has returned, durably. A file that has replaced it meanwhile stays.
 func (d *Dir) Remove(name string, read fs.FileInfo) error {
 	return d.locked(func() error {
-		f, err := d.openat(name, unix.O_PATH)
-		if errors.Is(err, fs.ErrNotExist) {
+		info, err := d.root.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, read) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		info, err := f.Stat()
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		if !os.SameFile(info, read) {
-			return nil
-		}
-		if err := unix.Unlinkat(d.fd(), name, 0); err != nil {
+		if err = errors.Join(err, d.root.Remove(name)); err != nil {
 			return err
 		}
 		return d.file.Sync()
@@ -282,7 +264,7 @@ func (d *Dir) MoveAside(name string) error {
 		if len(filepath.Base(to)) > unix.NAME_MAX {
 			to = to[:len(Quarantine)+1+unix.NAME_MAX]
 		}
-		if err := unix.Renameat2(d.fd(), name, d.fd(), to, unix.RENAME_NOREPLACE); err != nil {
+		if err := d.root.Rename(name, to); err != nil {
 			return err
 		}
 		return d.file.Sync()
@@ -291,24 +273,17 @@ func (d *Dir) MoveAside(name string) error {
 
 // Quarantined returns the number of files in quarantine.
 func (d *Dir) Quarantined() (int, error) {
-	f, err := d.openat(Quarantine, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return 0, err
-	}
-	names, err := f.Readdirnames(-1)
-	return len(names), errors.Join(err, f.Close())
+	names, err := d.names(Quarantine)
+	return len(names), err
 }
 
 // RemoveTemporary removes the temporary files of killed writers.
 func (d *Dir) RemoveTemporary() error {
-	names, err := d.names()
+	names, err := d.names(".")
 	for _, name := range names {
-		var stat unix.Stat_t
-		if !strings.HasSuffix(name, temporarySuffix) || unix.Fstatat(d.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			continue
-		}
-		if time.Since(time.Unix(stat.Mtim.Unix())) > temporaryAge {
-			err = errors.Join(err, unix.Unlinkat(d.fd(), name, 0))
+		info, infoErr := d.root.Lstat(name)
+		if strings.HasSuffix(name, temporarySuffix) && infoErr == nil && time.Since(info.ModTime()) > temporaryAge {
+			err = errors.Join(err, d.root.Remove(name))
 		}
 	}
 	return err
@@ -319,7 +294,7 @@ func (d *Dir) locked(change func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for begin := time.Now(); ; time.Sleep(lockInterval) {
-		err := unix.Flock(d.fd(), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(d.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			break
 		}
@@ -327,38 +302,15 @@ func (d *Dir) locked(change func() error) error {
 			return fmt.Errorf("its lock: %w", err)
 		}
 	}
-	return errors.Join(change(), unix.Flock(d.fd(), unix.LOCK_UN))
+	return errors.Join(change(), unix.Flock(int(d.file.Fd()), unix.LOCK_UN))
 }
 
-// names returns the names in the directory. A new descriptor has its own offset.
-func (d *Dir) names() ([]string, error) {
-	f, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY)
+// names returns the names in the directory, or in one in it.
+func (d *Dir) names(dir string) ([]string, error) {
+	f, err := d.root.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	names, err := f.Readdirnames(-1)
 	return names, errors.Join(err, f.Close())
-}
-
-// openat opens a file of the directory without following a link.
-func (d *Dir) openat(name string, flags int) (*os.File, error) {
-	var fd int
-	err := ignoringEINTR(func() (err error) {
-		fd, err = unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-func (d *Dir) fd() int { return int(d.file.Fd()) }
-
-func ignoringEINTR(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }

@@ -121,7 +121,7 @@ func TestBounds(t *testing.T) {
 	if err := d.Put(entryOf("b")); !errors.Is(err, ErrFull) {
 		t.Errorf("above the number of bytes: %v", err)
 	}
-	if names, _ := d.names(); len(names) != maxFiles-1 {
+	if names, _ := d.names("."); len(names) != maxFiles-1 {
 		t.Errorf("a refused entry left a file: %d", len(names))
 	}
 }
