@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,19 +33,15 @@ type conn struct {
 	idle    uint64
 	request counts
 
-	mu sync.Mutex
 	// lines is the number of lines that were read since the last request began.
-	lines int
+	lines atomic.Int64
 }
 
 // Read reads from the client.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
-	added := bytes.Count(p[:n], []byte("\n"))
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	// The body of a request and its header count alike: no operation has a body.
-	if c.lines += added; c.lines > maxLines {
+	if c.lines.Add(int64(bytes.Count(p[:n], []byte("\n")))) > maxLines {
 		return 0, errTooManyLines // net/http responds with 400 and closes the connection
 	}
 	return n, err
@@ -68,11 +64,6 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 	return Peer{}, false
 }
 
-// begin is called when a request has been received completely; false if it must not be served, and why.
-func (c *conn) begin(method, path string) (begun bool, refusal string) {
-	return c.listener.begin(c, method, path)
-}
-
 // trackIdle is the http.Server.ConnState of Server.
 func trackIdle(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*conn); ok && state == http.StateIdle {
@@ -88,13 +79,6 @@ func (c *conn) unread() (n int) {
 	}
 	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 	return n
-}
-
-// startRequest is called when the header of a request has been read.
-func (c *conn) startRequest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lines = 0
 }
 
 // Close closes the connection.

@@ -61,30 +61,53 @@ func (l *listener) admit(c *conn) (limit string, surplus *conn) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if limit = l.reached(c); limit != "" {
-		if surplus = l.oldestIdle(c); surplus == nil {
+	now := l.numbers()
+	if limit = l.reached(c, now); limit != "" {
+		if surplus = l.oldestIdle(c, now); surplus == nil {
 			return limit, c
 		}
-		l.remove(surplus)
+		delete(l.open, surplus)
 	}
 	l.open[c] = true
-	l.add(1, c)
 	l.setIdle(c)
 	return limit, surplus
 }
 
+// numbers are those of the open connections.
+type numbers struct {
+	ordinary, refused, ordinaryLists int
+	// users has the numbers of each user, without requests for health.
+	users map[int]counts
+}
+
+func (l *listener) numbers() numbers {
+	n := numbers{users: map[int]counts{}}
+	for c := range l.open {
+		u := n.users[c.uid]
+		n.users[c.uid] = counts{u.connections + 1, u.requests + c.request.requests, u.lists + c.request.lists}
+		if c.ordinary {
+			n.ordinary++
+			n.ordinaryLists += c.request.lists
+		}
+		if !c.allowed {
+			n.refused++
+		}
+	}
+	return n
+}
+
 // reached returns the limit that a further connection would exceed; empty for none.
-func (l *listener) reached(c *conn) string {
+func (l *listener) reached(c *conn, now numbers) string {
 	switch {
-	case !c.allowed && l.refused >= l.limits.refused:
+	case !c.allowed && now.refused >= l.limits.refused:
 		return fmt.Sprintf("%d of users who may not call", l.limits.refused)
-	case !c.allowed && l.users[c.uid].connections >= l.limits.refusedUser:
+	case !c.allowed && now.users[c.uid].connections >= l.limits.refusedUser:
 		return fmt.Sprintf("%d of a user who may not call", l.limits.refusedUser)
-	case l.users[c.uid].connections >= l.limitsOf(c).connections:
+	case now.users[c.uid].connections >= l.limitsOf(c).connections:
 		return fmt.Sprintf("%d of one user", l.limitsOf(c).connections)
-	case c.ordinary && l.ordinary >= l.limits.ordinary:
+	case c.ordinary && now.ordinary >= l.limits.ordinary:
 		return fmt.Sprintf("%d of users other than root and the daemon's own", l.limits.ordinary)
-	case l.total >= l.limits.total:
+	case len(l.open) >= l.limits.total:
 		return fmt.Sprintf("%d in total", l.limits.total)
 	}
 	return ""
@@ -100,13 +123,13 @@ func (l *listener) limitsOf(c *conn) counts {
 
 // oldestIdle returns the connection that c may replace and that has been idle for the longest time; nil
 // for none. A client that has not read its response has a request in progress, but not in favor of others.
-func (l *listener) oldestIdle(c *conn) (oldest *conn) {
+func (l *listener) oldestIdle(c *conn, now numbers) (oldest *conn) {
 	mayReplace := func(o *conn) bool {
 		if o.uid == c.uid {
 			return o.allowed == c.allowed && o.unread() == 0
 		}
-		below := c.allowed && l.users[c.uid].connections < l.limitsOf(c).connections
-		return below && o.ordinary && (!c.ordinary || l.users[o.uid].connections > l.users[c.uid].connections+1)
+		below := c.allowed && now.users[c.uid].connections < l.limitsOf(c).connections
+		return below && o.ordinary && (!c.ordinary || now.users[o.uid].connections > now.users[c.uid].connections+1)
 	}
 	for o := range l.open {
 		if o.idle > 0 && (oldest == nil || o.idle < oldest.idle) && mayReplace(o) {
@@ -140,7 +163,8 @@ func (l *listener) begin(c *conn, method, path string) (begun bool, refusal stri
 func (l *listener) count(c *conn, request, limit counts) (open bool, reached string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.users[c.uid]
+	all := l.numbers()
+	now := all.users[c.uid]
 	switch {
 	case !l.open[c]:
 		return false, ""
@@ -148,11 +172,10 @@ func (l *listener) count(c *conn, request, limit counts) (open bool, reached str
 		return true, fmt.Sprintf("%d requests of one user", limit.requests)
 	case request.lists > 0 && now.lists >= limit.lists:
 		return true, fmt.Sprintf("%d lists of one user", limit.lists)
-	case request.lists > 0 && c.ordinary && l.ordinaryLists >= l.limits.ordinaryLists:
+	case request.lists > 0 && c.ordinary && all.ordinaryLists >= l.limits.ordinaryLists:
 		return true, fmt.Sprintf("%d lists of users other than root and the daemon's own", l.limits.ordinaryLists)
 	}
 	c.idle, c.request = 0, request
-	l.addRequest(1, c)
 	return true, ""
 }
 
@@ -164,57 +187,13 @@ func (l *listener) end(c *conn) {
 }
 
 func (l *listener) setIdle(c *conn) {
-	l.uncount(c)
 	l.moment++
-	c.idle = l.moment
-}
-
-// uncount ends the request of a connection.
-func (l *listener) uncount(c *conn) {
-	l.addRequest(-1, c)
-	c.request = counts{}
+	c.idle, c.request = l.moment, counts{}
 }
 
 // closed is called each time that a connection is closed.
 func (l *listener) closed(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(c)
-}
-
-// remove ends the count of a connection.
-func (l *listener) remove(c *conn) {
-	if l.open[c] {
-		delete(l.open, c)
-		l.uncount(c)
-		l.add(-1, c)
-	}
-}
-
-// add adds to the numbers of connections.
-func (l *listener) add(n int, c *conn) {
-	l.total += n
-	l.addToUser(c, counts{connections: n})
-	if c.ordinary {
-		l.ordinary += n
-	}
-	if !c.allowed {
-		l.refused += n
-	}
-}
-
-// addRequest adds the request of a connection to the numbers, or removes it.
-func (l *listener) addRequest(n int, c *conn) {
-	l.addToUser(c, counts{requests: n * c.request.requests, lists: n * c.request.lists})
-	if c.ordinary {
-		l.ordinaryLists += n * c.request.lists
-	}
-}
-
-func (l *listener) addToUser(c *conn, n counts) {
-	now := l.users[c.uid]
-	now = counts{now.connections + n.connections, now.requests + n.requests, now.lists + n.lists}
-	if l.users[c.uid] = now; now == (counts{}) {
-		delete(l.users, c.uid)
-	}
+	delete(l.open, c)
 }

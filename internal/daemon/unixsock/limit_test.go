@@ -127,7 +127,7 @@ func TestLimit(t *testing.T) {
 // begins begins a request on a connection.
 func begins(t *testing.T, c net.Conn) {
 	t.Helper()
-	begun, refusal := c.(*conn).begin(http.MethodPost, "/v1/ipam")
+	begun, refusal := c.(*conn).listener.begin(c.(*conn), http.MethodPost, "/v1/ipam")
 	check.True(t, begun, "the request was refused: %s", refusal)
 }
 
@@ -259,7 +259,7 @@ func TestRequestLimits(t *testing.T) {
 //evidence:operate/security lists that are not read
 func TestListLimits(t *testing.T) {
 	l := &listener{
-		open: map[*conn]bool{}, users: map[int]counts{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
+		open: map[*conn]bool{}, log: logging.NewRepeated(logging.Discard(), time.Hour),
 		limits: limits{root: counts{9, 9, 2}, user: counts{9, 9, 1}, ordinaryLists: 2},
 	}
 	begin := func(uid int, method, want string) *conn {

@@ -75,7 +75,7 @@ func listen(o Options) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listener{UnixListener: socket, path: o.Path, installed: installed, open: map[*conn]bool{}, users: map[int]counts{}}, nil
+	return &listener{UnixListener: socket, path: o.Path, installed: installed, open: map[*conn]bool{}}, nil
 }
 
 // Validate returns an error that names the option if the path or the group is invalid. It
@@ -134,11 +134,8 @@ type listener struct {
 	err  error
 
 	mu sync.Mutex
-	// open has the open connections. total, ordinary and refused are their numbers, and ordinaryLists is
-	// that of the lists in progress. users has the numbers of each user, without requests for health.
-	open                                    map[*conn]bool
-	total, ordinary, refused, ordinaryLists int
-	users                                   map[int]counts
+	// open has the open connections.
+	open map[*conn]bool
 	// moment numbers the moments at which connections became idle.
 	moment uint64
 }

@@ -63,7 +63,7 @@ func prepare(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, connected := r.Context().Value(connKey{}).(*conn)
 		if connected {
-			c.startRequest()
+			c.lines.Store(0) // its header has been read
 		}
 		if r.Body != http.NoBody {
 			limit := int64(maxBody)
@@ -78,7 +78,7 @@ func prepare(next http.Handler) http.Handler {
 			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		}
 		if connected {
-			if begun, refusal := c.begin(r.Method, r.URL.Path); !begun {
+			if begun, refusal := c.listener.begin(c, r.Method, r.URL.Path); !begun {
 				w.Header().Set("Connection", "close")
 				w.Header().Set("Retry-After", "1")
 				WriteError(w, http.StatusServiceUnavailable, refusal+" are in progress, which is the limit; try again")
