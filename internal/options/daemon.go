@@ -184,28 +184,22 @@ func (s *Daemon) declareAddresses(env map[string]string) []Option {
 		},
 		{
 			// The default is Cilium's, too (internal/defaults of Cilium, IPAMExpiration).
-			Name: "ipam-expiration", Value: Duration(&s.IPAMExpiration), Default: "10m", Help: "time to confirm an address that was allocated with an expiration",
-			Valid: func() bool { return s.IPAMExpiration > 0 }, Expected: "more than 0s",
+			Name: "ipam-expiration", Value: Timeout(&s.IPAMExpiration), Default: "10m", Help: "time to confirm an address that was allocated with an expiration",
 		},
-		{
-			Name: "release-delay", Value: Duration(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)",
-			Valid: func() bool { return s.ReleaseDelay >= 0 }, Expected: "0s or more",
-		},
+		{Name: "release-delay", Value: Delay(&s.ReleaseDelay), Default: "0s", Help: "how long a released address is kept before it is returned to the plugin (0s = return it immediately)"},
 		{
 			Name: "warm-leases", Value: Count(&s.WarmLeases, 0, maxWarmLeases), Default: "0",
 			Help: "number of leases to acquire ahead of pods in each pool whose plugin returns the same to every pod, so that pods wait for no plugin call (docs/operate/warm-leases.md)",
 		},
 		{
-			Name: "missing-netns-release-delay", Value: Duration(&s.MissingNetNSReleaseDelay), Default: "0s",
-			Help:  "how long a pod keeps its addresses after its network namespace is missing (0s = until its runtime releases them; docs/install/pods.md)",
-			Valid: func() bool { return s.MissingNetNSReleaseDelay >= 0 }, Expected: "0s or more",
+			Name: "missing-netns-release-delay", Value: Delay(&s.MissingNetNSReleaseDelay), Default: "0s",
+			Help: "how long a pod keeps its addresses after its network namespace is missing (0s = until its runtime releases them; docs/install/pods.md)",
 		},
 		{
 			// The agent asks for the two families of an owner, and again after a failure, within
 			// seconds: one check serves all of these. An address that the plugin has lost is still
 			// noticed soon.
-			Name: "verify-interval", Value: Duration(&s.VerifyInterval), Default: "10s", Help: "how long a successful check of an address is cached (0s = check every request)",
-			Valid: func() bool { return s.VerifyInterval >= 0 }, Expected: "0s or more",
+			Name: "verify-interval", Value: Delay(&s.VerifyInterval), Default: "10s", Help: "how long a successful check of an address is cached (0s = check every request)",
 		},
 	}
 }
@@ -233,9 +227,8 @@ func (s *Daemon) declarePlugin() []Option {
 		},
 		singleNode(&s.SingleNode),
 		{
-			Name: "plugin-timeout", Value: Duration(&s.PluginTimeout), Default: "30s",
-			Help:  "time limit of one plugin call; two calls should fit into the 80s limit of a request",
-			Valid: func() bool { return s.PluginTimeout > 0 }, Expected: "more than 0s",
+			Name: "plugin-timeout", Value: Timeout(&s.PluginTimeout), Default: "30s",
+			Help: "time limit of one plugin call; two calls should fit into the 80s limit of a request",
 		},
 		{Name: "plugin-env", Value: Texts(&s.PluginEnv, "names"), Help: "list of environment variables to pass to plugins"},
 		{

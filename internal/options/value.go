@@ -21,7 +21,7 @@ type Value struct {
 	set func(text string, add bool) error
 	// format returns the field as set reads it.
 	format func() string
-	// valid and expected are as in Option, for bounds of a number.
+	// valid and expected are as in Option, for the field alone.
 	valid    func() bool
 	expected string
 	// given reports that Set was called: a list is repeatable, but the first Set replaces the default.
@@ -32,7 +32,16 @@ type Value struct {
 func (v *Value) Set(text string) error {
 	err := v.set(text, v.given)
 	v.given = v.given || err == nil
+	if err == nil && v.valid != nil && !v.valid() {
+		return expect(v.expected)
+	}
 	return err
+}
+
+// must sets the allowed values of the field.
+func (v *Value) must(valid func() bool, expected string) *Value {
+	v.valid, v.expected = valid, expected
+	return v
 }
 
 // String returns the value as Set reads it.
@@ -134,15 +143,25 @@ func Duration(target *time.Duration) *Value {
 	return scalar(target, "duration", "a duration with its unit, such as 500ms, 30s or 10m", time.ParseDuration, time.Duration.String)
 }
 
+// Delay accepts a duration of 0s or more.
+func Delay(target *time.Duration) *Value {
+	return Duration(target).must(func() bool { return *target >= 0 }, "0s or more")
+}
+
+// Timeout accepts a duration of more than 0s.
+func Timeout(target *time.Duration) *Value {
+	return Duration(target).must(func() bool { return *target > 0 }, "more than 0s")
+}
+
 // Count accepts a whole number. bounds are the least and the greatest allowed one, none of them, or
 // the least alone.
 func Count(target *int, bounds ...int) *Value {
 	v := scalar(target, "count", "a whole number", strconv.Atoi, strconv.Itoa)
 	switch len(bounds) {
 	case 1:
-		v.valid, v.expected = func() bool { return *target >= bounds[0] }, fmt.Sprintf("%d or more", bounds[0])
+		v.must(func() bool { return *target >= bounds[0] }, fmt.Sprintf("%d or more", bounds[0]))
 	case 2:
-		v.valid, v.expected = func() bool { return bounds[0] <= *target && *target <= bounds[1] }, fmt.Sprintf("%d to %d", bounds[0], bounds[1])
+		v.must(func() bool { return bounds[0] <= *target && *target <= bounds[1] }, fmt.Sprintf("%d to %d", bounds[0], bounds[1]))
 	}
 	return v
 }
@@ -152,7 +171,7 @@ const auto = "auto"
 
 // CountOrAuto accepts a whole number of 1 or more, or auto, which is 0.
 func CountOrAuto(target *int) *Value {
-	v := scalar(target, auto+"|count", "auto, or a whole number of 1 or more", func(s string) (int, error) {
+	return scalar(target, auto+"|count", "auto, or a whole number of 1 or more", func(s string) (int, error) {
 		if s == auto {
 			return 0, nil
 		}
@@ -166,9 +185,7 @@ func CountOrAuto(target *int) *Value {
 			return auto
 		}
 		return strconv.Itoa(n)
-	})
-	v.valid, v.expected = func() bool { return *target >= 0 }, "auto, or 1 or more"
-	return v
+	}).must(func() bool { return *target >= 0 }, "auto, or 1 or more")
 }
 
 // IDs accepts a list of numeric user or group IDs.

@@ -54,8 +54,8 @@ matches. An address can be in use without requests, so check the list before you
 	o.register(cmd, d.env,
 		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners, where "*" matches any text (empty = every owner)`},
 		options.Option{Name: "pool", Value: options.Text(&o.pool, "name"), Help: "pool of the attachments (empty = every pool)"},
-		options.Option{Name: "older-than", Value: options.Duration(&o.olderThan), Default: "0s", Help: "minimum age of the attachments"},
-		options.Option{Name: "unused-for", Value: options.Duration(&o.unusedFor), Default: "0s", Help: "minimum time since the last request, as far as that is known (0s = any)"},
+		options.Option{Name: "older-than", Value: options.Delay(&o.olderThan), Default: "0s", Help: "minimum age of the attachments"},
+		options.Option{Name: "unused-for", Value: options.Delay(&o.unusedFor), Default: "0s", Help: "minimum time since the last request, as far as that is known (0s = any)"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "release the attachments instead of listing them"})
 	return cmd
 }
@@ -90,9 +90,6 @@ func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 
 // validate returns the patterns of --owner, or a usage error.
 func (o gcOptions) validate() (ownermatch.Patterns, error) {
-	if o.olderThan < 0 || o.unusedFor < 0 {
-		return ownermatch.Patterns{}, cmdline.Usagef("--older-than is %s and --unused-for is %s; expected 0s or more", o.olderThan, o.unusedFor)
-	}
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
 		return ownermatch.Patterns{}, cmdline.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
 	}

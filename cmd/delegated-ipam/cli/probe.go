@@ -63,7 +63,7 @@ replaced, the old daemon still answers on the same socket, and the new one waits
 		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	options.Register(cmd.Flags(), options.Host(&o.host, d.env), options.Option{
-		Name: "timeout", Value: options.Duration(&o.timeout), Default: probeTimeout.String(), Help: "time limit of the probe; keep it below timeoutSeconds of the kubelet",
+		Name: "timeout", Value: options.Timeout(&o.timeout), Default: probeTimeout.String(), Help: "time limit of the probe; keep it below timeoutSeconds of the kubelet",
 	})
 	return cmd
 }
@@ -72,9 +72,6 @@ replaced, the old daemon still answers on the same socket, and the new one waits
 func (o *probeOptions) args(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return cmdline.Usagef("got %d arguments %q; expected one of %s", len(args), args, strings.Join(cmd.ValidArgs, ", "))
-	}
-	if o.timeout <= 0 {
-		return cmdline.Usagef("--timeout is %s; expected a duration above 0s", o.timeout)
 	}
 	if !slices.Contains(cmd.ValidArgs, args[0]) {
 		return cmdline.Usagef("unknown probe %q; expected one of %s", args[0], strings.Join(cmd.ValidArgs, ", "))

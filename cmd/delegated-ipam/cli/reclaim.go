@@ -83,7 +83,7 @@ the report was written, which contains the failures.`,
 		},
 		options.Option{Name: "from", Value: options.Path(&o.from), Help: "file with the container IDs of lost nodes, of delegated-ipam-bridge lost-nodes"},
 		options.Option{Name: "report", Value: options.Path(&o.report), Help: "file to write for delegated-ipam-bridge lost-nodes --forget, with --from"},
-		options.Option{Name: "generations", Value: options.Count(&o.generations), Default: "0", Help: "highest suffix -gN of container IDs to try beside the ID without one"},
+		options.Option{Name: "generations", Value: options.Count(&o.generations, 0), Default: "0", Help: "highest suffix -gN of container IDs to try beside the ID without one"},
 		options.Option{Name: "dry-run", Value: options.Bool(&o.dryRun), Help: "print the container IDs and run no DEL"},
 		options.Option{Name: "yes-the-node-is-gone", Value: options.Text(&o.confirmed, "name"), Help: "confirm --node by its name, without which nothing is released"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --from, without which nothing is released"},
@@ -102,8 +102,6 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 		return cmdline.Usagef("--owner and --generations are for --node; the file of --from has container IDs")
 	case o.report != "" && (o.from == "" || o.dryRun):
 		return cmdline.Usagef("--report is %q; expected --from with it, and no --dry-run", o.report)
-	case o.generations < 0:
-		return cmdline.Usagef("--generations is %d; expected 0 or more", o.generations)
 	case o.yes && o.node != "" || o.confirmed != "" && o.from != "":
 		return cmdline.Usagef("expected --yes-the-node-is-gone to confirm --node, and --yes to confirm --from")
 	case o.dryRun:

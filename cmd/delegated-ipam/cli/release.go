@@ -93,11 +93,11 @@ For an attachment whose release the plugin refuses forever there is "journal del
 			Help: "return the address to the plugin immediately, also one that is already in cooldown; implied by --all",
 		},
 		options.Option{
-			Name: "timeout", Value: options.Duration(&o.timeout), Default: client.DefaultTimeout.String(),
+			Name: "timeout", Value: options.Delay(&o.timeout), Default: client.DefaultTimeout.String(),
 			Help: "how long --all continues without progress (0s = request each address once and do not wait)",
 		},
 		options.Option{
-			Name: "wait", Value: options.Duration(&o.wait), Default: "0s",
+			Name: "wait", Value: options.Delay(&o.wait), Default: "0s",
 			Help: "how long --all waits for a daemon that does not answer, and until no ADD with an unknown outcome can act (0s = do not wait)",
 		},
 		options.Option{
@@ -112,8 +112,6 @@ func (o *releaseOptions) args(cmd *cobra.Command, given []string) error {
 	switch {
 	case o.all && (len(given) > 0 || o.pool != ""):
 		return cmdline.Usagef("--all releases every address in every pool; expected no address and no --pool with it")
-	case o.timeout < 0 || o.wait < 0:
-		return cmdline.Usagef("--timeout is %s and --wait is %s; expected 0s or more", o.timeout, o.wait)
 	case !o.all && (o.wait > 0 || o.stateDir != ""):
 		return cmdline.Usagef("--wait and --state-dir are for --all; expected --all --yes with them")
 	case o.all && !o.yes:

@@ -47,16 +47,13 @@ anything stays.`,
 	options.Register(cmd.Flags(),
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm the removal, which is refused without it"},
 		options.Option{Name: "discard-quarantine", Value: options.Bool(&o.discardQuarantine), Help: "also remove the files in quarantine/, whose addresses the plugin may hold"},
-		options.Option{Name: "timeout", Value: options.Duration(&o.timeout), Default: "0s", Help: "how long to wait for the end of the daemon (0s = no limit)"})
+		options.Option{Name: "timeout", Value: options.Delay(&o.timeout), Default: "0s", Help: "how long to wait for the end of the daemon (0s = no limit)"})
 	return cmd
 }
 
 func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
-	switch {
-	case !o.yes:
+	if !o.yes {
 		return cmdline.Usagef("the state directory and the socket of this node are removed; expected --yes to confirm it")
-	case o.timeout < 0:
-		return cmdline.Usagef("--timeout is %s; expected 0s or more", o.timeout)
 	}
 	config, err := o.serve.resolve()
 	if err != nil {
