@@ -85,13 +85,8 @@ func shown(a *models.Attachment) string {
 	return fmt.Sprint(a.ContainerID, a.State, ips(a), a.Claims, a.GivenUp, a.Lost, a.LastError, a.Range)
 }
 
-const (
-	// changeColumns is the number of columns before owner and addresses of a change.
-	changeColumns = len("15:04:05   removed   releasing   ")
-	gap           = 3
-)
-
 func printChanges(w io.Writer, all []change, asJSON bool) error {
+	t := output.NewTable(w)
 	for _, c := range all {
 		if asJSON {
 			if err := json.NewEncoder(w).Encode(c); err != nil {
@@ -103,15 +98,12 @@ func printChanges(w io.Writer, all []change, asJSON bool) error {
 		if c.Change == changeRemoved {
 			state = "-"
 		}
-		owner := output.Middle(logging.Printable(c.Attachment.Owner), max(minOwner, output.Width-changeColumns-len(lines[0])-gap))
-		if _, err := fmt.Fprintf(w, "%s   %-7s   %-9s   %s   %s\n", c.Time.Format(time.TimeOnly), c.Change, state, owner, lines[0]); err != nil {
-			return err
-		}
+		// As wide as the longest ones, so that all changes are aligned.
+		t.Row(c.Time.Format(time.TimeOnly), fmt.Sprintf("%-7s", c.Change), fmt.Sprintf("%-9s", state), c.Attachment.Owner, lines[0])
 		for _, line := range lines[1:] {
-			if _, err := fmt.Fprintf(w, "%*s%s\n", changeColumns, "", line); err != nil {
-				return err
-			}
+			t.Below(3, line)
 		}
 	}
-	return nil
+	t.Shrink(3, minOwner)
+	return t.Flush()
 }

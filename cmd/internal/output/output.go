@@ -2,6 +2,7 @@
 package output
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -39,7 +40,7 @@ type Table struct{ *page }
 type page struct {
 	out io.Writer
 	// text are the lines with complete columns, and rows the further ones.
-	text      strings.Builder
+	text      bytes.Buffer
 	rows      []row
 	shrinking []shrinking
 }
@@ -126,6 +127,9 @@ func (t Table) EndColumns() {
 		return n
 	}
 	for _, s := range t.shrinking {
+		if s.column >= len(widths) {
+			continue // a table without rows
+		}
 		excess := 0
 		for i, last := range lasts {
 			if last > 0 {
@@ -151,8 +155,7 @@ func (t Table) EndColumns() {
 // Flush prints the table.
 func (t Table) Flush() error {
 	t.EndColumns()
-	_, err := io.WriteString(t.out, t.text.String())
-	t.text.Reset()
+	_, err := t.text.WriteTo(t.out)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
@@ -50,6 +51,13 @@ func (r *Reporter) readySince(reasons []string) time.Time {
 		r.Notify("STATUS=" + status + ": " + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", " "))
 	}
 	return since
+}
+
+// Notify sends states to systemd if it waits for them (sd_notify(3), Type=notify).
+func (r *Reporter) Notify(states ...string) {
+	if _, err := daemon.SdNotify(false, strings.Join(states, "\n")); err != nil {
+		r.Log.WithError(err).Warn("systemd cannot be notified")
+	}
 }
 
 // lastError returns the last failure of the engine or, if that is later, why the daemon is not ready since a time; nil

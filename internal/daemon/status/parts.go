@@ -66,7 +66,12 @@ func (r *Reporter) newPoolProbe(pool string, n call.Network) poolProbe {
 		return s, s.Error == "" && s.NotReady == ""
 	})
 	return poolProbe{pool: pool, network: n, probe: check, use: newProbe(r, stuckAfter, nil, func() ([]*models.PoolAddresses, bool) {
-		return r.countAddresses(n), true
+		// It reads the files of the plugin.
+		c, err := r.Plugins.NewInvocation(context.Background(), n, "", "")
+		if err != nil {
+			return nil, true
+		}
+		return addresses(r.Plugins.RangeUse(c)), true
 	})}
 }
 
@@ -126,15 +131,6 @@ func (r *Reporter) addAddresses(ctx context.Context, rep *report) {
 			p.Addresses = append(p.Addresses, &models.PoolAddresses{Family: string(family), Used: float64(leased[family])})
 		}
 	}
-}
-
-// countAddresses returns the use of the ranges of a network that are known. It reads the files of the plugin.
-func (r *Reporter) countAddresses(n call.Network) []*models.PoolAddresses {
-	c, err := r.Plugins.NewInvocation(context.Background(), n, "", "")
-	if err != nil {
-		return nil
-	}
-	return addresses(r.Plugins.RangeUse(c))
 }
 
 // addresses returns the use of the ranges that are known, in the form of the API.

@@ -249,9 +249,14 @@ func (r *report) addReason(pool, text string) {
 
 // report returns the status without addresses.
 func (r *Reporter) report() *report {
+	count := func(k attachment.EventKind) int64 { return int64(r.Engine.Count(k)) }
 	rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{
 		Version: r.Version, NodeName: r.NodeName, Started: strfmt.DateTime(r.started),
-		Counters: r.counters(), Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
+		Counters: map[string]int64{
+			"lost": count(attachment.EventLost), "reacquired": count(attachment.EventReacquired),
+			"duplicates": count(attachment.EventDuplicate), "expired": count(attachment.EventExpired),
+		},
+		Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
 		Spool: spoolStatus(r.Spool()), EndedContainers: endedStatus(r.Ended()),
 	}}
 	for _, s := range r.Settings() {
@@ -294,15 +299,4 @@ func endedStatus(s ended.Status) *models.EndedContainers {
 		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), DelaySeconds: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
 		Runtime: s.Runtime, Reported: httpapi.OptionalTime(s.Reported), Sandboxes: int64(s.Sandboxes),
 	}
-}
-
-func (r *Reporter) counters() map[string]int64 {
-	all := map[string]int64{}
-	for name, k := range map[string]attachment.EventKind{
-		"lost": attachment.EventLost, "reacquired": attachment.EventReacquired,
-		"duplicates": attachment.EventDuplicate, "expired": attachment.EventExpired,
-	} {
-		all[name] = int64(r.Engine.Count(k))
-	}
-	return all
 }
