@@ -47,7 +47,6 @@ type fakeNode struct {
 	neverErr   error             // networkErr as long as it was never nil in this run
 	pluginErr  error             // why NewInvocation fails
 	configErr  error             // why CheckConfig fails
-	extraAddr  string            // an address that each ADD returns in addition
 	// ignoresRequests: an ADD accepts requested addresses and returns any.
 	ignoresRequests bool
 	// needsPod: ADD and DEL are refused unless the profile names a pod.
@@ -299,24 +298,6 @@ func nth(n int, step string, injected fault) func(string) fault {
 		}
 		return noFault
 	}
-}
-
-// once injects a fault at the next occurrence of a step.
-func once(step string, injected fault) func(string) fault { return nth(1, step, injected) }
-
-// always injects a fault at each occurrence of the steps.
-func always(injected fault, steps ...string) func(string) fault {
-	return func(s string) fault {
-		if slices.Contains(steps, s) {
-			return injected
-		}
-		return noFault
-	}
-}
-
-// each injects the fault of a step at each occurrence of it.
-func each(at map[string]fault) func(string) fault {
-	return func(step string) fault { return at[step] }
 }
 
 // faultAt returns the fault at a step, and whether the step has an effect.

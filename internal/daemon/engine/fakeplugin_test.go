@@ -208,16 +208,19 @@ func (n *fakeNode) call(ctx context.Context, verb string, c call.Call, do func(i
 		return pluginError(verb, c, notStarted)
 	}
 	time.Sleep(n.callTime)
-	refuse := false
-	n.with(func(n *fakeNode) { refuse = n.needsPod && c.Profile.PodIdentity == profile.PodIdentityNone })
+	var refuse bool
+	var gate chan struct{}
+	n.with(func(n *fakeNode) {
+		refuse, gate = n.needsPod && c.Profile.PodIdentity == profile.PodIdentityNone, n.addGate
+	})
 	if refuse {
 		return refusal(verb, c, 999, "no pod")
 	}
 	step := verb + " " + c.ContainerID
 	if verb == "ADD" {
 		step += fmt.Sprint(requestedAddrs(c))
-		if n.addGate != nil {
-			<-n.addGate
+		if gate != nil {
+			<-gate
 		}
 		if n.afterAdd != nil {
 			defer n.afterAdd(c)
@@ -258,9 +261,6 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 			return nil, err
 		}
 		got = append(got, ip)
-	}
-	if n.extraAddr != "" {
-		got = append(got, netip.MustParseAddr(n.extraAddr))
 	}
 	n.store[c.ContainerID] = append(n.store[c.ContainerID], got...)
 	return got, nil

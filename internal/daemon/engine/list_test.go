@@ -15,9 +15,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
-// manyAddresses gives the plugin one family with as many addresses as it can have.
-func manyAddresses(n *fakeNode, _ *Options) { n.rangeSize, n.ipv6 = 255, false }
-
 func ownersOf(all []Attachment) []string {
 	var names []string
 	for _, a := range all {
@@ -28,10 +25,8 @@ func ownersOf(all []Attachment) []string {
 
 // A probe waits for no lock of the engine.
 func TestProbesNeedNoLock(t *testing.T) {
-	run(t, "held", with(releaseDelay(time.Hour)), func(f *fixture) {
-		f.allocate("router")
-		f.allocate("health")
-		f.release("10.0.0.2", "fd00::2")
+	run(t, "held", "release-delay=1h", func(f *fixture) {
+		f.do("allocate router; allocate health; release 10.0.0.2 fd00::2")
 		f.mu.Lock() // a call that waits for it never returns
 		defer f.mu.Unlock()
 		if r, ok := f.Record(client.DefaultPool, "router"); !ok || !r.Holds(addr("10.0.0.1")) {
@@ -46,13 +41,12 @@ func TestProbesNeedNoLock(t *testing.T) {
 		f.Count(attachment.EventLost)
 		f.LastFailure()
 	})
-	run(t, "after a release, and after a start", nil, func(f *fixture) {
-		f.allocate("router")
-		f.restart()
+	run(t, "after a release, and after a start", "", func(f *fixture) {
+		f.do("allocate router; restart")
 		if _, ok := f.Record(client.DefaultPool, "router"); !ok {
 			f.t.Error("router has no record")
 		}
-		f.release("10.0.0.1", "fd00::1")
+		f.do("release 10.0.0.1 fd00::1")
 		if r, ok := f.Record(client.DefaultPool, "router"); ok {
 			f.t.Errorf("router has %v", r)
 		}
@@ -60,31 +54,28 @@ func TestProbesNeedNoLock(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	run(t, "sorted by pool and owner", with(manyAddresses, bluePool), func(f *fixture) {
+	run(t, "sorted by pool and owner", "size=255 ipv4 blue", func(f *fixture) {
 		var want []string
 		for i := range 2*listPage + 1 {
-			r := AllocateRequest{Owner: fmt.Sprintf("owner-%d", i), Pool: []string{"blue", client.DefaultPool}[i%2]}
-			f.must(r)
-			want = append(want, r.Pool+"/"+r.Owner)
+			owner, pool := fmt.Sprintf("owner-%d", i), []string{"blue", client.DefaultPool}[i%2]
+			f.do("allocate " + owner + " pool=" + pool)
+			want = append(want, pool+"/"+owner)
 		}
 		slices.Sort(want)
 		if got := ownersOf(f.List()); !slices.Equal(got, want) {
 			f.t.Errorf("got %q; want %q", got, want)
 		}
 	})
-	run(t, "changes during the iteration", with(manyAddresses), func(f *fixture) {
+	run(t, "changes during the iteration", "size=255 ipv4", func(f *fixture) {
 		owner := func(i int) string { return fmt.Sprintf("owner-%04d", i) }
 		for i := range 3 * listPage {
-			f.allocate(owner(i))
+			f.do("allocate " + owner(i))
 		}
 		released, reallocated := owner(2*listPage), owner(2*listPage+1)
 		seen := map[string]bool{}
 		for a := range f.All() {
 			if len(seen) == 0 { // in the first chunk
-				f.releaseAll(f.get(released))
-				f.releaseAll(f.get(reallocated))
-				f.allocate(reallocated)
-				f.allocate("zebra")
+				f.do("release-all " + released + "; release-all " + reallocated + "; allocate " + reallocated + "; allocate zebra")
 			}
 			if seen[a.Owner] {
 				f.t.Errorf("%s is listed twice", a.Owner)
@@ -95,7 +86,7 @@ func TestList(t *testing.T) {
 			f.t.Errorf("%d are listed, the released one: %t, the new one: %t; want %d", len(seen), seen[released], seen["zebra"], 3*listPage)
 		}
 	})
-	run(t, "the first one costs as much among many", nil, func(f *fixture) {
+	run(t, "the first one costs as much among many", "", func(f *fixture) {
 		const n = 20_000
 		f.mu.Lock()
 		for i := range n {
@@ -119,9 +110,16 @@ func TestList(t *testing.T) {
 
 // In real time, because it needs parallel goroutines.
 func TestListConcurrent(t *testing.T) {
-	f := newFixture(t, manyAddresses)
+	f := newFixture(t, "size=255 ipv4")
+	ask := func(words ...any) string {
+		answer, err := f.answered(wordsOf(fmt.Sprintln(words...)))
+		if err != nil {
+			t.Error(err)
+		}
+		return answer
+	}
 	for i := range 2 * listPage {
-		f.allocate(fmt.Sprintf("stays-%04d", i))
+		ask("allocate", fmt.Sprintf("stays-%04d", i))
 	}
 	var changing sync.WaitGroup
 	end := make(chan struct{})
@@ -133,7 +131,7 @@ func TestListConcurrent(t *testing.T) {
 					return
 				default:
 				}
-				f.releaseAll(f.allocate(fmt.Sprintf("goes-%d-%d", i, n%50)))
+				ask("release", ask("allocate", fmt.Sprintf("goes-%d-%d", i, n%50)))
 			}
 		})
 	}
@@ -176,13 +174,10 @@ func TestListAllocations(t *testing.T) {
 }
 
 func TestSummaries(t *testing.T) {
-	run(t, "by pool", nil, func(f *fixture) {
-		f.allocate("router")
-		f.allocate("health")
-		f.release("fd00::2")
-		f.inject(always(refused, "DEL"))
+	run(t, "by pool", "", func(f *fixture) {
+		f.do("allocate router; allocate health; release fd00::2; fault DEL=refused")
 		released := time.Now()
-		f.wantError(f.tryRelease("10.0.0.2"), attachment.Failed)
+		f.do("release 10.0.0.2 -> failed")
 		got := f.Summaries()[client.DefaultPool]
 		if got.States[attachment.Held] != 1 || got.States[attachment.Releasing] != 1 || got.Addresses[attachment.IPv4] != 1 || got.Addresses[attachment.IPv6] != 1 ||
 			got.Leased[attachment.IPv4] != 2 || got.Leased[attachment.IPv6] != 2 || !got.PendingRelease.Equal(released) {
@@ -194,7 +189,7 @@ func TestSummaries(t *testing.T) {
 		if sum := (Summary{}).Add(got); !sum.PendingRelease.Equal(released) {
 			f.t.Errorf("added to nothing: %+v", sum)
 		}
-		setLost(f)
+		f.do("publish router lost")
 		if lost := f.Summaries()[client.DefaultPool].Lost; lost != 1 {
 			f.t.Errorf("%d lost; want one", lost)
 		}
