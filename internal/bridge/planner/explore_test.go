@@ -23,7 +23,7 @@ func exploredIP(i int) netip.Addr {
 	if i == pingBit {
 		return Ping
 	}
-	return address(0, agentAddresses+i)
+	return ip(agentAddresses + i)
 }
 
 var handshakeStates = []Handshake{"", MarkedForRelease, ReadyForRelease, DoNotRelease, Released}
@@ -89,7 +89,7 @@ type origin struct {
 func (s situation) observed() Observed {
 	o := Observed{Pool: map[netip.Addr]Entry{}, Used: map[netip.Addr]Entry{}, Handshakes: map[netip.Addr]Handshake{}, Pods: s.pods}
 	add := func(slot int, state uint8, used, held bool, user string) {
-		ip := address(0, slot)
+		ip := ip(slot)
 		if state != absent {
 			o.Pool[ip] = EntryOf(slot, state == suspended)
 		}
@@ -104,7 +104,7 @@ func (s situation) observed() Observed {
 		add(i, plain, s.used&ownBit != 0, true, "router")
 	}
 	for i := range explored {
-		add(agentAddresses+i, s.pool[i], s.used>>i&1 != 0, s.held>>i&1 != 0, podOwner)
+		add(agentAddresses+i, s.pool[i], s.used>>i&1 != 0, s.held>>i&1 != 0, "default/pod")
 	}
 	for i, h := range s.handshakes {
 		if h != 0 {
