@@ -123,7 +123,7 @@ func (f *fixture) ask(ctx context.Context, words []string) (answer string, err e
 		}
 		return strconv.FormatBool(done), err
 	default:
-		err = fmt.Errorf("unknown command: %q", words)
+		f.t.Errorf("unknown command: %q", words)
 	}
 	return textOf(a.Addrs()), err
 }
@@ -308,7 +308,7 @@ var commands = map[string]func(f *fixture, words []string){
 	},
 	"set": func(f *fixture, words []string) { setUp(f.node, &Options{}, strings.Join(words, " ")) },
 	// fault injects faults from now on: STEP=FAULT at each step of that kind, STEP#2=FAULT at the second one.
-	"fault": func(f *fixture, words []string) { f.inject(faultsOf(words)) },
+	"fault": func(f *fixture, words []string) { f.inject(f.faultsOf(words)) },
 	// begin NAME REQUEST starts a request, whose client leave makes leave; end waits for its answer.
 	"begin":            func(f *fixture, words []string) { f.begin(words[0], words[1:]...) },
 	"events-until-now": func(f *fixture, _ []string) { checks["events"](f) },
@@ -502,19 +502,29 @@ var commands = map[string]func(f *fixture, words []string){
 	},
 }
 
-// faultsOf returns the faults of the command fault.
-func faultsOf(words []string) func(string) fault {
-	seen := map[string]int{}
-	short := map[string]fault{"outage": outage, "says-lost": saysLost, "failed": writeFailed, "unknown": writeUnknown}
+// faults are the faults as words.
+var faults = map[string]fault{
+	"refused": refused, "error-after": errorAfter, "not-started": notStarted, "outage": outage, "says-lost": saysLost,
+	"timeout-before": timeoutBefore, "timeout-after": timeoutAfter, "timeout-late": timeoutLate,
+	"failed": writeFailed, "unknown": writeUnknown, "killed-before": killBefore, "killed-after": killAfter,
+}
+
+// faultsOf returns the faults of the command fault; "none" is none.
+func (f *fixture) faultsOf(words []string) func(string) fault {
+	seen, at := map[string]int{}, map[string]fault{}
+	for _, w := range words {
+		step, injected, _ := strings.Cut(w, "=")
+		name, _, _ := strings.Cut(step, "#")
+		if !slices.Contains([]string{"ADD", "DEL", "CHECK", "adding", "held", "releasing", "remove"}, name) || faults[injected] == "" {
+			if w != "none" {
+				f.t.Errorf("unknown fault: %s", w)
+			}
+		}
+		at[step] = faults[injected]
+	}
 	return func(step string) fault {
 		step = strings.TrimPrefix(step, "write ")
 		seen[step]++
-		for _, w := range words {
-			at, injected, _ := strings.Cut(w, "=")
-			if at == step || at == fmt.Sprint(step, "#", seen[step]) {
-				return cmp.Or(short[injected], fault(strings.ReplaceAll(injected, "-", " ")))
-			}
-		}
-		return noFault
+		return cmp.Or(at[fmt.Sprint(step, "#", seen[step])], at[step])
 	}
 }
