@@ -60,20 +60,6 @@ func TestReloadOptions(t *testing.T) {
 	s.TryAllocate(t, harness.Request{Owner: "health"}).WantStatus(t, 403)
 }
 
-// A profile is read at each use.
-func TestChangedProfile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	const valid = `{"type":"mine","repeatedAdd":"refused","verifyBy":"nothing","checkProves":"presence","lost":{},
-		"addOutlivesSeconds":7,"del":"released","store":"node","lookup":"none","podIdentity":"none","namespace":"any","unique":true}`
-	profile := writeProfile(t, n, valid)
-	s := n.Start(t, "--plugin-profile="+profile)
-	writeProfile(t, n, "{")
-	s.WaitNotReady(t, profile)
-	writeProfile(t, n, valid)
-	s.WaitReady(t)
-}
-
 // A hangup while the daemon waits for the state directory does not end it either.
 func TestHangupBeforeServing(t *testing.T) {
 	t.Parallel()

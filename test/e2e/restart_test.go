@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -34,18 +35,18 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestHealthAllocations(t *testing.T) {
-	t.Parallel()
-	s := nodeWith(t, harness.DualStack()).Start(t)
-	want := map[string]string{}
-	for _, owner := range []string{"router", "health"} {
-		for _, ip := range s.AllocateFor(t, owner) {
-			want[ip] = owner
-		}
+// allocateConcurrently allocates for that many owners concurrently and returns the addresses of each.
+func allocateConcurrently(t *testing.T, s *harness.Daemon, owners int) [][]string {
+	t.Helper()
+	requests := make([]harness.Request, owners)
+	for i := range requests {
+		requests[i].Owner = fmt.Sprintf("kube-system/pod-%d", i)
 	}
-	if got, wanted := asJSON(t, s.Health(t).IPAM.Allocations), asJSON(t, want); got != wanted {
-		t.Errorf("healthz shows allocations %s; want %s", got, wanted)
+	all := make([][]string, owners)
+	for i, a := range s.AllocateConcurrently(t, requests) {
+		all[i] = a.Allocation(t).Addresses()
 	}
+	return all
 }
 
 func asJSON(t *testing.T, v any) string {

@@ -14,14 +14,20 @@ import (
 //evidence:design/reliability the old pod still runs while the new one starts
 func TestSecondInstanceWaits(t *testing.T) {
 	t.Parallel()
+	// In a pod each daemon has PID 1 and the host name of the node, so both locks name the pod.
+	const pod = "pod kube-system/delegated-ipam-x7k2p since 20"
 	n := nodeWith(t, harness.DualStack())
+	n.Env = append(n.Env, "K8S_POD_NAME=kube-system/delegated-ipam-x7k2p")
 	first := n.Start(t)
+	first.WaitLog(t, "podName=kube-system/delegated-ipam-x7k2p")
 	held := first.AllocateFor(t, "router")
+	doctorWithOptions(t, n, nil, "--socket-path="+n.Socket+"2", "--state-dir="+n.StateDir+"2").
+		wantProblems(t, []string{"error daemon", "error plugin"}, pod, n.StateDir)
 
 	waiting := *n
 	waiting.Socket += "2"
 	second := waiting.Launch(t)
-	second.WaitLog(t, "waiting for the state directory", n.StateDir, strconv.Itoa(first.PID()))
+	second.WaitLog(t, "waiting for the state directory", n.StateDir, "another process holds: "+pod, strconv.Itoa(first.PID()))
 	for _, kind := range []string{"startup", "ready", "live"} {
 		wantProbe(t, &waiting, kind, waiting.Socket)
 	}

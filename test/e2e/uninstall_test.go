@@ -102,36 +102,6 @@ func TestUninstallRefused(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-func TestUninstallForeignFile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	n.Start(t).Stop(t)
-	foreign := filepath.Join(n.StateDir, "notes")
-	check.Must(t, os.WriteFile(foreign, []byte("precious"), 0o600))
-	wantUninstall(t, n, 1, "1 files do not belong to delegated-ipam", foreign)
-	wantUninstall(t, n, 1, "not a state directory", "notes")
-	if content, err := os.ReadFile(foreign); err != nil || string(content) != "precious" {
-		t.Errorf("the foreign file has %q, %v", content, err)
-	}
-	check.Must(t, os.Remove(foreign))
-	wantUninstall(t, n, 0)
-	wantNothing(t, n)
-}
-
-func TestUninstallQuarantined(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	s.AllocateFor(t, "router")
-	s.Stop(t)
-	n.DamageRecord(t, "default", "router")
-	wantUninstall(t, n, 1, "1 records and files are damaged", "router of pool default", "--discard-quarantine")
-	if out := n.Command(t, uninstall(n, "--discard-quarantine")...); out.ExitCode != 0 {
-		t.Errorf("status %d:\n%s", out.ExitCode, out.Stderr)
-	}
-	wantNothing(t, n)
-}
-
 func TestUninstallWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

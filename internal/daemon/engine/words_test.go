@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -311,7 +313,26 @@ var commands = map[string]func(f *fixture, words []string){
 	"fault": func(f *fixture, words []string) { f.inject(f.faultsOf(words)) },
 	// begin NAME REQUEST starts a request, whose client leave makes leave; end waits for its answer.
 	"begin":            func(f *fixture, words []string) { f.begin(words[0], words[1:]...) },
-	"events-until-now": func(f *fixture, _ []string) { checks["events"](f) },
+	"events-until-now": func(f *fixture, _ []string) { checks["events"](f); f.logged.Reset() },
+	// each-event-logged wants a line with the fields of the router for each event of the background.
+	"each-event-logged": func(f *fixture, _ []string) {
+		for _, event := range f.observer.events {
+			action, outcome, _ := strings.Cut(event, " ")
+			failed := strings.HasPrefix(outcome, string(OutcomeFailed))
+			if !slices.Contains([]string{"cleanup", "expire", "reacquire", "retire"}, action) {
+				continue
+			}
+			if !slices.ContainsFunc(f.logged.AllEntries(), func(e *logrus.Entry) bool {
+				ips, _ := e.Data["ipAddrs"].([]netip.Addr)
+				id, _ := e.Data["containerID"].(string)
+				_, timed := e.Data["duration"].(time.Duration)
+				return fmt.Sprint(e.Data["action"]) == action && (e.Level == logrus.InfoLevel && e.Data["error"] == nil) != failed && timed && len(ips) == 2 &&
+					e.Data["owner"] == "router" && e.Data["poolName"] == "default" && strings.HasPrefix(id, "cilium-agent-router-")
+			}) {
+				f.t.Errorf("no line about %q with the fields of the router among %+v", event, f.logged.AllEntries())
+			}
+		}
+	},
 	"leave":            func(f *fixture, words []string) { f.begun[words[0]].leave() },
 	// flood UID... begins ten requests of each user.
 	"flood": func(f *fixture, words []string) {
