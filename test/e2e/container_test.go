@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -96,76 +95,6 @@ func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
 		}
 	}
 	t.Errorf("the plugin's store has %v; want %s for %v", n.Leases(t), ip, c)
-}
-
-func TestContainerReboot(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t)
-	s := n.Start(t)
-	router := s.AllocateFor(t, "router")
-	old := container{"old", "eth0"}
-	addContainer(t, s, old)
-	s.Kill(t)
-	n.Reboot(t)
-	s = n.Start(t)
-	addContainer(t, s, container{"new", "eth0"})
-	waitReleased(t, s, old.owner())
-	wantAddresses(t, s.AllocateFor(t, "router"), router)
-	wantLeaseCount(t, n, 2)
-}
-
-// Without the host's mount a namespace counts as missing only after an ADD whose namespace can be seen.
-func TestContainerNamespaceMissing(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t)
-	namespaces := t.TempDir()
-	add := func(s *harness.Daemon, c container) {
-		check.Must(t, os.WriteFile(filepath.Join(namespaces, c.id), nil, 0o600))
-		request := c.request()
-		request["netns"] = filepath.Join(namespaces, c.id)
-		cni(t, s, "add", request).WantStatus(t, http.StatusOK)
-	}
-	s := n.Start(t)
-	router := s.AllocateFor(t, "router")
-	gone, old, fresh := container{"gone", "eth0"}, container{"old", "eth0"}, container{"fresh", "eth0"}
-	add(s, gone)
-	add(s, old)
-	s.Stop(t)
-	check.Must(t, os.Remove(filepath.Join(namespaces, gone.id)))
-
-	n.Flags = append(n.Flags, "--missing-netns-release-delay=10ms")
-	s = n.Start(t)
-	wantState(t, s, gone.owner(), "held")
-	add(s, fresh)
-	waitReleased(t, s, gone.owner())
-	wantState(t, s, old.owner(), "held")
-	wantState(t, s, fresh.owner(), "held")
-	wantLeased(t, n, router...)
-	wantLeaseCount(t, n, 3)
-}
-
-func TestContainerGC(t *testing.T) {
-	for name, keys := range map[string]map[string]any{"plugin with GC": nil, "plugin without GC": {"gc": "nothing"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, plugin := scriptedContainers(t, keys)
-			s := n.Start(t)
-			router := s.AllocateFor(t, "router")
-			kept, stale := container{"kept", "eth0"}, container{"kept", "net1"}
-			ip := addContainer(t, s, kept)
-			addContainer(t, s, stale)
-			cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []map[string]string{{"container-id": kept.id, "ifname": kept.ifName}}}).WantStatus(t, http.StatusOK)
-			wantNoAttachment(t, s, stale.owner())
-			wantState(t, s, kept.owner(), "held")
-			held, want := plugin.Holds(t), append(router, ip...)
-			slices.Sort(held)
-			slices.Sort(want)
-			wantAddresses(t, held, want)
-			if plugin.CallCount(t, "GC") != 1 {
-				t.Errorf("the plugin was called for %v; want one GC", plugin.Verbs(t))
-			}
-		})
-	}
 }
 
 // The plugin's GC of a killed daemon does not know what the next one adds.

@@ -70,27 +70,3 @@ func TestDoctorOtherUser(t *testing.T) {
 	check.Must(t, errors.Join(os.MkdirAll(store, 0o755), os.Chown(store, 0, 0)))
 	diagnose(t, n, line).wantProblems(t, []string{"error plugin-state"}, store, "permission denied")
 }
-
-func TestDoctorChanges(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	directory := configDir(t, n, map[string]string{"owners": "router"})
-	option := func(value string) {
-		check.Must(t, os.WriteFile(filepath.Join(directory, "owners"), []byte(value), 0o600))
-	}
-	n.Env = append(n.Env, "DELEGATED_IPAM_CONFIG_DIR="+directory)
-	s := n.Start(t)
-	doctorWithoutOptions(t, n).wantProblems(t, nil)
-
-	option("router,health")
-	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning options"}, `"router,health" here (config-dir)`, `"router" (config-dir)`, "restart")
-	option("router")
-
-	check.Must(t, os.Chmod(n.Socket, 0o666))
-	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning socket"}, "0666")
-	check.Must(t, os.Chmod(n.Socket, 0o660))
-
-	n.WriteConf(t, "05-cilium.conflist", []byte(`{"name":`))
-	doctorWithoutOptions(t, n).wantProblems(t, []string{"warning cni-config"}, "continues with", "unexpected end of JSON")
-	s.AllocateFor(t, "router")
-}

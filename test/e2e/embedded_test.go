@@ -38,34 +38,6 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// An installed program that refuses less, and that pods may use, is reported.
-func TestProgramDiffers(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	nw := harness.IPv4Only()
-	nw.IPAM = map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24", "gateway": "10.15.1.1"}}}}
-	n.WriteNetwork(t, "05-cilium", nw)
-	n.InstallOldPlugin(t, harness.PluginsV19, "host-local")
-	const text = "accepts what the daemon refuses"
-	doctorWithOptions(t, n, nil).wantProblems(t, []string{"error daemon", "error plugin", "warning plugin"}, text)
-	s := n.Launch(t)
-	s.WaitServing(t)
-	s.WaitNotReady(t, "gateway 10.15.1.1 not in network 10.15.0.0/24")
-	check.Contains(t, n.Command(t, "status").Stdout, text)
-}
-
-// A killed program's empty file blocks no address.
-func TestEmptyLeaseIsFree(t *testing.T) {
-	eachNetwork(t, func(t *testing.T, n *harness.Node) {
-		s := n.Start(t)
-		s.AllocateFor(t, "router")
-		putLease(t, n, "10.15.0.77", "")
-		s.TryRestore(t, "10.15.0.77", "ingress").WantStatus(t, 200)
-		wantLeased(t, n, "10.15.0.77")
-		doctorWithoutOptions(t, n).wantProblems(t, nil)
-	})
-}
-
 // A power loss brings leases back whose release was answered, and leaves those of containers that no record has. The
 // first start after it releases them, and not those that others may use.
 //

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -137,99 +136,6 @@ func TestMetricsOfRequests(t *testing.T) {
 	}
 }
 
-func TestMetricsPluginFailure(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct{ script, outcome string }{
-		"CNI error": {`{"error":{"code":11,"msg":"no address is left"}}`, "refused"},
-		"killed":    {`{"killSelf":9}`, "unknown"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, plugin := scriptedNode(t, "scripted", nil)
-			s := n.Start(t)
-			plugin.SetScript(t, "ADD", tt.script)
-			s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv4"}).WantStatus(t, http.StatusBadGateway)
-			wantMetrics(t, s, map[string]float64{
-				"api_requests_total,code=502":              1,
-				"addresses":                                0,
-				"plugin_calls_total,outcome=" + tt.outcome: 1,
-				"plugin_calls_total,outcome=not-started":   0,
-				"plugin_call_duration_seconds,verb=ADD":    1,
-				"events_total,outcome=failed":              1,
-				"events_total,outcome=rejected":            0,
-			})
-			plugin.ClearScript(t, "ADD")
-			s.AllocateFor(t, "router")
-			wantMetrics(t, s, map[string]float64{"attachments,state=held": 1, "addresses": 1, "ready": 1})
-		})
-	}
-}
-
-func TestMetricsLostAndExpired(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t, "--verify-interval=0s", "--ipam-expiration=1ms")
-	s.AllocateFor(t, "router")
-	n.WipeStore(t)
-	n.ResetHistory()
-	s.AllocateFor(t, "router")
-	wantMetrics(t, s, map[string]float64{"attachments_lost_total": 1, "lost_attachments": 0, "attachments,state=held": 1})
-	s.Allocate(t, harness.Request{Owner: "health", Expire: true})
-	wantMetrics(t, s, map[string]float64{
-		"allocations_expired_total": 1, "events_total,action=expire": 1, "attachments": 1, "addresses": 1, "duplicate_addresses_total": 0,
-	})
-}
-
-func TestMetricsPendingRelease(t *testing.T) {
-	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Start(t)
-	ip := s.AllocateFor(t, "router")[0]
-	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
-	s.TryRelease(t, ip).WantStatus(t, http.StatusInternalServerError)
-	seen := scrape(t, s)
-	for name, labels := range map[string][]string{
-		"delegated_ipam_pending_releases":            {"pool", "default"},
-		"delegated_ipam_pending_release_age_seconds": {"pool", "default"},
-		"delegated_ipam_plugin_calls_total":          {"plugin", "scripted", "verb", "DEL", "outcome", "refused"},
-		"delegated_ipam_events_total":                {"action", "release", "outcome", "failed"},
-	} {
-		if got := sum(seen, name, labels...); got <= 0 {
-			t.Errorf("%s%q is %v; want more than 0", name, labels, got)
-		}
-	}
-	plugin.ClearScript(t, "DEL")
-	waitReleased(t, s, "router")
-	wantMetrics(t, s, map[string]float64{"pending_releases": 0, "pending_release_age_seconds": 0, "events_total,action=cleanup,outcome=success": 1})
-}
-
-// The ranges have the addresses of the configuration, and count the leases of pods that the plugin serves. Where they are
-// not known, the addresses of the attachments count.
-func TestMetricsRanges(t *testing.T) {
-	t.Parallel()
-	known := nodeWith(t, harness.DualStack())
-	known.LeaseToPod(t, "pods", "10.15.0.77")
-	unknown, _ := scriptedNode(t, "azure-ipam", nil)
-	for n, all := range map[*harness.Node]map[string][2]float64{
-		known:   {"range_addresses": {253, 65534}, "range_used_addresses": {2, 1}},
-		unknown: {"range_addresses": {0, 0}, "range_used_addresses": {1, 0}},
-	} {
-		s := n.Start(t)
-		s.AllocateFor(t, "router")
-		harness.Eventually(t, "the used addresses", func() error { // they may be some seconds old
-			seen := scrape(t, s)
-			for name, want := range all {
-				for i, family := range []string{"ipv4", "ipv6"} {
-					if got := sum(seen, "delegated_ipam_"+name, "pool", "default", "family", family); got != want[i] {
-						return fmt.Errorf("%s of %s is %v; want %v", name, family, got, want[i])
-					}
-				}
-			}
-			return nil
-		})
-	}
-}
-
 func TestMetricsDefined(t *testing.T) {
 	t.Parallel()
 	s := nodeWith(t, harness.DualStack()).Start(t, "--warm-leases=1")
@@ -259,24 +165,6 @@ func TestMetricsAddressServesMetricsOnly(t *testing.T) {
 	if conn, err := net.Dial("tcp", address); err == nil {
 		conn.Close()
 		t.Error("the address is still served after the stop")
-	}
-}
-
-func TestMetricsAccess(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.IPv4Only())
-	check.Must(t, os.Chmod(n.Dir, 0o711))
-	s := n.Start(t, "--socket-mode=0666", "--allow-uids=4242")
-	for uid, want := range map[int]int{4242: http.StatusOK, 4243: http.StatusForbidden} {
-		if a := s.DoAs(t, harness.User{UID: uid, GID: uid}, http.MethodGet, "/metrics"); a.Status != want || (want == http.StatusForbidden) == strings.Contains(string(a.Body), "delegated_ipam_") {
-			t.Errorf("user %d is answered %s; want %d", uid, a, want)
-		}
-	}
-	if a := s.DoAs(t, harness.User{UID: 4243, GID: 4243}, http.MethodPost, "/v1/ipam?owner=x"); a.Status != http.StatusForbidden {
-		t.Fatal(a)
-	}
-	if got := sum(scrape(t, s), "delegated_ipam_api_requests_total", "operation", "POST /v1/ipam", "code", "403"); got != 1 {
-		t.Errorf("%v requests of unauthorized callers are counted; want 1", got)
 	}
 }
 

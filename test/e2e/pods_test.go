@@ -55,23 +55,6 @@ func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
 	}
 }
 
-func TestPodThroughDaemonIPv6(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Subnets: []string{"fd00:15::/112"}})
-	s := n.Start(t, "--enable-ipv4=false")
-	s.AllocateFor(t, "router")
-	if got := string(call(t, pods, "ADD", "0123abcd")); strings.Count(got, `"address":`) != 1 || !strings.Contains(got, `"address": "fd00:15::`) {
-		t.Errorf("ADD returned %s; want one address, of fd00:15::/112", got)
-	}
-	call(t, pods, "CHECK", "0123abcd")
-	s.WaitConsistent(t)
-	call(t, pods, "DEL", "0123abcd")
-	if left := n.Leases(t); len(left) != 1 {
-		t.Errorf("the store has %v; want the router's lease", left)
-	}
-}
-
 func TestPodThroughDaemon(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)

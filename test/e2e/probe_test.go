@@ -55,31 +55,6 @@ func emptyDir(t *testing.T, dir string) {
 	check.Must(t, os.Mkdir(dir, 0o755))
 }
 
-func TestProbesWhilePluginHangs(t *testing.T) {
-	t.Parallel()
-	n, plugin := scriptedNode(t, "scripted", nil)
-	s := n.Launch(t, "--enable-ipv6=false", "--max-plugin-processes=1", "--max-queued-requests=3")
-	s.WaitReady(t)
-	plugin.SetScript(t, "STATUS", hang)
-	plugin.SetScript(t, "ADD", hang)
-	answered := make(chan struct{})
-	for i := range 5 { // more than can run or wait
-		go func() {
-			_, _ = s.Try(http.MethodPost, fmt.Sprintf("/v1/ipam?owner=pod-%d", i))
-			answered <- struct{}{}
-		}()
-	}
-	for range 2 { // the rejected ones
-		<-answered
-	}
-	wantProbe(t, n, "startup", "")
-	wantProbe(t, n, "live", "")
-	plugin.Open(t, "go-on")
-	for range 3 {
-		<-answered
-	}
-}
-
 // A stop waits for the running plugin call, whose address is held after the next start.
 func TestProbesWhileStopping(t *testing.T) {
 	t.Parallel()

@@ -20,18 +20,6 @@ const customProfile = `{
   "namespace": "any", "unique": true, "sources": ["the operator"]
 }`
 
-func TestProfileFile(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t, "--plugin-profile="+writeProfile(t, n, customProfile), "--verify-interval=0s")
-	wantCommand(t, n, command{line: "status --verbose", stdout: `["the operator"]`})
-	held := s.AllocateFor(t, "router")
-	n.WipeStore(t)
-	wantAddresses(t, s.AllocateFor(t, "router"), held)
-	wantLeaseCount(t, n, 0) // not verified, so the loss was not found
-	s.Release(t, held...)
-}
-
 func TestRecordedProfile(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())

@@ -147,28 +147,3 @@ func TestProfileTryKilled(t *testing.T) {
 	}
 	wantLeaseCount(t, n, 0)
 }
-
-// The scripted plugin imitates remote ones.
-func TestProfileTryImitated(t *testing.T) {
-	t.Parallel()
-	cooldown := ranges()
-	cooldown["cooldown"] = true
-	for name, c := range map[string]struct {
-		pluginType string
-		ipam       map[string]any
-	}{
-		"calico":                  {"calico-ipam", nil},
-		"calico, with a cooldown": {"calico-ipam", cooldown},
-		"azure":                   {"azure-ipam", nil},
-		"whereabouts":             {"whereabouts", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, plugin := scriptedNode(t, c.pluginType, c.ipam)
-			wantDifferences(t, n, c.pluginType, nil)
-			if held := plugin.Holds(t); len(held) != 0 {
-				t.Errorf("the plugin holds %q; want nothing", held)
-			}
-		})
-	}
-}

@@ -142,23 +142,6 @@ func TestReclaimCall(t *testing.T) {
 	}
 }
 
-// An owner whose earlier DEL may still act holds its address under an ID with a suffix.
-func TestReclaimGenerations(t *testing.T) {
-	t.Parallel()
-	a, b, server := centralNodes(t, map[string]any{"addOutlivesSeconds": 3600})
-	server.SetOwnerScript(t, "DEL", "router", `{"killSelf": 9, "times": 1}`)
-	lose(t, a, "router")
-	renamed := containerid.Generation(idsOf(a, "router")[0], 1)
-	wantHolders(t, server, renamed)
-
-	runReclaim(t, b, append(gone(a), "--owner=router")...)
-	wantHolders(t, server, renamed)
-	if out := runReclaim(t, b, append(gone(a), "--owner=router", "--generations=1")...); out.ExitCode != 0 || strings.Count(out.Stdout, "released") != 2 {
-		t.Errorf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
-	}
-	wantHolders(t, server)
-}
-
 // lockedStore is the script of a DEL that fails.
 const lockedStore = `{"error":{"cniVersion":"1.0.0","code":11,"msg":"the store is locked"}}`
 
@@ -196,21 +179,9 @@ func TestReclaimBadNode(t *testing.T) {
 		}
 	}
 	check.Must(t, os.Remove(report))
-	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 {
-		t.Errorf("without a report: ended with %d; want 1", out.ExitCode)
+	if out := runReclaim(t, b, "--from="+list, "--yes"); out.ExitCode != 1 || !strings.Contains(out.Stderr, "of 13 container IDs were not released") {
+		t.Errorf("without a report: ended with %d: %s; want 1 and a count", out.ExitCode, out.Stderr)
 	}
-}
-
-func TestReclaimFails(t *testing.T) {
-	t.Parallel()
-	a, b, server := centralNodes(t, nil)
-	lose(t, a, "router", "health")
-	server.SetOwnerScript(t, "DEL", "health", lockedStore)
-	out := runReclaim(t, b, append(gone(a), "--owner=router,health")...)
-	if out.ExitCode != 1 || !strings.Contains(out.Stdout, "the store is locked") || !strings.Contains(out.Stderr, "1 of 2 container IDs were not released") {
-		t.Errorf("ended with %d: %s%s", out.ExitCode, out.Stdout, out.Stderr)
-	}
-	wantHolders(t, server, idsOf(a, "health")...)
 }
 
 func TestReclaimRefused(t *testing.T) {

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,24 +11,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-// A pool that cannot serve does not make the network of the node's pods not ready: CRI-O and containerd
-// would start no pods, and those that run would be evicted.
-func TestPodStatusOfOwnNetwork(t *testing.T) {
-	t.Parallel()
-	n, pods := podNode(t)
-	n.WriteConf(t, "20-blue.conflist", []byte(`{"cniVersion":"1.1.0","name":"blue","plugins":[{"type":"x"}]}`))
-	n.Launch(t, "--pool=blue=blue").WaitServing(t)
-	harness.Eventually(t, "STATUS of the network pods to succeed", func() error {
-		_, err := pods.Call("STATUS", "", nil)
-		return err
-	})
-	if _, err := pods.Call("STATUS", "", map[string]any{"name": "blue"}); err == nil || !strings.Contains(err.Error(), `"code": 50`) || !strings.Contains(err.Error(), "blue") {
-		t.Errorf("STATUS of the network blue: %v; want code 50 with the reason of its pool", err)
-	}
-	pods.Add(t, "0123abcd")
-	pods.Del(t, "0123abcd")
-}
 
 // inStateDir reports whether a file of the state directory has a text.
 func inStateDir(t *testing.T, n *harness.Node, text string) (found bool) {
@@ -110,36 +90,5 @@ func TestPodOddCalls(t *testing.T) {
 	}
 	if _, err := pods.Call("GC", "", nil); err == nil || !strings.Contains(err.Error(), "no list of attachments") {
 		t.Errorf("GC without a list: %v", err)
-	}
-}
-
-// Nomad repeats the ADD of one ID after it has restored an allocation, whose network namespace may be
-// another one.
-func TestContainerAddedAgain(t *testing.T) {
-	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
-	s := n.Start(t)
-	c := container{"0a1b", "eth0"}
-	request := c.request()
-	request["args"] = `IgnoreUnknown=1;K8S_POD_NAME=web;LABELS={"a":"b=c","list":["x=y"]};EMPTY=`
-	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
-	request["netns"] = "/var/run/netns/another"
-	again := cni(t, s, "add", request)
-	again.WantStatus(t, http.StatusOK)
-	var result struct{ IPs []struct{ Address string } }
-	check.Must(t, json.Unmarshal(again.Body, &result))
-	var ips []string
-	for _, ip := range result.IPs {
-		bare, _, _ := strings.Cut(ip.Address, "/")
-		ips = append(ips, bare)
-	}
-	wantAddresses(t, plugin.Holds(t), ips)
-	if calls := plugin.CallCount(t, "ADD"); calls != 1 {
-		t.Errorf("the plugin had %d ADDs; want 1", calls)
-	}
-	for _, p := range plugin.Calls(t) {
-		if args := p.Env["CNI_ARGS"]; p.Verb == "ADD" && !strings.Contains(args, request["args"].(string)) {
-			t.Errorf("ADD had CNI_ARGS=%s; want %s in it", args, request["args"])
-		}
 	}
 }

@@ -158,33 +158,6 @@ func TestSpooledDelBeforeAdd(t *testing.T) {
 	call(t, pods, "CHECK", "0123abcd")
 }
 
-// A DEL that the plugin refuses stays, blocks an ADD of its ID, and is repeated.
-func TestSpooledDelFails(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	plugin := n.InstallScripted(t, "central")
-	ipam := ranges()
-	ipam["type"] = "central"
-	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "central", IPAM: ipam})
-	s := n.Start(t, "--enable-ipv6=false")
-	pods.Add(t, "0123abcd")
-	s.Stop(t)
-	check.Must(t, delAway(n, pods, "0123abcd"))
-	plugin.SetScript(t, "DEL", `{"error":{"code":100,"msg":"the server is away"}}`)
-	s = n.Start(t, "--enable-ipv6=false")
-	wantSpool(t, n, 1, 0)
-	s.WaitLog(t, "the server is away")
-	if out := n.Command(t, "status").Stdout; !strings.Contains(out, "1 pending, the oldest left") {
-		t.Errorf("status printed %s", out)
-	}
-	cni(t, s, "add", container{"0123abcd", "eth0"}.request()).WantError(t, http.StatusBadGateway, "an earlier DEL of the interface has to succeed first")
-	plugin.ClearScript(t, "DEL")
-	waitDrained(t, n)
-	if held := plugin.Holds(t); len(held) > 0 {
-		t.Errorf("the plugin holds %q", held)
-	}
-}
-
 // A DEL of an earlier sandbox does not release a later one of the same ID. A reboot does not change what a
 // DEL means.
 //
@@ -282,18 +255,4 @@ func TestSpoolRefused(t *testing.T) {
 	n.Start(t)
 	waitDrained(t, n)
 	wantIDs(t, n)
-}
-
-// A DEL in the spool keeps the state directory from being removed, until a daemon has carried it out.
-func TestSpoolUninstall(t *testing.T) {
-	t.Parallel()
-	n, _ := leftPod(t)
-	wantUninstall(t, n, 1, "has 1 DELs of containers")
-	s := n.Start(t)
-	waitDrained(t, n)
-	s.Stop(t)
-	wantUninstall(t, n, 0, "removed "+n.Spool())
-	if _, err := os.Lstat(n.StateDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the state directory exists: %v", err)
-	}
 }

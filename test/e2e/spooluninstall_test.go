@@ -82,30 +82,3 @@ func TestSpoolAfterRollback(t *testing.T) {
 	s.WaitLog(t, "the plugin may have added its container ID again", "again")
 	n.Store = withoutPods // the daemon lists no pod any more
 }
-
-// A DEL of a network that is not configured any more, without a record, may be of an address that its plugin
-// has. It is kept, and named.
-func TestSpoolUninstallRefused(t *testing.T) {
-	t.Parallel()
-	n, _ := leftPod(t)
-	dir, err := spool.Open(n.Spool())
-	check.Must(t, err)
-	defer dir.Close()
-	check.Must(t, dir.Put(spool.Entry{Network: "gone", ContainerID: "4567cdef", IfName: "eth0", Written: time.Now()}))
-	named := []string{spool.Name("gone", "4567cdef", "eth0"), `network "gone"`, "container ID 4567cdef", "remove its file"}
-	s := n.Start(t)
-	wantSpool(t, n, 1, 0)
-	wantIDs(t, n)
-	s.WaitLog(t, `network \"gone\" is not served`)
-	out := n.Command(t, uninstall(n, "--timeout=10ms")...)
-	for _, word := range append(named, `network "gone" is not served`) {
-		if out.ExitCode != 1 || !strings.Contains(out.Stderr, word) {
-			t.Errorf("with a daemon uninstall ended with %d and printed %s; want 1 and %q", out.ExitCode, out.Stderr, word)
-		}
-	}
-	s.Stop(t)
-	wantUninstall(t, n, 1, append(named, "start the daemon")...)
-	check.Must(t, os.Remove(filepath.Join(n.Spool(), named[0])))
-	wantUninstall(t, n, 0)
-	wantNothing(t, n)
-}

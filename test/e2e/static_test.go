@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -21,22 +20,6 @@ func staticNode(t *testing.T) *harness.Node {
 	}})
 	n.Flags = []string{"--enable-ipv6=false"}
 	return n
-}
-
-func TestStaticSecondOwner(t *testing.T) {
-	t.Parallel()
-	s := staticNode(t).Start(t)
-	first := s.Allocate(t, harness.Request{Owner: "router"})
-	if first.Address.IPv4 != "10.15.0.9" || first.IPv4.Gateway != "10.15.0.1" {
-		t.Errorf("got %+v; want 10.15.0.9 with its gateway", first.IPv4)
-	}
-	a := s.TryAllocate(t, harness.Request{Owner: "health"})
-	a.WantError(t, http.StatusBadGateway, "static", "same addresses", "10.15.0.9", "router", "separate network")
-	wantNoAttachment(t, s, "health")
-	s.WantCounters(t, map[string]int64{"duplicates": 0, "lost": 0})
-	if strings.Contains(s.Log(), "level=error") {
-		t.Errorf("the log has a line at level error:\n%s", s.Log())
-	}
 }
 
 func TestStaticConcurrentOwners(t *testing.T) {

@@ -95,21 +95,3 @@ func wantNotReady(t *testing.T, ready error, texts ...string) {
 		}
 	}
 }
-
-// wantNoPodGets wants the server to hold the addresses, and several new pods to get others.
-func wantNoPodGets(t *testing.T, server harness.Central, held []string) {
-	t.Helper()
-	stored := server.Holds(t)
-	for _, ip := range held {
-		if !slices.Contains(stored, ip) {
-			t.Errorf("%s is held, and the server holds only %q", ip, stored)
-		}
-	}
-	for i := range 3 {
-		for _, ip := range server.Pods.Add(t, fmt.Sprintf("pod-%d", i)) {
-			if slices.Contains(held, ip) {
-				t.Errorf("a pod got %s, which is held", ip)
-			}
-		}
-	}
-}

@@ -123,18 +123,3 @@ func TestWarmLeasesKilled(t *testing.T) {
 		}
 	}
 }
-
-// What the plugin returns may depend on the pod, as far as is known: there are no leases, and the status says why.
-func TestWarmLeasesNotOffered(t *testing.T) {
-	t.Parallel()
-	n, _ := scriptedContainers(t, nil)
-	n.Flags = append(n.Flags, "--warm-leases=4")
-	s := n.Start(t)
-	addContainer(t, s, container{"one", "eth0"})
-	harness.Eventually(t, "the status to say why", func() error {
-		if out := n.Command(t, "status"); !strings.Contains(out.Stdout, "0 of 4 ready") || !strings.Contains(out.Stdout, "dependsOnPod") {
-			return errorText(out.Stdout)
-		}
-		return nil
-	})
-}
