@@ -1,13 +1,16 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -202,4 +205,177 @@ func TestContainerGCUnreadable(t *testing.T) {
 	s.WaitReady(t)
 	cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}}).WantError(t, http.StatusBadGateway, "quarantine/ has 1 files")
 	wantAddresses(t, plugin.Holds(t), router)
+}
+
+// After a restore a runtime may repeat an ADD with another network namespace: CHECK and DEL get that one.
+//
+//evidence:design/reliability the runtime repeats an ADD for another namespace
+func TestContainerAddedElsewhere(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedContainers(t, nil)
+	s := n.Start(t)
+	pod := container{"0a1b", "eth0"}
+	held := addContainer(t, s, pod)
+	again := pod.request()
+	again["netns"] = "/var/run/netns/restored"
+	again["args"] = "IgnoreUnknown=1;K8S_POD_NAME=restored"
+	cni(t, s, "add", again).WantStatus(t, http.StatusOK)
+	wantHolds(t, plugin, held...)
+	s.Kill(t) // the answer was durable
+	s = n.Start(t)
+	wantState(t, s, pod.owner(), "held")
+	before := len(plugin.Calls(t))
+	cni(t, s, "check", pod.request()).WantStatus(t, http.StatusOK)
+	cni(t, s, "del", again).WantStatus(t, http.StatusOK)
+	wantNoAttachment(t, s, pod.owner())
+	wantHolds(t, plugin)
+	var args []string
+	for _, c := range plugin.Calls(t)[before:] {
+		if got := c.Env["CNI_NETNS"]; got != "/var/run/netns/restored" && c.Verb != "VERSION" && c.Verb != "STATUS" {
+			t.Errorf("%s had CNI_NETNS=%s; want the last one", c.Verb, got)
+		}
+		if c.Verb == "DEL" {
+			args = append(args, c.Env["CNI_ARGS"])
+		}
+	}
+	const sandbox = ";K8S_POD_INFRA_CONTAINER_ID=0a1b"
+	// The plugin may know the addresses by the arguments of the first ADD.
+	if want := []string{again["args"].(string) + sandbox, pod.request()["args"].(string) + sandbox}; len(args) != 2 || !slices.Contains(args, want[0]) || !slices.Contains(args, want[1]) {
+		t.Errorf("DEL was run with %q; want %q in any order", args, want)
+	}
+}
+
+// A configuration that host-local refuses in every verb leaves no record, which no DEL could remove.
+//
+//evidence:design/reliability an ADD whose configuration the plugin refuses in every verb
+func TestContainerConfigRefused(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	host := func(gateway string) map[string]any {
+		return map[string]any{"type": "host-local", "dataDir": n.StoreDir, "ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24", "gateway": gateway}}}}
+	}
+	writeContainers(t, n, host("10.99.0.1"))
+	s := n.Launch(t)
+	s.WaitServing(t)
+	pod := container{"0a1b", "eth0"}
+	for range 2 {
+		cni(t, s, "add", pod.request()).WantError(t, http.StatusBadGateway, "10.99.0.1")
+		wantNoAttachment(t, s, pod.owner())
+	}
+	writeContainers(t, n, host("10.15.0.1"))
+	s.WaitReady(t)
+	held := addContainer(t, s, pod)
+	// CHECK and DEL run with the recorded configuration.
+	writeContainers(t, n, host("10.99.0.1"))
+	harness.Eventually(t, "the configuration to be read", func() error {
+		if err := s.Ready(); err == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	cni(t, s, "check", pod.request()).WantStatus(t, http.StatusOK)
+	if again := addContainer(t, s, pod); again[0] != held[0] {
+		t.Errorf("a repeated ADD returned %q; want %q", again, held)
+	}
+	cni(t, s, "del", pod.request()).WantStatus(t, http.StatusOK)
+	wantNoAttachment(t, s, pod.owner())
+	wantLeaseCount(t, n, 0)
+}
+
+// The log, the last error and errors about a container have the runtime's container ID: no other one is
+// used for it.
+func TestContainerIDOfRuntime(t *testing.T) {
+	t.Parallel()
+	n, plugin := scriptedContainers(t, nil)
+	s := n.Start(t, "--log-level=debug")
+	failed, added := container{"5f1e", "eth0"}, container{"0a1b", "eth0"}
+	plugin.SetScript(t, "ADD", `{"error":{"code":100,"msg":"no address left"}}`)
+	cni(t, s, "add", failed.request()).WantError(t, http.StatusBadGateway, "no address left")
+	plugin.ClearScript(t, "ADD")
+	addContainer(t, s, added)
+	cni(t, s, "del", added.request()).WantStatus(t, http.StatusOK)
+	wantNoAttachment(t, s, added.owner())
+	// Without a record.
+	cni(t, s, "del", container{"77cc", "eth0"}.request()).WantStatus(t, http.StatusOK)
+	// Released in the background.
+	late := container{"3b3b", "eth0"}
+	addContainer(t, s, late)
+	plugin.SetScript(t, "DEL", `{"error":{"code":11,"msg":"locked"}}`)
+	cni(t, s, "del", late.request()).WantError(t, http.StatusBadGateway, "locked")
+	plugin.ClearScript(t, "DEL")
+	waitReleased(t, s, late.owner())
+	for line := range strings.Lines(s.Log()) {
+		if strings.Contains(line, "cilium-agent-") {
+			t.Errorf("the log has an ID that was not used: %s", line)
+		}
+	}
+	for _, c := range []container{failed, added} {
+		s.WaitLog(t, "containerID="+c.id, "owner="+c.owner())
+	}
+	if out := n.Command(t, "status", "-o=json"); strings.Contains(out.Stdout, "cilium-agent-") {
+		t.Errorf("the status has an ID that was not used: %s", out.Stdout)
+	}
+}
+
+// A user of --allow-uids may neither send the requests of a container runtime, nor allocate for containers
+// or release their addresses.
+func TestContainersOfCaller(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		harness.Skipf(t, "only root can connect as another user")
+	}
+	caller := harness.User{UID: 4242, GID: 4242}
+	n := containerNode(t)
+	check.Must(t, os.Chmod(n.Dir, 0o711)) // search permission for the socket
+	s := n.Start(t, "--socket-mode=0666", "--allow-uids=4242")
+	pod := container{"pod", "eth0"}
+	ip := addContainer(t, s, pod)[0]
+	before := n.Snapshot(t)
+	for operation, body := range map[string]map[string]any{
+		"add": container{"other", "eth0"}.request(), "del": pod.request(), "check": pod.request(),
+		"gc":        {"network": "pods", "valid-attachments": []any{}},
+		"sandboxes": {"runtime": "containerd v2.4.2", "sandboxes": []string{"other"}},
+	} {
+		cniAs(t, s, caller, operation, body).WantError(t, http.StatusForbidden, "only root")
+	}
+	s.DoAs(t, caller, http.MethodDelete, "/v1/ipam/"+ip).WantError(t, http.StatusForbidden)
+	for _, path := range []string{"?owner=" + pod.owner(), "?owner=cni/other/eth0", "/" + ip + "?owner=" + pod.owner(), "/10.15.0.77?owner=cni/other/eth0"} {
+		s.DoAs(t, caller, http.MethodPost, "/v1/ipam"+path).WantError(t, http.StatusForbidden)
+	}
+	before.WantSame(t, n.Snapshot(t))
+	wantState(t, s, pod.owner(), "held")
+	s.DoAs(t, caller, http.MethodPost, "/v1/ipam?owner=router").WantStatus(t, http.StatusCreated)
+}
+
+// cniAs is cni of another user.
+func cniAs(t *testing.T, s *harness.Daemon, user harness.User, operation string, body map[string]any) harness.Response {
+	t.Helper()
+	conn, err := s.DialAs(user)
+	check.Must(t, err)
+	defer conn.Close()
+	request := cniRequest(t, operation, body)
+	check.Must(t, request.Write(conn))
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	check.Must(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	check.Must(t, err)
+	return harness.Response{Status: response.StatusCode, Header: response.Header, Body: text}
+}
+
+// A container with the ID of an owner changes nothing: the plugin's DEL would release the owner's address.
+//
+//evidence:operate/security two owners with one container ID, or a container with that of an owner
+func TestContainerIDOfOwner(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t)
+	s := n.Start(t)
+	held := s.AllocateFor(t, "router")
+	before := n.Snapshot(t)
+	for _, operation := range []string{"add", "del", "check"} {
+		request := container{s.Attachment(t, "router").ContainerID, "eth0"}.request()
+		cni(t, s, operation, request).WantError(t, http.StatusForbidden, "one of the daemon's own")
+	}
+	before.WantSame(t, n.Snapshot(t))
+	check.Equal(t, "router's addresses", s.AllocateFor(t, "router"), held)
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	plugincall "github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/oracle"
@@ -57,35 +59,36 @@ func wantIDs(t *testing.T, n *harness.Node, ids ...string) {
 
 func TestPodThroughDaemon(t *testing.T) {
 	t.Parallel()
+	longest := strings.Repeat("0123456789abcdef", 16)[:255] // container ID of host-local
 	n, pods := podNode(t)
 	s := n.Start(t)
 	call(t, pods, "STATUS", "")
-	first := call(t, pods, "ADD", "0123abcd")
+	first := call(t, pods, "ADD", longest)
 	for _, part := range []string{`"cniVersion": "1.1.0"`, `"gateway": "10.15.0.1"`, `"address": "fd00:15::`} {
 		if !strings.Contains(string(first), part) {
 			t.Errorf("ADD returned %s; want %s in it", first, part)
 		}
 	}
-	if again := call(t, pods, "ADD", "0123abcd"); !bytes.Equal(again, first) {
+	if again := call(t, pods, "ADD", longest); !bytes.Equal(again, first) {
 		t.Errorf("the second ADD returned %s; want %s", again, first)
 	}
-	call(t, pods, "CHECK", "0123abcd")
+	call(t, pods, "CHECK", longest)
 	s.WaitConsistent(t)
-	wantIDs(t, n, "0123abcd")
+	wantIDs(t, n, longest)
 
 	// The agent of CFP-45607 repeats the ADD of one container ID at each start (TestSecondStart).
 	s.Stop(t)
 	refused(t, pods, "STATUS", "", `"code": 50`)
 	n.Start(t)
-	if second := call(t, pods, "ADD", "0123abcd"); !bytes.Equal(second, first) {
+	if second := call(t, pods, "ADD", longest); !bytes.Equal(second, first) {
 		t.Errorf("after a restart ADD returned %s; want %s", second, first)
 	}
 
-	call(t, pods, "DEL", "0123abcd")
+	call(t, pods, "DEL", longest)
 	wantIDs(t, n)
-	call(t, pods, "DEL", "0123abcd")
+	call(t, pods, "DEL", longest)
 	call(t, pods, "DEL", "never-added")
-	refused(t, pods, "CHECK", "0123abcd", "0123abcd")
+	refused(t, pods, "CHECK", longest, longest)
 	wantIDs(t, n)
 }
 
@@ -93,13 +96,7 @@ func TestPodWhileDaemonRestarts(t *testing.T) {
 	t.Parallel()
 	n, pods := podNode(t)
 	s := n.Start(t)
-	called, gate := filepath.Join(n.Dir, "called"), filepath.Join(n.Dir, "gate")
-	n.WrapPlugin(t, "host-local", `#!/bin/sh
-if [ "$CNI_COMMAND" = ADD ]; then
-  : >`+called+`
-  until [ -e `+gate+` ]; do sleep 0.05; done
-fi
-exec "$0.real"`)
+	called, open := gatedADD(t, n)
 	type result struct {
 		ips []string
 		err error
@@ -109,13 +106,10 @@ exec "$0.real"`)
 		ips, err := pods.TryAdd("0123abcd")
 		done <- result{ips, err}
 	}()
-	harness.Eventually(t, "the plugin to be called", func() error {
-		_, err := os.Stat(called)
-		return err
-	})
+	called()
 	s.Kill(t)
 	refused(t, pods, "STATUS", "", `"code": 50`)
-	check.Must(t, os.WriteFile(gate, nil, 0o600))
+	open()
 	n.Start(t)
 	got := <-done
 	check.Must(t, got.err)
@@ -197,4 +191,126 @@ func TestPodOfBridge(t *testing.T) {
 		check.Must(t, err)
 	}
 	wantIDs(t, n)
+}
+
+// A boot ID that reads differently, as in a container of LXC, releases no container whose network
+// namespace exists.
+//
+//evidence:design/reliability the boot ID changes while pods run
+func TestBootIDChangesWhileContainersRun(t *testing.T) {
+	t.Parallel()
+	n, pods := podNode(t)
+	s := n.Start(t)
+	living := harness.NewNetNS(t)
+	ips := pods.Add(t, living)
+	ended := pods.Add(t, "ended")
+	s.Kill(t)
+	n.Reboot(t)
+	s = n.Start(t)
+	waitReleased(t, s, "cni/ended/eth0")
+	wantState(t, s, "cni/"+living+"/eth0", "held")
+	s.WaitLog(t, "The boot ID changed", "released=1", "kept=1")
+	wantIDs(t, n, living)
+	wantDisjoint(t, pods.Add(t, "next"), ips)
+	wantDisjoint(t, ended, ips)
+	s.Stop(t)
+	s = n.Start(t)
+	wantState(t, s, "cni/"+living+"/eth0", "held")
+	call(t, pods, "CHECK", living)
+	call(t, pods, "DEL", living)
+	wantIDs(t, n, "next")
+}
+
+// A range that is full ends the oldest cooldown: each Spark job of a small range ends with its addresses in
+// cooldown.
+//
+//evidence:design/reliability every address of the range is in cooldown
+func TestFullRangeEndsCooldowns(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	nw := harness.IPv4Only()
+	nw.Subnets = []string{"10.15.0.0/29"}
+	pods := n.PodsThrough(t, "10-pods", nw)
+	n.Flags = []string{"--enable-ipv6=false", "--release-delay=1h"}
+	s := n.Start(t)
+	last := ""
+	for i := range 7 {
+		last = fmt.Sprintf("spark-pi-exec-%d", i+1)
+		pods.Add(t, last)
+		call(t, pods, "DEL", last)
+	}
+	wantState(t, s, "cni/"+last+"/eth0", "cooldown")
+	wantLeaseCount(t, n, 5) // the whole range
+	router := s.AllocateFor(t, "router")
+	s.Release(t, router...)
+	wantState(t, s, "router", "cooldown")
+	for i := range 5 { // pods end owners' cooldowns, too
+		pods.Add(t, fmt.Sprintf("pod-%d", i))
+	}
+	wantNoAttachment(t, s, "router")
+	if _, err := pods.TryAdd("one-too-many"); err == nil {
+		t.Error("the ADD of a full range succeeded")
+	}
+	wantLeaseCount(t, n, 5)
+}
+
+// inStateDir reports whether a file of the state directory has a text.
+func inStateDir(t *testing.T, n *harness.Node, text string) (found bool) {
+	t.Helper()
+	check.Must(t, filepath.Walk(n.StateDir, func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found = found || bytes.Contains(data, []byte(text))
+		return err
+	}))
+	return found
+}
+
+// A plugin that declares the capability gets the annotations of a pod at ADD. No other verb needs them, so
+// they are not recorded.
+func TestPodAnnotations(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "central")
+	ipam := ranges()
+	ipam["type"] = "central"
+	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "central", IPAM: ipam})
+	n.Start(t, "--enable-ipv6=false")
+	annotations := strings.Repeat("a", 512<<10)
+	keys := map[string]any{"runtimeConfig": map[string]any{
+		plugincall.KeyPodAnnotations: map[string]string{"example.com/text": annotations}, "portMappings": []any{},
+	}}
+	_, err := pods.Call("ADD", "0123abcd", keys)
+	check.Must(t, err)
+	if inStateDir(t, n, annotations[:1<<10]) {
+		t.Error("the journal has the annotations")
+	}
+	call(t, pods, "CHECK", "0123abcd")
+	call(t, pods, "DEL", "0123abcd")
+	_, err = pods.Call("DEL", "never-added", keys)
+	check.Must(t, err)
+	for _, c := range plugin.Calls(t) {
+		if c.Verb == "VERSION" || c.Verb == "STATUS" {
+			continue
+		}
+		if got := bytes.Contains(c.Stdin, []byte(annotations)); got != (c.Verb == "ADD") {
+			t.Errorf("%s: got the annotations: %t", c.Verb, got)
+		}
+		if !bytes.Contains(c.Stdin, []byte("portMappings")) && c.Verb == "ADD" {
+			t.Errorf("%s had not the rest of runtimeConfig: %.200s", c.Verb, c.Stdin)
+		}
+	}
+}
+
+// An agent that repeats ADD at each start, as CFP-45607 describes, does not start twice over the real
+// host-local (docs/design/upstream.md).
+func TestSecondStart(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	out, err := exec.Command("../upstream/second-start.sh", filepath.Join(n.BinDir, "host-local")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }

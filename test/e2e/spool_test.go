@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
@@ -255,4 +256,58 @@ func TestSpoolRefused(t *testing.T) {
 	n.Start(t)
 	waitDrained(t, n)
 	wantIDs(t, n)
+}
+
+// uninstall waits until the daemon that serves has carried out the DELs in the spool, then for its end.
+func TestSpoolUninstallDrains(t *testing.T) {
+	t.Parallel()
+	n, _ := leftPod(t)
+	gate := filepath.Join(n.Dir, "gate")
+	n.WrapPlugin(t, "host-local", `#!/bin/sh
+if [ "$CNI_COMMAND" = DEL ]; then
+  until [ -e `+gate+` ]; do sleep 0.05; done
+fi
+exec "$0.real"`)
+	s := n.Start(t)
+	wantSpool(t, n, 1, 0)
+	end := beginUninstall(t, n, func() { check.Must(t, os.WriteFile(gate, nil, 0o600)) },
+		"1 DELs of containers wait in "+n.Spool(), "waiting for the end of the daemon: another process holds "+n.StateDir+": PID ")
+	wantIDs(t, n)
+	s.Stop(t)
+	end()
+}
+
+// After a rollback the network is not served for pods any more. The DEL of a pod's sandbox is run by the plugin,
+// which may have an address that was added without the daemon. Another container ID can be used again: without
+// a record the plugin may have added it since.
+func TestSpoolAfterRollback(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	nw := harness.DualStack()
+	n.WriteNetwork(t, "10-pods", nw)
+	store := n.Store
+	bare := n.PodsOf(t, nw)
+	withoutPods := n.Store
+	n.Store = store
+	bare.Add(t, "sandbox")
+	through := n.PodsThrough(t, "10-pods", nw)
+	s := n.Start(t)
+	through.Add(t, "recorded")
+	s.Stop(t)
+	for _, id := range []string{"recorded", "never-added", "again"} {
+		check.Must(t, delAway(n, through, id))
+	}
+	dir, err := spool.Open(n.Spool())
+	check.Must(t, err)
+	defer dir.Close()
+	check.Must(t, dir.Put(spool.Entry{
+		Network: "pods", ContainerID: "sandbox", IfName: "eth0", Args: "IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=sandbox", Written: time.Now(),
+	}))
+	n.WriteNetwork(t, "10-pods", nw)
+	bare.Add(t, "again")
+	s = n.Start(t)
+	waitDrained(t, n)
+	wantIDs(t, n, "again")
+	s.WaitLog(t, "the plugin may have added its container ID again", "again")
+	n.Store = withoutPods // the daemon lists no pod any more
 }

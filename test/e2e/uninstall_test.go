@@ -106,18 +106,32 @@ func TestUninstallWaits(t *testing.T) {
 	t.Parallel()
 	n := nodeWith(t, harness.DualStack())
 	s := n.Start(t)
+	end := beginUninstall(t, n, func() {}, "waiting for the end of the daemon: another process holds "+n.StateDir+": PID ")
+	s.Stop(t)
+	end()
+}
+
+// beginUninstall starts uninstall, wants it to print lines with these words, and calls a function after each. It
+// returns a function that waits for its success.
+func beginUninstall(t *testing.T, n *harness.Node, after func(), lines ...string) (end func()) {
+	t.Helper()
 	cmd := exec.Command(harness.Binary(t), uninstall(n)...)
 	stderr, err := cmd.StderrPipe()
 	check.Must(t, errors.Join(err, cmd.Start()))
 	output := bufio.NewReader(stderr)
-	line, err := output.ReadString('\n')
-	if err != nil || !strings.Contains(line, "waiting for the end of the daemon") || !strings.Contains(line, "PID ") {
-		t.Errorf("the command prints %q, %v; want the holder", line, err)
+	for _, want := range lines {
+		line, err := output.ReadString('\n')
+		if err != nil || !strings.Contains(line, want) {
+			t.Errorf("the command prints %q, %v; want %q", line, err, want)
+		}
+		after()
 	}
-	s.Stop(t)
-	rest, err := io.ReadAll(output)
-	if err := errors.Join(err, cmd.Wait()); err != nil {
-		t.Errorf("%v\n%s", err, rest)
+	return func() {
+		t.Helper()
+		rest, err := io.ReadAll(output)
+		if err := errors.Join(err, cmd.Wait()); err != nil {
+			t.Errorf("%v\n%s", err, rest)
+		}
+		wantNothing(t, n)
 	}
-	wantNothing(t, n)
 }

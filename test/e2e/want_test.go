@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,14 +14,6 @@ func wantAddresses(t *testing.T, got, want []string) {
 	t.Helper()
 	if len(want) == 0 || !slices.Equal(got, want) {
 		t.Errorf("got addresses %q; want %q", got, want)
-	}
-}
-
-func wantInSubnet(t *testing.T, ip, prefix string) {
-	t.Helper()
-	a, err := netip.ParseAddr(ip)
-	if err != nil || !netip.MustParsePrefix(prefix).Contains(a) {
-		t.Errorf("got address %q; want one in %s", ip, prefix)
 	}
 }
 
@@ -93,5 +84,29 @@ func wantNotReady(t *testing.T, ready error, texts ...string) {
 		if ready == nil || !strings.Contains(ready.Error(), text) {
 			t.Errorf("readiness is %v; want an error with %q", ready, text)
 		}
+	}
+}
+
+// command is a command line and its expected result.
+type command struct {
+	// line is split at spaces.
+	line string
+	code int
+	// stdout and stderr are parts of the output.
+	stdout, stderr string
+}
+
+// wantCommand runs a command and compares its result.
+func wantCommand(t *testing.T, n *harness.Node, c command) {
+	t.Helper()
+	out := n.Command(t, strings.Fields(c.line)...)
+	if out.ExitCode != c.code {
+		t.Errorf("%q ended with status %d; want %d; stdout %q, stderr %q", c.line, out.ExitCode, c.code, out.Stdout, out.Stderr)
+	}
+	if !strings.Contains(out.Stdout, c.stdout) {
+		t.Errorf("%q printed %q; want it to contain %q", c.line, out.Stdout, c.stdout)
+	}
+	if !strings.Contains(out.Stderr, c.stderr) {
+		t.Errorf("%q printed to stderr %q; want it to contain %q", c.line, out.Stderr, c.stderr)
 	}
 }
