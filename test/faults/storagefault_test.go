@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -136,32 +135,6 @@ func wantLeases(t *testing.T, n *harness.Node, before []oracle.Lease) {
 	if now := n.Leases(t); !slices.Equal(now, before) {
 		t.Errorf("the plugin's store was %v and is %v; want no change", before, now)
 	}
-}
-
-// The original directory does not return, so every change is refused until a restart.
-func TestStateDirReplaced(t *testing.T) {
-	st := oneCase(t, storage)
-	n := nodeWith(t)
-	s := n.Start(t)
-	held := s.AllocateFor(t, "router")
-
-	check.Must(t, errors.Join(os.RemoveAll(n.StateDir), os.Mkdir(n.StateDir, 0o700)))
-	s.WaitNotReady(t, otherDir)
-	s.TryAllocate(t, harness.Request{Owner: "ingress"}).WantError(t, http.StatusBadGateway, otherDir)
-	s.TryRelease(t, held[0]).WantError(t, http.StatusInternalServerError, otherDir)
-	if found := contents(t, os.DirFS(n.StateDir)); len(found) > 0 {
-		t.Errorf("the replacement has %q; want it empty", found)
-	}
-	s.Kill(t)
-	st.kills.Add(1)
-
-	n.ResetHistory() // the journal is lost
-	s = n.Start(t)
-	if list := s.List(t); len(list) > 0 {
-		t.Errorf("the list has %+v; want it empty", list)
-	}
-	s.AllocateFor(t, "router")
-	s.WaitConsistent(t)
 }
 
 // In the next two tests the write after a plugin call fails: the plugin is ahead of the journal.
