@@ -2,9 +2,13 @@ package contract
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/cilium/cilium/api/v1/client/ipam"
 	"github.com/cilium/cilium/api/v1/models"
 	"github.com/cilium/cilium/pkg/client"
+	gocni "github.com/containerd/go-cni"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -191,5 +196,90 @@ func wantHostAddressing(t *testing.T, got *models.NodeAddressing) {
 	if got == nil || got.IPv4 == nil || got.IPv6 == nil || !got.IPv4.Enabled || !got.IPv6.Enabled ||
 		got.IPv4.IP != "10.15.0.1" || got.IPv6.IP != "fd00:15::1" {
 		t.Errorf("host-addressing is %+v; want the router's address of both families", got)
+	}
+}
+
+// envCiliumDbg has the path of the real cilium-dbg. It takes minutes to build, so only
+// `make cilium-dbg-test` sets it.
+const envCiliumDbg = "DELEGATED_IPAM_TEST_CILIUM_DBG"
+
+func TestCiliumDbg(t *testing.T) {
+	t.Parallel()
+	program := os.Getenv(envCiliumDbg)
+	if program == "" {
+		t.Skipf("$%s is not set; make cilium-dbg-test builds cilium-dbg and sets it", envCiliumDbg)
+	}
+	tests := map[string]struct {
+		start startFunc
+		flags []string
+		code  int
+		want  string
+	}{
+		"ready":                   {routerHolds, nil, 0, "cilium-dbg-status-ready"},
+		"ready, brief":            {routerHolds, []string{"--brief"}, 0, "cilium-dbg-status-ready-brief"},
+		"ready, verbose":          {routerHolds, []string{"--verbose"}, 0, "cilium-dbg-status-ready-verbose"},
+		"ready, JSON":             {routerHolds, []string{"-o", "json"}, 0, "cilium-dbg-status-ready-json"},
+		"not ready":               {noConfiguration, nil, 1, "cilium-dbg-status-not-ready"},
+		"not ready, brief":        {noConfiguration, []string{"--brief"}, 1, "cilium-dbg-status-not-ready-brief"},
+		"plugin not ready, brief": {statusFails, []string{"--brief"}, 1, "cilium-dbg-status-waiting-brief"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, _ := tt.start(t)
+			cmd := exec.CommandContext(t.Context(), program, append([]string{"--host=unix://" + n.Socket, "status"}, tt.flags...)...)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || stderr.Len() > 0 {
+				t.Errorf("exit status %d (%v), stderr %q; want %d", code, err, &stderr, tt.code)
+			}
+			compareGolden(t, tt.want+".txt", replaceNode(n, string(out)))
+		})
+	}
+}
+
+// statusFails starts a daemon with a plugin whose STATUS fails.
+func statusFails(t *testing.T) (*harness.Node, *harness.Daemon) {
+	t.Helper()
+	n := nodeWith(t, harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "scripted"})
+	n.InstallScript(t, "scripted", strings.Replace(version, `"1.0.0"]`, `"1.0.0","1.1.0"]`, 1)+
+		`echo '{"cniVersion":"1.1.0","code":50,"msg":"the datastore is away"}'; exit 1`)
+	s := n.Launch(t)
+	harness.Eventually(t, "the daemon to report the error of STATUS", func() error {
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
+			return fmt.Errorf("it reports %v", err)
+		}
+		return nil
+	})
+	return n, s
+}
+
+// containerd takes some errors of a DEL for success, so the addresses would stay allocated. Its own
+// client must see each failed DEL.
+func TestContainerdSeesFailedDel(t *testing.T) {
+	for name, msg := range map[string]string{
+		"not found": "link eth0 not found", "no file": "open /var/lib/x: no such file or directory",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "code": 999, "msg": msg})
+			check.Must(t, err)
+			n := harness.NewNode(t)
+			n.PodsThrough(t, "05-cilium", harness.Network{Name: "pods", CNIVersion: "1.0.0", Plugin: "scripted"})
+			n.InstallScript(t, "scripted", version+"cat <<'END'\n"+string(answer)+"\nEND\nexit 1\n")
+			launch(t, n)
+			list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{
+				"type": "delegated-ipam-cni", "ipam": map[string]any{"type": "delegated-ipam-cni", "socket": n.Socket, "delegate": map[string]any{"type": "scripted"}},
+			}}})
+			check.Must(t, err)
+			client, err := gocni.New(gocni.WithPluginDir([]string{n.BinDir}), gocni.WithConfListBytes(list), gocni.WithPluginConfDir(n.ConfDir))
+			check.Must(t, err)
+			for _, path := range []string{"", "/var/run/netns/none"} {
+				if err := client.Remove(t.Context(), "0123abcd", path); err == nil {
+					t.Errorf("namespace %q: containerd's client takes the failed DEL for success", path)
+				}
+			}
+		})
 	}
 }
