@@ -132,41 +132,6 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-func TestServiceAccountsAndRights(t *testing.T) {
-	count := func(all []runtime.Object, kinds ...string) (n int) {
-		for _, o := range all {
-			if slices.Contains(kinds, o.GetObjectKind().GroupVersionKind().Kind) {
-				n++
-			}
-		}
-		return n
-	}
-	rights := []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-	if all := daemonSets(t, allParts, "rbac.create=false"); count(all, rights...) != 0 || count(all, "ServiceAccount") != 4 {
-		t.Errorf("without rbac.create there are %d roles and bindings, and %d accounts", count(all, rights...), count(all, "ServiceAccount"))
-	}
-	all := daemonSets(t, "bridge.serviceAccount.create=false,bridge.serviceAccount.name=given,network.serviceAccount.annotations.a=b,daemon.serviceAccount.create=true")
-	if got := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec.ServiceAccountName; got != "given" || count(all, "ServiceAccount") != 2 {
-		t.Errorf("the bridge has the account %q of %d; want the given one", got, count(all, "ServiceAccount"))
-	}
-	if got := named[*rbacv1.ClusterRoleBinding](t, all, "delegated-ipam-bridge").Subjects[0].Name; got != "given" {
-		t.Errorf("the rights are for %s", got)
-	}
-	if got := named[*corev1.ServiceAccount](t, all, "delegated-ipam-network").Annotations["a"]; got != "b" {
-		t.Errorf("the annotation is %q", got)
-	}
-	daemon := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
-	if daemon.ServiceAccountName != "delegated-ipam" || *daemon.AutomountServiceAccountToken {
-		t.Errorf("the daemon has the account %q, and its token: %t", daemon.ServiceAccountName, *daemon.AutomountServiceAccountToken)
-	}
-	// The policies are for the account that the pods have.
-	files, err := templateFiles(t, ourChart, newest, values.Options{Values: []string{"bridge.serviceAccount.name=given"}}, policyAPI)
-	check.Must(t, err)
-	if got := strings.Count(files["delegated-ipam/templates/bridge-admission-policy.yaml"], ":[^:]+:given$"); got != 2 {
-		t.Errorf("%d policies are for the given account; want 2", got)
-	}
-}
-
 // A PodMonitor selects the pods of one part, by a port that they have, with the job of the alerts.
 func TestPodMonitor(t *testing.T) {
 	const addresses = "bridge.metricsAddress=0.0.0.0:9000,network.metricsAddress=[::]:9968,daemon.options.metrics-address=192.0.2.1:9967"
@@ -234,42 +199,6 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The option works only with the namespaces of the host, also of those that are mounted after the pod's start.
-// For pods it is on, unless it is set.
-func TestNetworkNamespaces(t *testing.T) {
-	const option, pods = "missing-netns-release-delay", "daemon.installCNI=true"
-	for set, want := range map[string]string{
-		"": "", pods: "10m", pods + ",daemon.options." + option + "=1h": "1h", pods + ",daemon.options." + option + "=0s": "0s",
-	} {
-		if got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data[option]; got != want {
-			t.Errorf("%q: the option is %q; want %q", set, got, want)
-		}
-	}
-	if got := named[*corev1.ConfigMap](t, kustomized(t, "pods"), "delegated-ipam").Data[option]; got != "10m" {
-		t.Errorf("the option of the overlay is %q", got)
-	}
-	for set, want := range map[string]string{
-		"": "", "daemon.options.missing-netns-release-delay=0s": "",
-		pods: "/var/run/netns", pods + ",daemon.options." + option + "=0s": "",
-		"daemon.options.missing-netns-release-delay=10m":                              "/var/run/netns",
-		"daemon.options.missing-netns-release-delay=10m,hostPaths.netns=/run/k3s/net": "/run/k3s/net",
-	} {
-		pod := named[*appsv1.DaemonSet](t, daemonSets(t, set), "delegated-ipam").Spec.Template.Spec
-		at := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "netns" })
-		if (at >= 0) != (want != "") {
-			t.Errorf("%q: the mount exists: %t", set, at >= 0)
-		}
-		if at < 0 || want == "" {
-			continue
-		}
-		m, v := pod.Containers[0].VolumeMounts[at], deployed{pod: pod}.volume(t, "netns")
-		// The runtime's paths are those of the host.
-		if m.MountPath != want || v.HostPath == nil || v.HostPath.Path != want || !m.ReadOnly || m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
-			t.Errorf("%q: the mount is %v of %v", set, m, v)
-		}
-	}
-}
-
 // The runtime's socket is in no container where plugins run, and in none by default. The manifests have the
 // container of the chart.
 func TestRuntimeSocket(t *testing.T) {
@@ -310,72 +239,6 @@ func TestRuntimeSocket(t *testing.T) {
 			t.Errorf("overlay and chart differ:\n%s", difference)
 		}
 	}
-	if all := named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.installCNI=true"), "delegated-ipam").Spec.Template.Spec.Containers; len(all) != 1 {
-		t.Errorf("by default the containers are %v", all)
-	}
-	if c := container(t, named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.runtimeSocket=/run/crio/crio.sock"), "delegated-ipam").Spec.Template.Spec.Containers, "runtime"); c.Args[0] != "--cri-socket=/run/crio/crio.sock" {
-		t.Errorf("the arguments are %v", c.Args)
-	}
-}
-
-// The values of a part hold for its pods alone, beside those for every part.
-func TestValuesOfPart(t *testing.T) {
-	const common = "imagePullSecrets[0].name=common,nodeSelector.zone=z,podAnnotations.all=yes"
-	const ofPart = "PART.imagePullSecrets[0].name=own,PART.nodeSelector.pool=a,PART.podAnnotations.part=yes,PART.tolerations[0].key=own,PART.extraArgs[0]=--log-level=debug"
-	for part, objects := range map[string][]string{
-		"daemon": {"", "-test-daemon"}, "bridge": {"-bridge", "-test-cluster"}, "network": {"-network"}, "audit": {"-audit"}, "reclaim": {"-reclaim"},
-		"deleteHook": {"-uninstall", "-uninstall-prepare", "-uninstall-finish"},
-	} {
-		set := strings.ReplaceAll(ofPart, "PART", part)
-		if part == "deleteHook" {
-			set, _, _ = strings.Cut(set, ",deleteHook.extraArgs")
-		}
-		found := 0
-		for _, o := range everything(t, common, allParts, set) {
-			pod, has := podOf(o)
-			name := metadataOf(t, o).GetName()
-			if !has {
-				continue
-			}
-			own := slices.Contains(objects, strings.TrimPrefix(name, "delegated-ipam"))
-			if own {
-				found++
-			}
-			want := podValues{Secrets: []string{"common"}, Zone: "z", All: "yes"}
-			if own {
-				want = podValues{[]string{"common", "own"}, "z", "a", "yes", "yes", true, part != "deleteHook"}
-			}
-			got := podValuesOf(pod)
-			if _, test := o.(*corev1.Pod); test { // of helm test
-				got.All, got.Part, got.Args = want.All, want.Part, want.Args
-			}
-			if difference := diff.Diff(want, got); difference != "" {
-				t.Errorf("with values of %s, %s differs:\n%s", part, name, difference)
-			}
-		}
-		if found != len(objects) {
-			t.Errorf("%d objects of %s were found; want %v", found, part, objects)
-		}
-	}
-}
-
-// podValues is what TestValuesOfPart sets.
-type podValues struct {
-	Secrets               []string
-	Zone, Pool, All, Part string
-	Toleration, Args      bool
-}
-
-func podValuesOf(pod corev1.PodTemplateSpec) (v podValues) {
-	for _, s := range pod.Spec.ImagePullSecrets {
-		v.Secrets = append(v.Secrets, s.Name)
-	}
-	v.Zone, v.Pool, v.All, v.Part = pod.Spec.NodeSelector["zone"], pod.Spec.NodeSelector["pool"], pod.Annotations["all"], pod.Annotations["part"]
-	v.Toleration = len(pod.Spec.Tolerations) == 1 && pod.Spec.Tolerations[0].Key == "own"
-	v.Args = slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
-		return slices.Contains(c.Args, "--log-level=debug")
-	})
-	return v
 }
 
 // "helm uninstall" runs the hook before it deletes anything: first what stops the clients, then what releases

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/harness"
 	"github.com/delegated-ipam/delegated-ipam/test/versions"
 )
 
@@ -237,3 +238,5 @@ func named[T interface{ GetName() string }](t *testing.T, all []runtime.Object, 
 	}
 	return found[0]
 }
+
+func TestMain(m *testing.M) { harness.Main(m) }

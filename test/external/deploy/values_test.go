@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/cli/values"
@@ -167,58 +164,6 @@ func TestValuesRefused(t *testing.T) {
 		_, err := template(t, ourChart, newest, values.Options{Values: []string{set}})
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v; want %q", set, err, want)
-		}
-	}
-}
-
-// The probes follow the address of the metrics, where they are served. With the host's network and without a
-// host the kubelet would use the node's address.
-func TestMetricsAddress(t *testing.T) {
-	for part, port := range map[string]string{"bridge": "9966", "network": "9968"} {
-		for set, address := range map[string]string{
-			"": "127.0.0.1:" + port, "=127.0.0.1:9000": "127.0.0.1:9000", "=0.0.0.0:9000": "0.0.0.0:9000", "=[::]:9000": "[::]:9000",
-		} {
-			if set != "" {
-				set = part + ".metricsAddress" + set
-			}
-			c := named[*appsv1.DaemonSet](t, daemonSets(t, set), "delegated-ipam-"+part).Spec.Template.Spec.Containers[0]
-			if want := "--metrics-address=" + address; !slices.Contains(c.Args, want) {
-				t.Errorf("%s: the arguments %q lack %s", part, c.Args, want)
-			}
-			for path, p := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
-				if got := p.HTTPGet; got.Host != "127.0.0.1" || !strings.HasSuffix(address, ":"+got.Port.String()) || got.Path != path {
-					t.Errorf("%s at %s: the probe of %s is for %s:%s%s", part, address, path, got.Host, got.Port.String(), got.Path)
-				}
-			}
-		}
-	}
-}
-
-// The bridge's own owners and group stay, and it may connect to a socket of another group.
-func TestOptionsJoined(t *testing.T) {
-	for set, want := range map[string][2]string{
-		"": {"ciliumnode-*", "60913"},
-		`daemon.options.owners=router\,health,daemon.options.allow-gids=1000600000`: {"router,health,ciliumnode-*", "1000600000,60913"},
-		"daemon.options.owners=":                            {"ciliumnode-*", "60913"},
-		"bridge.enabled=false,daemon.options.owners=router": {"router", ""},
-	} {
-		got := named[*corev1.ConfigMap](t, daemonSets(t, set), "delegated-ipam").Data
-		if got := [2]string{got["owners"], got["allow-gids"]}; got != want {
-			t.Errorf("%s: owners and allow-gids are %q; want %q", set, got, want)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	check.Must(t, os.WriteFile(file, fmt.Append(nil, "daemon: {options: {enable-ipv6: true, allow-gids: 1000600000, socket-group: 1000600000}}"), 0o600))
-	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
-	check.Must(t, err)
-	got := named[*corev1.ConfigMap](t, all, "delegated-ipam").Data
-	if got["enable-ipv6"] != "true" || got["allow-gids"] != "1000600000,60913" {
-		t.Errorf("the options are %v", got)
-	}
-	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
-		pod := named[*appsv1.DaemonSet](t, all, name).Spec.Template.Spec
-		if c := pod.SecurityContext; c == nil || !slices.Equal(c.SupplementalGroups, []int64{1000600000}) {
-			t.Errorf("%s is not a member of the socket's group: %v", name, c)
 		}
 	}
 }

@@ -1,95 +1,52 @@
 package deploy
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
+	"helm.sh/helm/v3/pkg/cli/values"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
-
-	"helm.sh/helm/v3/pkg/cli/values"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-// ways has what each file of deploy/chart/ways changes.
-var ways = map[string]struct {
-	// plugin is the type of the plugin, installed as a program unless it is host-local.
-	plugin string
-	// mounts are further ones of the daemon, or have another source; of one without a source there is none.
-	mounts map[string]mount
-	// options are those of the daemon, env its environment.
-	options map[string]string
-	env     []string
-}{
-	"whereabouts": {
-		plugin: "whereabouts", env: []string{"NODENAME"},
-		options: map[string]string{"accept-unsafe-plugin": "true", "plugin-env": "NODENAME", "cni-conf-file": "/etc/delegated-ipam/conflist/pods.conflist"},
-	},
-	"calico-ipam": {
-		plugin: "calico-ipam", mounts: map[string]mount{"/var/run/calico": {"/var/run/calico", false}, "/var/lib/calico": {"/var/lib/calico", true}},
-		options: map[string]string{"cni-conf-file": "/etc/delegated-ipam/conflist/pods.conflist"},
-	},
-	"azure-ipam": {
-		plugin: "azure-ipam", mounts: map[string]mount{"/var/run/azure-vnet": {"/var/run/azure-vnet", false}},
-		options: map[string]string{"cni-conf-file": "/etc/delegated-ipam/conflist/pods.conflist"},
-	},
-	"crio": {
-		plugin:  "host-local",
-		mounts:  map[string]mount{"/etc/delegated-ipam/network": {"/etc/cni/net.d", true}, "/var/run/netns": {"/var/run/netns", true}},
-		options: map[string]string{"cni-conf-file": "/etc/delegated-ipam/network/05-cilium.conflist", "owners": "", "missing-netns-release-delay": "10m"},
-	},
-	"kind": {plugin: "host-local", mounts: map[string]mount{"/etc/machine-id": {}}},
-	"k3s": {
-		plugin: "host-local", options: map[string]string{"host-local": "embedded"},
-		mounts: map[string]mount{"/etc/cni/net.d": {"/var/lib/rancher/k3s/agent/etc/cni/net.d", true}, "/opt/cni/bin": {"/var/lib/rancher/k3s/data/cni", true}},
-	},
-	"rke2": {plugin: "host-local"},
+// ways has the plugin of each file of deploy/chart/ways.
+var ways = map[string]string{
+	"whereabouts": "whereabouts", "calico-ipam": "calico-ipam", "azure-ipam": "azure-ipam",
+	"crio": "host-local", "kind": "host-local", "k3s": "host-local", "rke2": "host-local",
 }
 
-func way(t *testing.T, name string, set ...string) []runtime.Object {
+func way(t *testing.T, names ...string) []runtime.Object {
 	t.Helper()
-	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{ourChart + "/ways/" + name + ".yaml"}, Values: set}, policyAPI)
+	var given values.Options
+	for _, name := range names {
+		given.ValueFiles = append(given.ValueFiles, ourChart+"/ways/"+name+".yaml")
+	}
+	all, err := template(t, ourChart, newest, given, policyAPI)
 	check.Must(t, err)
 	return all
 }
 
-// The daemon of each way has the mounts and options that its plugin needs, and serves with them.
+// The daemon of each way serves with the mounts and options that TestValues shows.
 func TestWays(t *testing.T) {
 	files, err := filepath.Glob(ourChart + "/ways/*.yaml")
 	check.Must(t, err)
 	if len(files) != len(ways) {
 		t.Errorf("the files are %v; want %d", files, len(ways))
 	}
-	usual := render(t, installation{objects: ofOurChart(), daemonSet: "delegated-ipam"})
-	for name, w := range ways {
+	for name, plugin := range ways {
 		t.Run(name, func(t *testing.T) {
 			d := render(t, installation{objects: func(t *testing.T) []runtime.Object { return way(t, name) }, daemonSet: "delegated-ipam"})
-			want := usual.mounts(t, usual.daemon)
-			maps.Copy(want, w.mounts)
-			maps.DeleteFunc(want, func(_ string, m mount) bool { return m == mount{} })
-			wantMounts(t, d, d.daemon, want)
-			options := d.files(t, "/etc/delegated-ipam/options")
-			for option, value := range w.options {
-				if options[option] != value {
-					t.Errorf("the option %s is %q; want %q", option, options[option], value)
-				}
-			}
-			for _, env := range w.env {
-				if !slices.ContainsFunc(d.daemon.Env, func(e corev1.EnvVar) bool { return e.Name == env }) {
-					t.Errorf("the environment lacks %s", env)
-				}
-			}
-			serveWay(t, d, w.plugin, options)
+			serveWay(t, d, plugin, d.files(t, "/etc/delegated-ipam/options"))
 		})
 	}
+	// RKE2 with calico-ipam takes both files.
+	named[*corev1.ConfigMap](t, way(t, "rke2", "calico-ipam"), "delegated-ipam-conflist")
 }
 
 // serveWay starts the real daemon with the options and the configuration of a way, and allocates. A plugin for the
@@ -138,31 +95,6 @@ func serveWay(t *testing.T, d deployed, plugin string, options map[string]string
 	}
 }
 
-// The parts of a way fit together.
-func TestWayParts(t *testing.T) {
-	network := named[*appsv1.DaemonSet](t, way(t, "crio"), "delegated-ipam-network").Spec.Template.Spec
-	if c := network.Containers[0]; !slices.Contains(c.Args, "--output=/run/delegated-ipam/05-cilium.conflist") {
-		t.Errorf("the arguments of network are %v", c.Args)
-	}
-	wantMounts(t, deployed{pod: network}, network.Containers[0], map[string]mount{
-		"/etc/delegated-ipam/template": {"ConfigMap", true}, "/run/delegated-ipam": {"/etc/cni/net.d", false},
-	})
-	removed := container(t, named[*appsv1.DaemonSet](t, way(t, "crio"), "delegated-ipam-uninstall").Spec.Template.Spec.InitContainers, "network")
-	if !slices.Contains(removed.Command, "--output=/run/delegated-ipam/05-cilium.conflist") {
-		t.Errorf("the command of the uninstallation is %v", removed.Command)
-	}
-	for _, name := range []string{"delegated-ipam-bridge", "delegated-ipam-network"} {
-		c := named[*appsv1.DaemonSet](t, way(t, "rke2"), name).Spec.Template.Spec.Containers[0]
-		if !slices.Contains(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: "127.0.0.1"}) || !slices.Contains(c.Env, corev1.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"}) {
-			t.Errorf("the environment of %s is %v", name, c.Env)
-		}
-	}
-	// RKE2 with calico-ipam takes both files.
-	both, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{ourChart + "/ways/rke2.yaml", ourChart + "/ways/calico-ipam.yaml"}})
-	check.Must(t, err)
-	named[*corev1.ConfigMap](t, both, "delegated-ipam-conflist")
-}
-
 // On EKS nodes have no podCIDRs: what needs them is refused before the installation.
 func TestEKS(t *testing.T) {
 	for set, refused := range map[string]bool{
@@ -206,6 +138,20 @@ func TestPodsInCilium(t *testing.T) {
 	} {
 		if config[key] != want {
 			t.Errorf("%s is %q; want %q", key, config[key], want)
+		}
+	}
+}
+
+// The agent that Cilium's chart configures takes its addresses from the pool, and leaves the routes of
+// pods to the primary CNI. TestValues shows the values of our chart.
+func TestChainedValues(t *testing.T) {
+	config := named[*corev1.ConfigMap](t, chart(t, newest, "../../../deploy/cilium/chained.yaml"), "cilium-config").Data
+	for key, want := range map[string]string{
+		"ipam": "crd", "cni-chaining-mode": "generic-veth", "cni-chaining-target": "name-of-the-primary-network", "cni-exclusive": "true",
+		"enable-local-node-route": "false", "enable-endpoint-routes": "", "enable-ipv4-masquerade": "false",
+	} {
+		if got := config[key]; got != want {
+			t.Errorf("%s is %q; want %q", key, got, want)
 		}
 	}
 }
