@@ -213,3 +213,19 @@ func TestLostStoreWhileStopped(t *testing.T) {
 		}
 	})
 }
+
+// An installed program that refuses less, and that pods may use, is reported.
+func TestProgramDiffers(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	nw := harness.IPv4Only()
+	nw.IPAM = map[string]any{"ranges": [][]map[string]string{{{"subnet": "10.15.0.0/24", "gateway": "10.15.1.1"}}}}
+	n.WriteNetwork(t, "05-cilium", nw)
+	n.InstallOldPlugin(t, harness.PluginsV19, "host-local")
+	const text = "accepts what the daemon refuses"
+	doctorWithOptions(t, n, nil).wantProblems(t, []string{"error daemon", "error plugin", "warning plugin"}, text)
+	s := n.Launch(t)
+	s.WaitServing(t)
+	s.WaitNotReady(t, "gateway 10.15.1.1 not in network 10.15.0.0/24")
+	check.Contains(t, n.Command(t, "status").Stdout, text)
+}
