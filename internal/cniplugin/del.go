@@ -14,9 +14,9 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
-// del runs DEL. One that cannot be delivered is left in the spool, and succeeds: not every runtime
-// repeats a failed DEL, so the address would never be released. A DEL that the daemon has answered with
-// an error fails.
+// del runs DEL. One that the daemon did not answer, or rejected for now, is left in the spool, and
+// succeeds: not every runtime repeats a failed DEL, so the address would never be released. Any other
+// error fails it.
 func del(args *skel.CmdArgs) error {
 	conf, err := parseReduced(args.StdinData)
 	if err != nil {
@@ -32,7 +32,7 @@ func del(args *skel.CmdArgs) error {
 	if err == nil {
 		return nil
 	}
-	if !undelivered(err) {
+	if !errors.Is(err, errLater) {
 		return cniError(err)
 	}
 	spoolErr := leave(conf, args)
@@ -45,7 +45,7 @@ func del(args *skel.CmdArgs) error {
 		if _, err = s.call(delOperation, "", body); err == nil {
 			return nil
 		}
-		if !undelivered(err) {
+		if !errors.Is(err, errLater) {
 			return cniError(err)
 		}
 	}
@@ -53,11 +53,6 @@ func del(args *skel.CmdArgs) error {
 }
 
 const delOperation = "POST /v1/cni/del"
-
-// undelivered reports whether a call failed without an answer: the daemon may not know of it.
-func undelivered(err error) bool {
-	return errors.Is(err, errLater) && !errors.As(err, new(*refusal))
-}
 
 // leave leaves a DEL for the daemon.
 func leave(conf *config, args *skel.CmdArgs) error {

@@ -27,7 +27,7 @@ func withSpool(t *testing.T, socket string) (*spool.Dir, string) {
 	return d, fmt.Sprintf(`{"cniVersion":"1.1.0","name":"pods","ipam":{"type":"delegated-ipam-cni","socket":%q,"timeout":1,"spool":%q}}`, socket, d.Path())
 }
 
-// A DEL is left exactly if the daemon has not answered it.
+// A DEL is left exactly if the daemon has not answered it, or rejects it for now.
 func TestDelIsLeft(t *testing.T) {
 	answers := map[string]struct {
 		handler http.HandlerFunc
@@ -36,7 +36,7 @@ func TestDelIsLeft(t *testing.T) {
 	}{
 		"success":          {responds(200, ""), 0, 0},
 		"refused":          {responds(502, `"the server is away"`), errFailed, 0},
-		"refused for now":  {responds(502, `"the queue is full"`, "Retry-After", "5"), types.ErrTryAgainLater, 0},
+		"refused for now":  {responds(502, `"the queue is full"`, "Retry-After", "5"), 0, 1},
 		"forbidden":        {responds(403, `"no"`), errFailed, 0},
 		"another network":  {responds(404, `"no"`), types.ErrInvalidNetworkConfig, 0},
 		"not HTTP":         {writes("SSH-2.0-x\r\n"), errFailed, 0},

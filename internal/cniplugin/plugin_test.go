@@ -165,7 +165,7 @@ func TestAnswers(t *testing.T) {
 		"422":                    {handlers{responds(422, `"ifname in body is required"`)}, types.ErrInvalidNetworkConfig, []string{"422", "ifname in body is required"}},
 		"502":                    {handlers{responds(502, `"plugin host-local ADD: no IP addresses available"`)}, errFailed, []string{"502", "no IP addresses available"}},
 		"502 without a reason":   {handlers{responds(502, "")}, errFailed, []string{"502", "no reason given"}},
-		"502 after long":         {handlers{responds(502, `"hangs"`, "Retry-After", "5"), responds(200, result)}, types.ErrTryAgainLater, []string{"502", "hangs"}},
+		"502 after long":         {handlers{responds(502, `"hangs"`, "Retry-After", "5"), responds(502, `"hangs"`, "Retry-After", "5"), responds(200, result)}, types.ErrTryAgainLater, []string{"502", "hangs"}},
 		"502 for a moment":       {handlers{responds(502, `"the queue is full"`, "Retry-After", "0"), responds(200, result)}, errFailed, []string{"502", "the queue is full"}},
 		"cut, then 200":          {handlers{writes(""), writes("HTTP/1.0 200 OK\r\nConte"), writes("HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}"), responds(200, result)}, 0, nil},
 		"cut":                    {handlers{writes("HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\n{}")}, types.ErrTryAgainLater, []string{"unexpected EOF"}},
