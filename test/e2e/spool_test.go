@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,6 +158,37 @@ func TestSpooledDelBeforeAdd(t *testing.T) {
 	wantIDs(t, n, "0123abcd")
 	wantState(t, s, "cni/0123abcd/eth0", "held")
 	call(t, pods, "CHECK", "0123abcd")
+}
+
+// A daemon that stops rejects requests until its plugin calls have ended. The DELs of that time are carried out by the next
+// one.
+//
+//evidence:design/reliability a DEL while the daemon is away
+func TestSpooledDelWhileStopping(t *testing.T) {
+	t.Parallel()
+	n := harness.NewNode(t)
+	plugin := n.InstallScripted(t, "central")
+	ipam := ranges()
+	ipam["type"] = "central"
+	pods := n.PodsThrough(t, "10-pods", harness.Network{Name: "pods", CNIVersion: "1.1.0", Plugin: "central", IPAM: ipam})
+	s := n.Start(t, "--enable-ipv6=false")
+	pods.Add(t, "0123abcd")
+	before := plugin.CallCount(t, "ADD")
+	plugin.SetScript(t, "ADD", `{"gate":"go-on"}`)
+	kill := pods.Begin(t, "ADD", "slow", nil)
+	plugin.WaitCall(t, "ADD", before)
+	s.Signal(t, syscall.SIGTERM)
+	s.WaitLog(t, "Stopping")
+	check.Must(t, delAway(n, pods, "0123abcd"))
+	kill()
+	plugin.Open(t, "go-on")
+	s.Wait(t)
+	check.Must(t, delAway(n, pods, "slow"))
+	n.Start(t, "--enable-ipv6=false")
+	waitDrained(t, n)
+	if held := plugin.Holds(t); len(held) > 0 {
+		t.Errorf("the plugin holds %q", held)
+	}
 }
 
 // A DEL of an earlier sandbox does not release a later one of the same ID. A reboot does not change what a
