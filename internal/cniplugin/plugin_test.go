@@ -72,9 +72,7 @@ type plugin struct {
 func (p plugin) run(t *testing.T, socket string) (stdout string, failed *types.Error) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(binDir, Type))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+p.command, "CNI_CONTAINERID=0123abcd", "CNI_IFNAME=eth0",
-		"CNI_NETNS=/run/netns/none", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0")
-	cmd.Env = append(cmd.Env, p.environ...)
+	cmd.Env = p.env()
 	config := cmp.Or(p.config, configWith(socket, "1.1.0"))
 	if p.impatient {
 		config = strings.Replace(config, `"timeout":60`, `"timeout":1`, 1)
@@ -94,6 +92,13 @@ func (p plugin) run(t *testing.T, socket string) (stdout string, failed *types.E
 		t.Fatalf("%s: %v, printed %q; want exit code 1 and a CNI error", p.command, err, out)
 	}
 	return "", failed
+}
+
+// env returns the environment of the process.
+func (p plugin) env() []string {
+	env := append(os.Environ(), "CNI_COMMAND="+p.command, "CNI_CONTAINERID=0123abcd", "CNI_IFNAME=eth0",
+		"CNI_NETNS=/run/netns/none", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0")
+	return append(env, p.environ...)
 }
 
 func configWith(socket, cniVersion string) string {
@@ -219,6 +224,34 @@ func TestRepeatAfter(t *testing.T) {
 	s := daemon{serve(t, responds(502, `"full"`, "Retry-After", "1"), responds(200, result)), defaultTimeout, daemonWait}
 	if body, err := s.call("POST /v1/cni/add", "", nil); err != nil || string(body) != result {
 		t.Errorf("got %q, %v; want the second response", body, err)
+	}
+}
+
+// A runtime kills the plugin that delegates, and not this one. It calls DEL next, after which no ADD may come, and no GC with
+// an old list.
+func TestCallerKilled(t *testing.T) {
+	for _, command := range []string{"ADD", "CHECK", "GC"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			started, requests := make(chan *os.Process, 1), make(chan struct{}, 2)
+			socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				requests <- struct{}{}
+				caller := <-started
+				check.NoError(t, caller.Kill())
+				_, err := caller.Wait()
+				check.NoError(t, err)
+				writes("")(w, r)
+			}, func(http.ResponseWriter, *http.Request) { requests <- struct{}{} })
+			caller := exec.Command("sh", "-c", `"$0"; :`, filepath.Join(binDir, Type))
+			caller.Env, caller.Stdin = plugin{command: command}.env(), strings.NewReader(configWith(socket, "1.1.0"))
+			stdout, err := caller.StdoutPipe()
+			check.Must(t, err)
+			check.Must(t, caller.Start())
+			started <- caller.Process
+			_, err = io.ReadAll(stdout) // until both have ended
+			check.Must(t, err)
+			check.Equal(t, "requests", len(requests), 1)
+		})
 	}
 }
 

@@ -72,7 +72,11 @@ func otherWriters() map[string]map[string][]string {
 		"daemon/doctor": {"removeStale": {"Sync"}},
 		"files":         {"Replace": {"CreateTemp", "Remove", "Rename"}}, // of its callers
 		// The runtime's directory of plugins, when the plugin is installed or removed.
-		"cniplugin": {"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"}},
+		"cniplugin": {
+			"install": {"Executable", "Rename"}, "writeFile": {"OpenFile"}, "removeFile": {"Remove"},
+			// Its parent.
+			"call": {"Getppid", "Getppid"},
+		},
 		// Most run in the process of delegated-ipam-cni, which has no failpoints; the tests of the package and
 		// of delegated-ipam-cni begin with what a kill leaves. The daemon removes entries between spool.done
 		// and spool.removed.
