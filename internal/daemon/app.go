@@ -159,7 +159,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 		},
 		Pools: c.poolNames(), DefaultPool: c.IPAMDefaultIPPool, Owners: owners, RetireOwners: c.RetireOwners,
 		Budget: budget, MaxProcesses: c.MaxPluginProcesses, MaxQueued: c.MaxQueuedRequests, MaxAttachments: c.MaxAttachments, Log: a.log, Observer: a.metrics, Changed: a.history.Changed,
-		NamespaceExists: ended.NamespaceExists(ownNetNS),
+		NamespaceExists: ended.NamespaceExists(ownNetNS), Left: unixsock.Left,
 	}, engineJournal{a.journal, a.metrics, func(err error) { a.status.WriteFailed(err) }}, plugins{Runner: a.runner, conf: a.conf, locks: a.locks, unreadable: a.unreadable})
 
 	a.ended = ended.New(a.engine, c.MissingNetNSReleaseDelay, ownNetNS, a.log)

@@ -67,6 +67,8 @@ func otherWriters() map[string]map[string][]string {
 			"removeSocket": {"Remove"},
 			// Reads the peer of a connection: getsockopt(2).
 			"peerGroups": {"Syscall6"},
+			// Looks whether a connection is closed: poll(2).
+			"Left": {"Poll"},
 		},
 		// The store of host-local, in a repair.
 		"daemon/doctor": {"removeStale": {"Sync"}},

@@ -22,7 +22,12 @@ import (
 
 // AddContainer returns the attachment of a container interface, created if necessary.
 func (e *Engine) AddContainer(ctx context.Context, network string, c call.Container) (Attachment, error) {
-	return e.runContainer(ctx, attachment.Allocate, network, c, (*operation).Add)
+	return e.runContainer(ctx, attachment.Allocate, network, c, func(op *operation) error {
+		if e.opts.Left(ctx) { // the DEL of its runtime may have been carried out before
+			return attachment.NewError(attachment.Busy, "%s: the client has disconnected", op)
+		}
+		return op.Add()
+	})
 }
 
 // DelContainer releases the attachment of a container interface. Without one it runs the plugin's DEL.

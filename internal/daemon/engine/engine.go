@@ -44,7 +44,9 @@ type Options struct {
 	// NamespaceExists reports whether the network namespace of a container is known to exist; nil if that is
 	// never known.
 	NamespaceExists func(attachment.Record) bool
-	Log             logrus.FieldLogger
+	// Left reports whether the client of a request has left, by the context of the request; nil if that is never known.
+	Left func(context.Context) bool
+	Log  logrus.FieldLogger
 	// Observer receives events; nil for none.
 	Observer Observer
 	// Changed is called after each change of the journal with the record before and after it, which is empty for none; nil
@@ -80,6 +82,9 @@ func New(o Options, j Journal, p Plugin) *Engine {
 	}
 	if o.Changed == nil {
 		o.Changed = func(_, _ attachment.Record) {}
+	}
+	if o.Left == nil {
+		o.Left = func(context.Context) bool { return false }
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	pools := map[string]*pool{}

@@ -109,6 +109,7 @@ var setups = map[string]func(n *fakeNode, o *Options, value string){
 	"outside":          func(n *fakeNode, _ *Options, v string) { n.outside = prefixesOf(v) },
 	"plugin-error":     func(n *fakeNode, _ *Options, v string) { n.pluginErr = errorOf(v) },
 	"config-error":     func(n *fakeNode, _ *Options, v string) { n.configErr = errorOf(v) },
+	"client-left":      func(_ *fakeNode, o *Options, _ string) { o.Left = func(context.Context) bool { return true } },
 	"disk-error":       func(n *fakeNode, _ *Options, v string) { n.availableErr = errorOf(v) },
 	"readable":         func(n *fakeNode, _ *Options, _ string) { n.storeHidden = false },
 	"unreadable":       func(n *fakeNode, _ *Options, _ string) { n.storeHidden = true },

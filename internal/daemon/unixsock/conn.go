@@ -64,6 +64,24 @@ func PeerFrom(ctx context.Context) (Peer, bool) {
 	return Peer{}, false
 }
 
+// Left reports whether the client that sent a request has closed its connection, from the context of the request, which
+// net/http ends only some time later.
+func Left(ctx context.Context) (left bool) {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			polled := []unix.PollFd{{Fd: int32(fd)}}
+			_, _ = unix.Poll(polled, 0)
+			left = polled[0].Revents&unix.POLLHUP != 0
+		})
+	}
+	return left || err != nil // an error: it is closed here, too
+}
+
 // trackIdle is the http.Server.ConnState of Server.
 func trackIdle(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*conn); ok && state == http.StateIdle {

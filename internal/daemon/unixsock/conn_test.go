@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"testing"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -37,4 +39,25 @@ func send(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	_, err := io.WriteString(conn, text)
 	check.Must(t, err)
+}
+
+// A client has left when its connection is closed, and not before. Its context need not have ended by then.
+func TestLeft(t *testing.T) {
+	path := filepath.Join(shortTempDir(t), "s.sock")
+	l, err := listenAt(Options{Path: path})
+	check.Must(t, err)
+	closed, left := make(chan struct{}), make(chan bool)
+	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		left <- Left(r.Context())
+		<-closed
+		left <- Left(r.Context())
+	}), logging.Discard()), l)
+	conn, err := net.Dial("unix", path)
+	check.Must(t, err)
+	send(t, conn, other)
+	check.Equal(t, "left while it waits", <-left, false)
+	check.Must(t, conn.Close())
+	close(closed)
+	check.Equal(t, "left after the end", <-left, true)
+	check.Equal(t, "left without a connection", Left(t.Context()), false)
 }
