@@ -114,18 +114,23 @@ func (op *Operation) Add() error {
 }
 
 // addAgain repeats the ADD of a held container interface, and reports whether it is done. Otherwise the plugin does
-// not hold it.
+// not hold it, or holds other addresses than the runtime requests now, in cooldown.
 func (op *Operation) addAgain(w *Want) (done bool, err error) {
 	found, err := op.verify()
 	inv := op.LastInvocation()
+	missing := slices.IndexFunc(w.OfRuntime, func(ip netip.Addr) bool { return !slices.Contains(op.addresses(), ip) })
 	switch {
 	case err != nil:
 		return false, err
-	case found == stillHeld:
+	case found == stillHeld && missing < 0:
 		if err := op.renew(); err != nil {
 			return false, err
 		}
 		return true, op.grant(*w)
+	case found == stillHeld && op.Rec.State == Cooldown: // the container has ended
+		return false, nil
+	case found == stillHeld:
+		return false, op.holdsOthersError(op.addresses(), w.OfRuntime[missing])
 	case found != gone && inv.Profile.SingleUseIDs(): // its DEL would act on the ADD
 		return false, NewError(Failed, "%s: plugin %s does not hold it, and its container ID cannot be used again", op, inv.Plugin)
 	}
