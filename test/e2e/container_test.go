@@ -379,3 +379,19 @@ func TestContainerIDOfOwner(t *testing.T) {
 	before.WantSame(t, n.Snapshot(t))
 	check.Equal(t, "router's addresses", s.AllocateFor(t, "router"), held)
 }
+
+// A runtime may request another address for a container that has ended, such as by a restart with another configuration.
+func TestContainerRequestsAfterCooldown(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t)
+	s := n.Start(t, "--release-delay=1h")
+	c := container{"0a1b", "eth0"}
+	first := addContainer(t, s, c)
+	request := c.request()
+	request["args"] = "IgnoreUnknown=1;IP=10.15.0.77"
+	cni(t, s, "add", request).WantError(t, http.StatusBadGateway, "holds ["+first[0]+"], not 10.15.0.77")
+	cni(t, s, "del", c.request()).WantStatus(t, http.StatusOK)
+	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
+	wantLeased(t, n, "10.15.0.77")
+	wantLeaseCount(t, n, 1)
+}
