@@ -121,6 +121,18 @@ func (d *Dir) Close() error { return errors.Join(d.root.Close(), d.file.Close())
 // Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
+// Check returns an error if the path does not name the directory any more: plugins leave DELs by the path.
+func (d *Dir) Check() error {
+	opened, err := d.file.Stat()
+	if err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	if now, err := os.Lstat(d.path); err != nil || !os.SameFile(opened, now) {
+		return fmt.Errorf("spool %s: the directory was moved or replaced; restart the daemon, which reads or creates the one at this path", d.path)
+	}
+	return nil
+}
+
 // Put adds an entry durably. It replaces an older one of the same container interface. It fails with
 // ErrFull above the limits; after any error the entry counts as not added.
 func (d *Dir) Put(e Entry) error {

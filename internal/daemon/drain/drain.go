@@ -3,6 +3,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,11 +145,11 @@ func (d *Drainer) Close() error {
 
 // drain carries out each entry that is due, and updates the status.
 func (d *Drainer) drain(ctx context.Context) {
-	err := d.dir.RemoveTemporary()
+	err := cmp.Or(d.dir.Check(), d.dir.RemoveTemporary())
 	names, listErr := d.dir.List()
 	quarantined, countErr := d.dir.Quarantined()
 	d.mu.Lock()
-	d.status.Err, d.status.Quarantined = errors.Join(err, listErr, countErr), quarantined
+	d.status.Err, d.status.Quarantined = cmp.Or(err, errors.Join(listErr, countErr)), quarantined
 	if listErr == nil {
 		maps.DeleteFunc(d.entries, func(name string, _ *state) bool { return !slices.Contains(names, name) })
 	}

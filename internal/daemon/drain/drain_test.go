@@ -212,6 +212,23 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
+// The status reports that plugins leave DELs in another directory, or can leave none.
+func TestReplacedDirectory(t *testing.T) {
+	d, dir, _ := fixture(t)
+	path, aside := dir.Path(), dir.Path()+".old"
+	for _, change := range []func() error{
+		func() error { return os.Rename(path, aside) },
+		func() error { return os.Mkdir(path, 0o700) },
+	} {
+		check.Must(t, change())
+		d.drain(t.Context())
+		check.Error(t, d.Status().Err, path, "moved or replaced")
+	}
+	check.Must(t, errors.Join(os.Remove(path), os.Rename(aside, path)))
+	d.drain(t.Context())
+	check.NoError(t, d.Status().Err)
+}
+
 func TestInvalidEntries(t *testing.T) {
 	d, dir, e := fixture(t)
 	for _, bad := range []spool.Entry{{Network: "pods", ContainerID: "../x", IfName: "eth0"}, {Network: "pods", ContainerID: "a", IfName: ".."}, {ContainerID: "a", IfName: "eth0"}} {
