@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -111,17 +110,23 @@ func mask(text string, variables []string) string {
 }
 
 // commonText returns the longest text that is in both, without masked parts and spaces around it.
-func commonText(a, b string) (best string) {
-	for _, part := range strings.Split(a, masked) {
-		for start := range part {
-			for end := len(part); end > start+len(best); end-- {
-				if strings.Contains(b, part[start:end]) && utf8.ValidString(part[start:end]) {
-					best = part[start:end]
-				}
+func commonText(a, b string) string {
+	x, y := []rune(a), []rune(b)
+	best, end := 0, 0
+	before := make([]int, len(y)+1)
+	for i, r := range x {
+		now := make([]int, len(y)+1)
+		for j := range y {
+			if string(r) != masked && r == y[j] {
+				now[j+1] = before[j] + 1
+			}
+			if now[j+1] > best {
+				best, end = now[j+1], i+1
 			}
 		}
+		before = now
 	}
-	return strings.TrimSpace(best)
+	return strings.TrimSpace(string(x[end-best : end]))
 }
 
 // variables are the parts of an error that differ between calls.
