@@ -47,6 +47,9 @@ func TestLostContainerIsAddedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n, pods := podNode(t)
+			if !restart {
+				n.Flags = append(n.Flags, hostLocalProgram) // the embedded one leaves out what an attachment has
+			}
 			s := n.Start(t)
 			first, second := pods.Add(t, "first"), pods.Add(t, "second")
 			if restart {
