@@ -102,7 +102,7 @@ func (op *Operation) held(r *Record) (bool, error) {
 // take ends another attachment and makes its lease that of the container, and reports whether it could. Readers find the
 // lease at every moment, as the plugin's GC must: under both owners before it is under one.
 func (op *Operation) take(from Other) bool {
-	r := from.Record.Clone()
+	before, r := op.Status, from.Record.Clone()
 	lent := Lent{Warm: from.Owner, Container: *op.Container}
 	if r.Lent != nil {
 		lent.Warm = r.Lent.Warm
@@ -114,7 +114,7 @@ func (op *Operation) take(from Other) bool {
 	op.setRecord(r)
 	taken := op.World.Settle(from, Taken, false)
 	if !taken {
-		op.Status = Status{ID: op.ID}
+		op.Status = before
 		op.publish()
 	}
 	return taken
