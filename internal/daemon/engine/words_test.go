@@ -333,7 +333,7 @@ var commands = map[string]func(f *fixture, words []string){
 			}
 		}
 	},
-	"leave":            func(f *fixture, words []string) { f.begun[words[0]].leave() },
+	"leave": func(f *fixture, words []string) { f.begun[words[0]].leave() },
 	// flood UID... begins ten requests of each user.
 	"flood": func(f *fixture, words []string) {
 		for i := range 10 {
