@@ -161,14 +161,21 @@ func TestLateAdd(t *testing.T) {
 }
 
 func TestFirstAddFails(t *testing.T) {
-	f := newFake(t, ways{})
-	const message = "no IP addresses available"
-	f.before = failing(isVerb(call.VerbAdd), call.Error{Outcome: call.Refused, Code: 999, Msg: message}, false)
-	r, err := Run(t.Context(), f.options(used(t, profile.Unknown)))
-	if err == nil || r.Proposal != nil {
-		t.Fatalf("got %v and proposal %v, want an error", err, r.Proposal)
+	for message, want := range map[string][]string{
+		"no IP addresses available":                      {`network "net"`, "10-net.conflist"},
+		"stat NETNS: no such file or directory":          {"namespace that exists, or another one? --cni-netns names it"},
+		`pods "delegated-ipam/" + ID not found`:          {`network "net"`},
+		"failed to get Pod delegated-ipam/ID: not found": {`existing pods alone? It cannot be tried: write its profile, with podIdentity "given"`},
+	} {
+		f := newFake(t, ways{})
+		message = strings.NewReplacer("NETNS", "/none", "delegated-ipam/ID", "delegated-ipam/"+fakeIDPrefix+"-1").Replace(message)
+		f.before = failing(isVerb(call.VerbAdd), call.Error{Outcome: call.Refused, Code: 999, Msg: message}, false)
+		r, err := Run(t.Context(), f.options(used(t, profile.Unknown)))
+		if err == nil || r.Proposal != nil {
+			t.Fatalf("got %v and proposal %v, want an error", err, r.Proposal)
+		}
+		check.Error(t, err, append(want, message, "expected an address")...)
 	}
-	check.Error(t, err, message, "expected an address", `network "net"`, "10-net.conflist", "--cni-netns", `podIdentity "given"`)
 }
 
 // A DEL that fails once at the end is repeated.

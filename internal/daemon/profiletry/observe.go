@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -41,8 +42,7 @@ func (r *run) observe(ctx context.Context) {
 	e.delNew = r.del(ctx, one, "release an ID that never had an ADD")
 	e.first = r.add(ctx, one, "allocate an address")
 	if r.err == nil && !e.first.succeeded() {
-		r.stop("%w; expected an address. Has the pool of network %q at least two that are free, is %s right, does the plugin need a network namespace that exists (--cni-netns)? "+
-			"One that allocates for existing pods alone cannot be tried: write its profile, with podIdentity %q", e.first.err, r.Network.Name, r.Network.File, profile.PodIdentityGiven)
+		r.stop("%w; expected an address. %s", e.first.err, r.whyNoAddress(one))
 	}
 	if r.err != nil {
 		return
@@ -58,6 +58,21 @@ func (r *run) observe(ctx context.Context) {
 	e.checkDeleted = r.check(ctx, one, e.first.result, "check a released address")
 	r.undoCheck(ctx, one)
 	r.observeRequests(ctx)
+}
+
+// whyNoAddress returns what a user should look at when the first ADD fails: the namespace or the pod, if the plugin's
+// error names it.
+func (r *run) whyNoAddress(s *scratch) string {
+	e := r.seen.first.err
+	names := func(what string) bool { return what != "" && strings.Contains(e.Msg+" "+e.Details, what) }
+	pod, _ := r.Profile.Pod(s.call.Owner, s.call.ContainerID)
+	switch {
+	case names(s.call.NetNS):
+		return "Does the plugin need a network namespace that exists, or another one? --cni-netns names it"
+	case names(pod.Namespace + "/" + pod.Name):
+		return fmt.Sprintf("Does the plugin allocate for existing pods alone? It cannot be tried: write its profile, with podIdentity %q", profile.PodIdentityGiven)
+	}
+	return fmt.Sprintf("Does the pool of network %q have at least two that are free, and is the configuration right (%s)?", r.Network.Name, r.Network.File)
 }
 
 // observeSecond allocates for a second ID while the first is held, and runs CHECK of a third one that
