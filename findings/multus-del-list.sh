@@ -5,11 +5,11 @@
 # cluster, with plugins/ipam/host-local of github.com/containernetworking/plugins v1.10.0 as the only plugin.
 #
 # One would guess: that of ADD, which multus keeps in a file for each container and reads for DEL. A delegate that is a
-# list need not have a cniVersion of its own, because multus adds its own one.
+# list need not have a cniVersion, because multus adds its own one.
 #
 # Observed: it does so for both verbs, but for DEL by encoding a Go type which knows of "ipam" the type alone (CmdDel in
 # pkg/multus/multus.go, types.IPAM of the CNI library). So host-local refuses the DEL; a plugin that needs no other key
-# would look in its default place. The file is removed all the same, so the runtime's next DEL succeeds without a call of
+# would look in its default place. The file is removed anyway, so the runtime's next DEL succeeds without a call of
 # any plugin, and the address stays allocated. With a cniVersion in the list, or as a single plugin, DEL gets what ADD
 # got.
 #

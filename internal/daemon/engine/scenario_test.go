@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestScenarios runs the scenarios of testdata/*.txt. Each begins with "== name [setups]" and has a fixture of its own. A
+// TestScenarios runs the scenarios of testdata/*.txt. Each begins with "== name [setups]" and has a separate fixture. A
 // line has commands, separated by semicolons:
 //
 //	allocate router -> 10.0.0.1 fd00::1 => write adding, DEL, ADD[], write held

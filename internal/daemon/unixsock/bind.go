@@ -16,7 +16,7 @@ import (
 )
 
 // bind creates the socket at a path, with its mode and group, and returns its description. Another user may be able to
-// write to the directory, and to replace the socket at any time. So nobody but root can use it before it has its group, and
+// write to the directory, and to replace the socket at any time. So only root can use it before it has its group, and
 // it gets group and mode by its descriptor. The lock of the state directory excludes another daemon.
 func bind(path string, mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInfo, error) {
 	// The file of a socket gets the mode of its descriptor (Linux, unix_bind_bsd).
