@@ -61,6 +61,7 @@ var rules = []rule{
 	{"a repeated ADD is durable before its response", []edit{{"claim.go", "	if err := op.write(r); err != nil {\n		return fmt.Errorf(\"%s: %w\", op, err)\n	}\n	return nil", "	op.setRecord(r)\n	return nil"}}, "container-again", "", "of an earlier ADD"},
 	{"an attachment is verified by the ADD that has run", []edit{{"claim.go", "	r.Invocations = append(r.Invocations, last)\n", "	r.Invocations = slices.Insert(r.Invocations, max(0, len(r.Invocations)-1), last)\n"}}, "container-args", "", two},
 	{"a container that lost one address keeps the other", []edit{{"verify.go", "	case OfContainer(op.Owner) && slices", "	case false && slices"}}, "container-loss", "", two},
+	{"a repeated ADD gets what it requests", []edit{{"claim.go", "	case found == stillHeld && missing < 0:", "	case found == stillHeld:"}}, "container-requests", "", "instead of the requested"},
 	{"the plugin keeps what a container lost in part", []edit{{"try.go", "		if r.missing = lost &&", "		if r.missing = false && lost &&"}}, "container-lost-part", "", "gets nothing"},
 	{"what keeps it is durable", []edit{{"lost.go", "	if err := op.write(r); err != nil {\n		return err\n	}\n	res, err", "	op.setRecord(r)\n	res, err"}}, "container-lost-part", "", notCovered},
 	{"what keeps it may act at a start", []edit{{"status.go", "added := inv.KeepsLost || i", "added := i"}}, "container-lost-part-same", "-faults 2 -calls 1", leak},

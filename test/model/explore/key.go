@@ -76,7 +76,7 @@ func (e *encoder) families(all []attachment.Family) {
 func (e *encoder) inv(inv call.Invocation) {
 	e.str(short(inv.ContainerID))
 	list(e, inv.Requested, func(p netip.Prefix) { e.addr(p.Addr()) })
-	e.bools(inv.StoreProven, inv.AddRefused, inv.NetNS == "first", strings.HasSuffix(inv.Args, argsAgain))
+	e.bools(inv.StoreProven, inv.AddRefused, inv.NetNS == "first", strings.HasSuffix(inv.Args, argsAgain), strings.Contains(inv.Args, argsRequest))
 	e.time(inv.AddActsUntil)
 }
 
@@ -134,7 +134,7 @@ func (e *encoder) owner(o *owner, verifyInterval bool) {
 	e.families(t.families)
 	e.addrs(t.outside)
 	e.addrs(t.kept)
-	e.bools(t.again, t.collect, t.keep, t.lost != nil, t.lost == o.run.start.Rec)
+	e.bools(t.again, t.requests, t.collect, t.keep, t.lost != nil, t.lost == o.run.start.Rec)
 	e.record(o.run.start.Rec)
 	list(e, o.run.had, func(had outcome) { e.outcome(had, s.Rec) })
 }

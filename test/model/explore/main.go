@@ -335,6 +335,8 @@ func configs() []config {
 		{name: "container-leaves", profile: local, lookup: true, container: true, leaves: true, calls: 2},
 		{name: "container-again", profile: local, lookup: true, container: true, again: 1, held: true},
 		{name: "container-args", profile: node, container: true, again: 1, byArgs: true, held: true},
+		{name: "container-requests", profile: local, lookup: true, container: true, fixed: true, requests: true, held: true, releaseDelay: 3, calls: 2},
+		{name: "container-requests-remote", profile: remote, container: true, requests: true, held: true},
 		{name: "container-pod", profile: byPod, container: true, byPod: true, held: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},

@@ -409,15 +409,20 @@ func (x *explorer) beginsOfContainer(w *world, i int, to adder) {
 		return
 	}
 	if !x.cfg.lostAddress || len(o.using) == 0 { // assumed: a container that has lost an address is not added again
-		for _, again := range []bool{false, true}[:1+min(len(o.using), x.cfg.again)] {
+		variants := []task{{}, {again: true}}[:1+min(len(o.using), x.cfg.again)]
+		if x.cfg.requests {
+			variants = append(variants, task{requests: true})
+		}
+		for _, t := range variants {
+			t.action, t.families = attachment.Allocate, x.cfg.families
 			to(chosen, func(c *world) {
 				c.calls--
 				if o.st.Rec == nil || x.cfg.bare && !slices.Equal(o.using, o.st.Rec.Addrs()) {
 					c.owners[i].using = nil
 				}
 				c.owners[i].deleted = false
-				x.begin(c, i, task{action: attachment.Allocate, families: x.cfg.families, again: again})
-			}, "%s: ADD, other parameters: %t", o.key.Owner, again)
+				x.begin(c, i, t)
+			}, "%s: ADD, other parameters: %t, requests an address: %t", o.key.Owner, t.again, t.requests)
 		}
 	}
 	to(chosen, func(c *world) {
@@ -461,8 +466,9 @@ func (x *explorer) receives(w *world, i int, to adder) {
 	}
 }
 
+// requested are the addresses that the daemon and the runtime request.
 func requested(inv call.Invocation) []netip.Addr {
-	var ips []netip.Addr
+	ips := call.Container{Args: inv.Args}.Requested()
 	for _, p := range inv.Requested {
 		ips = append(ips, p.Addr())
 	}

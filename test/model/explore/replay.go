@@ -37,6 +37,7 @@ type task struct {
 	keep       bool               // another container of the pod has it added again
 	lost       *attachment.Record // an address of it was allocated to another attachment
 	again      bool               // with the other parameters of a repeated ADD
+	requests   bool               // with argsRequest
 }
 
 // netns is the network namespace of a container.
@@ -49,8 +50,8 @@ func (t task) netns() string {
 
 var errNotKept = errors.New("not kept")
 
-// argsAgain is a part of other CNI_ARGS.
-const argsAgain = ";K8S_POD_UID=2"
+// argsAgain is a part of other CNI_ARGS, argsRequest the request of an address.
+const argsAgain, argsRequest = ";K8S_POD_UID=2", ";IP=10.0.0.2"
 
 // kind is the kind of a step.
 type kind byte
@@ -163,6 +164,9 @@ func (x *explorer) operation(w *world, i int, r *run) *attachment.Operation {
 	}
 	if attachment.OfContainer(op.Owner) && !r.task.background && !r.task.collect {
 		op.Container = &call.Container{Attachment: call.Attachment{ContainerID: idOf(op.Owner), IfName: "eth0"}, NetNS: r.task.netns(), Args: podArgs}
+		if r.task.requests {
+			op.Container.Args += argsRequest
+		}
 		if r.task.again {
 			op.Container.Args += argsAgain
 		}

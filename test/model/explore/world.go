@@ -50,6 +50,7 @@ type config struct {
 	// leases by these, too.
 	again                        int
 	byArgs                       bool
+	requests                     bool // an ADD of a container may request an address
 	byPod                        bool // both containers are one to the plugin, which knows it by the ID of the last ADD
 	releaseDelay, verifyInterval int
 	exclude                      int // addresses
@@ -338,7 +339,7 @@ func (x *explorer) begin(w *world, i int, t task) {
 	}
 	o.unlisted = o.unlisted && t.action != attachment.Allocate
 	t.outside = w.outside
-	if j := w.kept(i); t.action == attachment.Allocate && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
+	if j := w.kept(i); t.action == attachment.Allocate && !t.requests && o.st.Rec == nil && j >= 0 && w.owners[j].run == nil {
 		t.kept = w.owners[j].st.Rec.Addrs()
 	}
 	for j := range w.owners { // only an undisturbed ADD must get what its pod had
@@ -384,6 +385,9 @@ func (x *explorer) ended(w *world, i int, t task, err error) {
 		repeated := attachment.OfContainer(o.key.Owner) && len(o.using) > 0 && slices.Equal(o.using, got)
 		if repeated && o.disk.Container().NetNS != t.netns() {
 			w.wrong = o.key.Owner + " has the network namespace of an earlier ADD"
+		}
+		if t.requests && !slices.Contains(got, at4(2)) {
+			w.wrong = fmt.Sprintf("%s gets %v instead of the requested address", o.key.Owner, got)
 		}
 		if o.deleted {
 			got = nil // it has ended meanwhile
