@@ -215,13 +215,20 @@ func TestRequestLimits(t *testing.T) {
 	l, err := listenAt(Options{Path: path})
 	check.Must(t, err)
 	l.(*listener).limits = limits{total: 9, ordinary: 9, root: counts{4, 2, 2}, refused: 9, refusedUser: 9, pods: 3}
-	entered, leave := make(chan struct{}), make(chan struct{})
-	serveOn(t, Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	entered, leave, closed := make(chan struct{}), make(chan struct{}), make(chan struct{}, 9)
+	server := Server(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Wait") != "" {
 			entered <- struct{}{}
 			<-leave
 		}
-	}), logging.Discard()), l)
+	}), logging.Discard())
+	track := server.ConnState
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		if track(c, state); state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	serveOn(t, server, l)
 	request := func(path, header string) string { return "GET " + path + " HTTP/1.1\r\nHost: x\r\n" + header + "\r\n" }
 	begin := func(path string) net.Conn {
 		t.Helper()
@@ -232,23 +239,29 @@ func TestRequestLimits(t *testing.T) {
 		<-entered
 		return conn
 	}
+	// end reads the response of a connection, and returns when it does not count any more.
+	end := func(conn net.Conn) int {
+		t.Helper()
+		defer func() { check.Must(t, conn.Close()); <-closed }()
+		return readStatus(t, conn)
+	}
 	status := func(path string) int {
 		t.Helper()
 		conn, err := net.Dial("unix", l.Addr().String())
 		check.Must(t, err)
-		defer conn.Close()
 		send(t, conn, request(path, ""))
-		return readStatus(t, conn)
+		return end(conn)
 	}
-	ipam := begin("/v1/ipam")
-	begin("/v1/ipam")
+	ipam, second := begin("/v1/ipam"), begin("/v1/ipam")
 	check.Equal(t, "a third request", status("/v1/ipam"), http.StatusServiceUnavailable)
 	check.Equal(t, "a request of the CNI plugin", status("/v1/cni/add"), http.StatusOK)
-	begin("/v1/cni/add")
+	pod := begin("/v1/cni/add")
 	check.Equal(t, "a second request of the CNI plugin", status("/v1/cni/del"), http.StatusServiceUnavailable)
 	check.Equal(t, "health", status("/v1/healthz"), http.StatusOK)
 	check.Equal(t, "config", status("/v1/config"), http.StatusOK)
 	close(leave)
+	check.Equal(t, "the second request", end(second), http.StatusOK)
+	check.Equal(t, "the first one of the CNI plugin", end(pod), http.StatusOK)
 	check.Equal(t, "the first request", readStatus(t, ipam), http.StatusOK)
 	send(t, ipam, request("/v1/ipam", ""))
 	check.Equal(t, "a request on the same connection", readStatus(t, ipam), http.StatusOK)
