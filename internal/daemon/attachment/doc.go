@@ -5,21 +5,28 @@
 //
 // # Wanted and known
 //
-// An attachment is the addresses that one owner in one pool is promised. Its Record is durable; Status adds what is
-// known in this run. A request changes what is wanted, and the background (Settle) makes plugin, journal and memory
-// agree with that. Both take the same roads:
+// An attachment is the addresses that one owner in one pool is promised. A pool is a name of the API for a network, whose
+// plugin has the addresses. A verb is a run of the plugin (ADD, DEL, CHECK), an invocation what it gets: binary,
+// configuration, container ID, arguments. A lookup reads the plugin's store without a verb, where its format is known.
+// The profile is what is known of a plugin. The Record of an attachment is durable; Status adds what is known in this
+// run. A request changes what is wanted, and the background (Settle) makes plugin, journal and memory agree with that.
+// Both take the same roads, by the states below:
 //
 //	hold      Addresses are wanted, and none are held: write adding, DEL, ADD, reserve, write held. The DEL undoes what
-//	          an earlier ADD of the ID may have left; the ADD runs even if it fails. It is omitted where there was no
-//	          ADD: an owner without a record for whose ID a lookup finds nothing, a new container interface; and where
-//	          the plugin returns the same result to a repeated ADD. Reserve keeps the addresses from others, or finds an
-//	          attachment that has one and is not releasing: then a DEL undoes the ADD, and that attachment is verified.
+//	          an earlier ADD of the ID may have left; the ADD runs even if it fails. It is omitted for an owner without a
+//	          record for whose ID a lookup finds nothing, for a container interface without a record, and for a plugin
+//	          that returns the same result to a repeated ADD. Reserve keeps the addresses from others, in memory, or
+//	          finds an attachment that has one and is not releasing: then a DEL undoes the ADD, and that attachment is
+//	          verified. If the plugin refuses, the range may be full: the oldest attachment that no owner uses (in
+//	          cooldown, then acquired ahead) is freed, and the ADD repeated.
 //	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
 //	          same result an ADD. If they are lost: hold, with the same addresses; other ones only at a request.
 //	free      Nothing is wanted: write releasing, DEL, remove the record.
 //	unclaim   Nothing is wanted, and --release-delay is set: write cooldown; at its deadline, free.
 //	adopt     An owner of the API has no record, and a lookup finds a lease under its container ID, because a journal
-//	          was lost: write held.
+//	          was lost: write held. A container has what it has: the DEL of its runtime runs the plugin's, under a new
+//	          releasing record. What was acquired ahead keeps its addresses, under an ID that nobody asks for, until the
+//	          first start after a reboot releases what no record has (daemon/leftovers.go).
 //
 // An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. Their main
 // differences: the container ID of a container interface is its runtime's and never changes (ids.go); the background
@@ -30,10 +37,11 @@
 //
 // With Options.WarmLeases the background acquires leases for containers that come later (warm.go). Each has an owner of
 // its own, "warm/" and a text that is never used again, so the plugin has never seen its container ID, and no DEL of an
-// earlier one can concern it. An ADD of a container takes a lease that is known to be held by one write: held under the
-// container's owner, instead of the record of the warm one (Record.Lent names that). Its DEL, or the end of its cooldown,
-// returns the lease by one write if it is still wanted and known to be held, or writes releasing, and the background runs
-// the DEL. Neither calls the plugin, which knows the lease by the same ID as long as it lasts. A kill before the write
+// earlier one can concern it. An ADD of a container takes a lease that is known to be held (verified in this run, and its
+// record on disk) by one write: held under the container's owner, instead of the record of the warm one (Record.Lent names
+// that). Its DEL, or the end of its cooldown, returns the lease to the warm owner by one write if it is known to be held and
+// still wanted (the configuration is the same, and there are not enough others), or writes releasing, and the background
+// runs the DEL. Neither calls the plugin, which knows the lease by the same ID as long as it lasts. A kill before the write
 // changed nothing; after it the lease is the other's. After a write whose outcome is unknown the disk may have either
 // (Status.Instead), and the next write removes the other one. A container whose lease is lost is added under its
 // runtime's ID, as any other.
@@ -62,15 +70,17 @@
 //  1. A step that changes the plugin's store runs only under a durable record that makes a start undo it: an ADD under
 //     adding; a DEL under adding, releasing, or held with Confirming. An ADD that keeps what the record has runs under held,
 //     with its invocation.
-//  2. A response is sent after the write that it reports: of held for addresses; for a release of the removal, a
-//     tombstone, cooldown or a dropped claim. A failed write is a failed request (500 or 502). A removal may be durable
-//     only milliseconds after the response: a start that finds the record releases it again.
-//  3. A record is removed after a DEL with each of its invocations has succeeded that began when no ADD could act any
-//     more. If a DEL may still act, a tombstone stays until then.
+//  2. A response is sent after the write that it reports: of held for addresses; for a release of a tombstone, of cooldown,
+//     of held without the claim while another one remains, or of releasing and a DEL that has succeeded, if one more has to
+//     follow. Only a removal may be durable some milliseconds after its response: a start that finds the record releases
+//     it again. A failed write is a failed request (500 or 502).
+//  3. A record is removed when no ADD can act any more and a DEL that began after that has succeeded with each of its
+//     invocations. If a DEL may still act, a tombstone stays until then.
 //
 // After a failed write the disk has the old or the new record (Dirty). Memory is used for no response until a write has
-// succeeded, and before the next DEL the record is written again. So an ADD whose held could not be written is undone by
-// a DEL when adding could be written, or stays until then; a request before that fails, and one after it begins anew.
+// succeeded, and before the next DEL the record is written again. So if held could not be written after an ADD, adding is
+// written again, and then a DEL undoes the ADD. If that write fails, too, the plugin has the addresses until the background
+// or the next request can write.
 //
 // # What each fault means
 //
@@ -84,11 +94,12 @@
 //     tombstone; what an ADD under an earlier ID may have left gets its own DEL. The ADD of a container interface is
 //     refused as busy, and CHECK proves nothing, until LateDel.Until.
 //
-// An ADD that returns the address of another attachment may prove a loss, too: of one that is lost already, or whose plugin
-// cannot be asked. It is released, the other attachment gets it again by a DEL and an ADD, and this ADD is repeated. A
-// container that may hold another address does not get it, because the DEL would free that. Instead an ADD under a further
-// ID makes the plugin keep the address until the container is released (Operation.KeepLost); its invocation is written to
-// the container's record before. A start does not repeat that ADD: the next ADD that returns the address causes another.
+// If an ADD returns an address of another attachment that is lost, or whose plugin cannot be asked, the plugin has
+// allocated it again. Then a DEL undoes this ADD, the other attachment gets the address again by a DEL and an ADD, and
+// this ADD is repeated, in this order. A container that may hold another address does not get it, because the DEL would
+// free that. Instead an ADD under a further ID makes the plugin keep the address until the container is released
+// (Operation.KeepLost); its invocation is written to the container's record before. A start does not repeat that ADD: the
+// next ADD that returns the address causes another.
 //
 // To a plugin that is keyed by the pod the containers of a pod are one, and an ADD replaces the ID by which it knows the
 // addresses. So before a DEL the ADD of the other container that has them is repeated, under its held record; and a DEL
@@ -100,19 +111,20 @@
 // under adding, when no verb can act any more: now something is held, and a DEL releases all that an ID has. A plugin that
 // refuses the DEL after this ADD has another reason, and the ADD is not repeated in this run (Status.DelInVain).
 //
-// A start does not know which verbs were in flight. For such a plugin it takes as in flight until now: the ADD of an
-// adding record, one that verifies a held record, and one that keeps an address; the DELs of any record but a held one,
-// and of a held one with Confirming; the DELs of earlier generations. The time begins with the start. A reboot ends them
-// all if the plugin's store is on the node.
+// A start does not know which verbs were in flight. Of a plugin with addOutlivesSeconds it takes as in flight until now:
+// the ADD of an adding record, one that verifies a held record, and one that keeps an address; the DELs of any record but
+// a held one, and of a held one with Confirming; the DELs of earlier generations. The time begins with the start. A
+// reboot ends them all if the plugin's store is on the node.
 //
 // A failed check is not evidence of loss. A loss is proven by a lookup. CHECK may report one because the plugin's server
 // is away, so a DEL must confirm it: held with Confirming is written, the DEL runs, and only if it succeeds the
 // attachment is lost and acquired again. Otherwise it is held as before. A start that finds Confirming does not know
 // whether the DEL acted: requests fail until it cannot act any more, then it is verified, under its old ID, and held, or
-// confirmed and acquired under the next generation. The background confirms no loss of a container: it only marks a
-// held one as lost, also where a lookup finds a part of its addresses, because a DEL could cost it one that it uses. The
-// next ADD of its runtime acquires them, under the same ID. After a reboot a CHECK that compares no address proves nothing
-// where the store is on the node and may have lost its last writes: the addresses are acquired anew if they can be requested.
+// confirmed and acquired under the next generation. A container of which a lookup finds nothing is acquired again, as an
+// owner is. If CHECK reports its loss, or a lookup finds a part of its addresses, the background only marks it as lost,
+// because a DEL could cost it one that it uses: the next ADD of its runtime acquires them, under the same ID. After a reboot
+// a CHECK that compares no address proves nothing where the store is on the node and may have lost its last writes: the
+// addresses are acquired anew if they can be requested.
 //
 // # Killed at any step
 //
@@ -123,9 +135,10 @@
 // 404, but the DEL of a runtime, which then calls the plugin, succeeds. A runtime's GC is a DEL of each container that it
 // does not list, and then the plugin's GC, with the IDs of all others. "g1" is the generation of the container ID.
 // host-local has lookups and no late verbs; with it a container has the rows of an owner, without the first lookup.
-// "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late. There is no release delay.
-// Before the DEL of a container the start looks whether its plugin has added it again without the daemon. The exploration
-// draws it (make explore DRAW=-draw):
+// "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late; "DEL, DEL" is one for each
+// container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background looks
+// them up: if the plugin has others for the ID, it has added the container without the daemon, and only the record is
+// removed. The exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
 //	  killed after  disk           store     the start                                ends with      or the request again
