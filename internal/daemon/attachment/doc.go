@@ -13,20 +13,21 @@
 // Both take the same roads, by the states below:
 //
 //	hold      Addresses are wanted, and none are held: write adding, DEL, ADD, reserve, write held. The DEL undoes what
-//	          an earlier ADD of the ID may have left; the ADD runs even if it fails. It is omitted for an owner without a
-//	          record for whose ID a lookup finds nothing, for a container interface without a record, and for a plugin
-//	          that returns the same result to a repeated ADD. Reserve keeps the addresses from others, in memory, or
-//	          finds an attachment that has one and is not releasing: then a DEL undoes the ADD, and that attachment is
-//	          verified. If the plugin refuses, the range may be full: the oldest attachment that no owner uses (in
-//	          cooldown, then acquired ahead) is freed, and the ADD repeated.
+//	          an earlier ADD of the ID may have left; the ADD runs even if it fails. No DEL is needed for an owner without
+//	          a record for whose ID a lookup finds nothing, for a container interface without a record, and for a plugin
+//	          that returns the same result to a repeated ADD. Reserve keeps the addresses from others, in memory. If it
+//	          finds an attachment that has one and is not releasing, a DEL undoes the ADD, and that attachment is
+//	          verified. If the plugin refuses the ADD, the range may be full: the oldest attachment that no owner uses
+//	          (in cooldown, then acquired ahead) is freed, and the ADD repeated.
 //	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
 //	          same result an ADD. If they are lost: hold, with the same addresses; other ones only at a request.
 //	free      Nothing is wanted: write releasing, DEL, remove the record.
 //	unclaim   Nothing is wanted, and --release-delay is set: write cooldown; at its deadline, free.
 //	adopt     An owner of the API has no record, and a lookup finds a lease under its container ID, because a journal
-//	          was lost: write held. A container has what it has: the DEL of its runtime runs the plugin's, under a new
-//	          releasing record. What was acquired ahead keeps its addresses, under an ID that nobody asks for, until the
-//	          first start after a reboot releases what no record has (daemon/leftovers.go).
+//	          was lost: write held. Without lookups the DEL of hold frees that lease. The DEL of a runtime for a container
+//	          without a record runs the plugin's, under a new releasing record. What was acquired ahead keeps its
+//	          addresses, under an ID that nobody asks for: of host-local in our process until the first start after a
+//	          reboot releases what no record has (daemon/leftovers.go), of other plugins until they are freed by hand.
 //
 // An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. Their main
 // differences: the container ID of a container interface is its runtime's and never changes (ids.go); the background
@@ -38,13 +39,13 @@
 // With Options.WarmLeases the background acquires leases for containers that come later (warm.go). Each has an owner of
 // its own, "warm/" and a text that is never used again, so the plugin has never seen its container ID, and no DEL of an
 // earlier one can concern it. An ADD of a container takes a lease that is known to be held (verified in this run, and its
-// record on disk) by one write: held under the container's owner, instead of the record of the warm one (Record.Lent names
-// that). Its DEL, or the end of its cooldown, returns the lease to the warm owner by one write if it is known to be held and
-// still wanted (the configuration is the same, and there are not enough others), or writes releasing, and the background
-// runs the DEL. Neither calls the plugin, which knows the lease by the same ID as long as it lasts. A kill before the write
-// changed nothing; after it the lease is the other's. After a write whose outcome is unknown the disk may have either
-// (Status.Instead), and the next write removes the other one. A container whose lease is lost is added under its
-// runtime's ID, as any other.
+// record on disk) by one write: held under the container's owner, instead of the record of the warm one (Record.Lent
+// names that). Its DEL, or the end of its cooldown, returns the lease to the warm owner by one write if it is known to be
+// held and still wanted (the configuration is the same, and there are not enough others), or writes releasing, and the
+// background runs the DEL. Neither the ADD nor the DEL of the container calls the plugin, which knows the lease by the
+// same ID as long as it lasts. A kill before the write changed nothing; after it the lease is the other's. After a write
+// whose outcome is unknown the disk may have either (Status.Instead), and the next write removes the other one. A
+// container whose lease is lost is added under its runtime's ID, as any other.
 //
 // # States on disk
 //
@@ -70,10 +71,11 @@
 //  1. A step that changes the plugin's store runs only under a durable record that makes a start undo it: an ADD under
 //     adding; a DEL under adding, releasing, or held with Confirming. An ADD that keeps what the record has runs under held,
 //     with its invocation.
-//  2. A response is sent after the write that it reports: of held for addresses; for a release of a tombstone, of cooldown,
-//     of held without the claim while another one remains, or of releasing and a DEL that has succeeded, if one more has to
-//     follow. Only a removal may be durable some milliseconds after its response: a start that finds the record releases
-//     it again. A failed write is a failed request (500 or 502).
+//  2. A response is sent after the write that it reports. For addresses that is held. For a release it is held without the
+//     claim, while another one remains; cooldown; a tombstone; releasing, where a DEL has succeeded and one more has to
+//     follow, and for a lease that was acquired ahead; otherwise the removal, which alone may be durable some milliseconds
+//     later: a start that finds the record releases it again. A failed write is a failed request (500 or 502); a DEL of a
+//     runtime that failed is continued by the background.
 //  3. A record is removed when no ADD can act any more and a DEL that began after that has succeeded with each of its
 //     invocations. If a DEL may still act, a tombstone stays until then.
 //
@@ -136,9 +138,9 @@
 // does not list, and then the plugin's GC, with the IDs of all others. "g1" is the generation of the container ID.
 // host-local has lookups and no late verbs; with it a container has the rows of an owner, without the first lookup.
 // "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late; "DEL, DEL" is one for each
-// container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background looks
-// them up: if the plugin has others for the ID, it has added the container without the daemon, and only the record is
-// removed. The exploration draws it (make explore DRAW=-draw):
+// container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background, not a
+// request, looks them up: if the plugin has others for the ID, it has added the container without the daemon, and only the
+// record is removed. The exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
 //	  killed after  disk           store     the start                                ends with      or the request again
@@ -210,8 +212,8 @@
 //     that of the pod's next container (pod.go), takes it from there.
 //
 // Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
-// record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified, WaitsForOwner, Failures and RetryAt
-// are forgotten.
+// record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified, WaitsForOwner, DelInVain, Failures
+// and RetryAt are forgotten.
 //
 // # Files
 //
