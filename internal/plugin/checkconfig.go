@@ -140,17 +140,11 @@ func withNoDir(inv call.Invocation) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ipam map[string]json.RawMessage
-	if err := json.Unmarshal(object["ipam"], &ipam); err != nil {
-		return nil, err
+	_, key := inv.Profile.StateDir(object["ipam"])
+	if key == "" {
+		return inv.Config, nil
 	}
-	if _, key := inv.Profile.StateDir(object["ipam"]); key != "" {
-		ipam = withKey(ipam, key, json.RawMessage(`"`+noDir+`"`))
-	}
-	if object["ipam"], err = json.Marshal(ipam); err != nil {
-		return nil, err
-	}
-	return json.Marshal(object)
+	return setKey(inv.Config, json.RawMessage(`"`+noDir+`"`), "ipam", key)
 }
 
 // locate returns the path of a configuration file with the number of the first line that has an

@@ -131,9 +131,9 @@ func (o pluginObject) networkConfig(name, cniVersion string) (_ json.RawMessage,
 	delete(o, "prevResult")
 	delete(o, "runtimeConfig")
 	// Every attachment would request the address that a configuration requests.
-	if args, ok := o["args"]; ok {
-		if o["args"], err = withRequestedIPs(args, nil); err != nil {
-			return nil, err
+	if args, ok := o[call.KeyArgs]; ok {
+		if o[call.KeyArgs], err = setKey(args, nil, "cni", "ips"); err != nil {
+			return nil, fmt.Errorf("args: %w", err)
 		}
 	}
 	return json.Marshal(o)

@@ -20,7 +20,7 @@ func TestInvalidConfig(t *testing.T) {
 		"missing plugin":                {`{"ipam":{"type":"absent"}}`, `network "net": failed to find plugin "absent"`},
 		"capabilities not an object":    {`{"ipam":{"type":"scripted"},"capabilities":["ips"]}`, "capabilities: "},
 		"args not an object":            {`{"ipam":{"type":"scripted"},"args":7}`, "args: "},
-		"args.cni not an object":        {`{"ipam":{"type":"scripted"},"args":{"cni":7}}`, "args.cni: "},
+		"args.cni not an object":        {`{"ipam":{"type":"scripted"},"args":{"cni":7}}`, "args: cni: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

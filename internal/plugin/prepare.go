@@ -26,11 +26,11 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 			return input{}, err
 		}
 	}
-	extra := map[string]json.RawMessage{}
-	if err := addPrevResult(extra, verb, inv); err != nil {
+	stdin, err := addPrevResult(inv.Config, verb, inv)
+	if err != nil {
 		return input{}, err
 	}
-	args, err := addRequest(extra, verb, inv)
+	stdin, args, err := addRequest(stdin, verb, inv)
 	if err != nil {
 		return input{}, err
 	}
@@ -39,15 +39,11 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	if strings.Contains(inv.Args, argPodName) && !strings.Contains(inv.Args, argSandboxID) && inv.ContainerID != "" {
 		args = appendArg(args, argSandboxID+inv.ContainerID)
 	}
-	stdin := []byte(inv.Config)
-	if len(extra) > 0 {
-		if stdin, err = withKeys(inv.Config, extra); err != nil {
-			return input{}, err
-		}
-	}
-	if verb == call.VerbAdd && len(inv.AddOnly) > 0 {
-		if stdin, err = withRuntimeConfig(stdin, inv.AddOnly); err != nil {
-			return input{}, err
+	if verb == call.VerbAdd {
+		for key, value := range inv.AddOnly {
+			if stdin, err = setKey(stdin, value, call.KeyRuntimeConfig, key); err != nil {
+				return input{}, err
+			}
 		}
 	}
 	return input{inv.Binary, args, cniEnv(verb, inv, args), stdin}, nil
@@ -64,46 +60,49 @@ func (r *Runner) prepareCurrent(verb string, inv call.Invocation) (input, error)
 
 // addPrevResult adds the result of the ADD, in the CNI version of the invocation, for a verb that takes
 // it: CHECK must and DEL should have it, both since 0.4.0 (CNI spec section 2).
-func addPrevResult(extra map[string]json.RawMessage, verb string, inv call.Invocation) error {
+func addPrevResult(config json.RawMessage, verb string, inv call.Invocation) (json.RawMessage, error) {
 	if len(inv.PrevResult) == 0 || verb != call.VerbCheck && verb != call.VerbDel || !inv.AtLeast("0.4.0") {
-		return nil
+		return config, nil
 	}
 	prev, err := resultAs(inv.PrevResult, inv.CNIVersion)
 	switch {
 	case err == nil:
-		extra["prevResult"] = prev
+		return setKey(config, prev, "prevResult")
 	case verb == call.VerbCheck:
-		return fmt.Errorf("prevResult: %w", err)
+		return nil, fmt.Errorf("prevResult: %w", err)
 	}
 	// DEL may go without it (CNI spec section 2, "DEL"), and otherwise the address could never be released.
-	return nil
+	return config, nil
 }
 
-// addRequest adds the requested addresses to extra or to CNI_ARGS, which it returns. DEL and CHECK
-// carry a request as the ADD did, because the CNI spec wants the same parameters (section 2, "DEL",
-// "CHECK"). Where no convention can carry it, only ADD fails.
-func addRequest(extra map[string]json.RawMessage, verb string, inv call.Invocation) (args string, err error) {
+// addRequest adds the requested addresses to the configuration or to CNI_ARGS. DEL and CHECK carry a request as the ADD
+// did, because the CNI spec wants the same parameters (section 2, "DEL", "CHECK"). Where no convention can carry it, only
+// ADD fails.
+func addRequest(config json.RawMessage, verb string, inv call.Invocation) (with json.RawMessage, args string, err error) {
 	if len(inv.Requested) == 0 {
-		return inv.Args, nil
+		return config, inv.Args, nil
 	}
 	convention, err := inv.Convention(len(inv.Requested))
 	if err != nil && verb == call.VerbAdd {
-		return "", fmt.Errorf("no way to request %s: %w", inv.Requested, err)
+		return nil, "", fmt.Errorf("no way to request %s: %w", inv.Requested, err)
 	}
 	var ips []string
 	for _, p := range inv.Requested {
 		ips = append(ips, formatIP(inv.Profile, p))
 	}
 	list, err := json.Marshal(ips)
+	if err != nil {
+		return nil, "", err
+	}
 	switch convention { // CNI CONVENTIONS.md
 	case profile.RequestCNIArgs:
-		return appendArg(inv.Args, "IP="+ips[0]), nil
+		return config, appendArg(inv.Args, "IP="+ips[0]), nil
 	case profile.RequestRuntimeConfig:
-		extra["runtimeConfig"] = fmt.Appendf(nil, `{"ips":%s}`, list)
+		config, err = setKey(config, list, call.KeyRuntimeConfig, "ips")
 	case profile.RequestArgsCNI:
-		extra["args"] = list // withKeys completes it
+		config, err = setKey(config, list, call.KeyArgs, "cni", "ips")
 	}
-	return inv.Args, err
+	return config, inv.Args, err
 }
 
 // formatIP returns a requested address in the form that the plugin reads: static wants CIDR
@@ -125,77 +124,26 @@ func appendArg(args, arg string) string {
 	return args + ";" + arg
 }
 
-// withKeys returns a network configuration with the keys of one call added. The key args has the
-// requested addresses alone.
-func withKeys(config []byte, extra map[string]json.RawMessage) ([]byte, error) {
-	var object map[string]json.RawMessage
-	err := json.Unmarshal(config, &object)
-	if err != nil {
-		return nil, fmt.Errorf("recorded network configuration: %w", err)
+// setKey sets the value at a path of nested objects, which are made where they are missing. A nil value removes it.
+func setKey(object, value json.RawMessage, path ...string) (json.RawMessage, error) {
+	if len(path) == 0 || object == nil && value == nil {
+		return value, nil
 	}
-	for key, value := range extra {
-		if key == "args" {
-			if value, err = withRequestedIPs(object[key], value); err != nil {
-				return nil, err
-			}
-		}
-		object = withKey(object, key, value)
-	}
-	return json.Marshal(object)
-}
-
-// withRuntimeConfig returns a network configuration with keys of runtimeConfig added.
-func withRuntimeConfig(config []byte, keys map[string]json.RawMessage) ([]byte, error) {
-	var object, runtimeConfig map[string]json.RawMessage
-	err := json.Unmarshal(config, &object)
-	if raw, ok := object[call.KeyRuntimeConfig]; ok && err == nil {
-		err = json.Unmarshal(raw, &runtimeConfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("runtimeConfig: %w", err)
-	}
-	for key, value := range keys {
-		runtimeConfig = withKey(runtimeConfig, key, value)
-	}
-	raw, err := json.Marshal(runtimeConfig)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(withKey(object, call.KeyRuntimeConfig, raw))
-}
-
-// withRequestedIPs returns args with its cni.ips set, or without it if ips is nil, and the rest unchanged.
-func withRequestedIPs(args, ips json.RawMessage) (json.RawMessage, error) {
-	var outer, cni map[string]json.RawMessage
-	if args != nil {
-		if err := json.Unmarshal(args, &outer); err != nil {
-			return nil, fmt.Errorf("args: %w; expected an object", err)
+	var keys map[string]json.RawMessage
+	if object != nil {
+		if err := json.Unmarshal(object, &keys); err != nil {
+			return nil, fmt.Errorf("%w; expected an object", err)
 		}
 	}
-	if raw, ok := outer["cni"]; ok {
-		if err := json.Unmarshal(raw, &cni); err != nil {
-			return nil, fmt.Errorf("args.cni: %w; expected an object", err)
-		}
-	}
-	if _, ok := cni["ips"]; !ok && ips == nil {
-		return args, nil
-	}
-	delete(cni, "ips")
-	if ips != nil {
-		cni = withKey(cni, "ips", ips)
-	}
-	raw, err := json.Marshal(cni)
+	inner, err := setKey(keys[path[0]], value, path[1:]...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path[0], err)
 	}
-	return json.Marshal(withKey(outer, "cni", raw))
-}
-
-// withKey sets a key of an object, which may be nil.
-func withKey(object map[string]json.RawMessage, key string, value json.RawMessage) map[string]json.RawMessage {
-	if object == nil {
-		object = map[string]json.RawMessage{}
+	if keys == nil {
+		keys = map[string]json.RawMessage{}
 	}
-	object[key] = value
-	return object
+	if keys[path[0]] = inner; inner == nil {
+		delete(keys, path[0])
+	}
+	return json.Marshal(keys)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestRequest(t *testing.T) {
@@ -39,6 +40,24 @@ func TestRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The plugin gets a requested address with what the runtime has passed, and the rest of the configuration.
+func TestRequestKeepsRuntimeConfig(t *testing.T) {
+	f := newFake(t)
+	f.setProfile(func(p *profile.Profile) { p.Requests = []profile.Request{profile.RequestRuntimeConfig} })
+	f.configure(`{"type":"scripted",`+twoRanges+`}`, `{"ips":true,"mac":true}`)
+	target := f.call("id")
+	var err error
+	target.Config, err = setKey(target.Config, json.RawMessage(`{"mac":"02:00:00:00:00:01"}`), call.KeyRuntimeConfig)
+	check.Must(t, err)
+	target.AddOnly = map[string]json.RawMessage{call.KeyPodAnnotations: json.RawMessage(`{"a":"b"}`)}
+	target.Requested = request("10.1.0.7")
+	f.wantAdd(target, "10.1.0.7/24 via 10.1.0.1, fd00::2/120 via fd00::1")
+	f.must(target, call.VerbDel)
+	const both = `"ips":["10.1.0.7"],"mac":"02:00:00:00:00:01"}`
+	f.wantSent(call.VerbAdd, sentRequest{"IgnoreUnknown=1", `{"io.kubernetes.cri.pod-annotations":{"a":"b"},` + both, ""})
+	f.wantSent(call.VerbDel, sentRequest{"IgnoreUnknown=1", "{" + both, ""})
 }
 
 // sentRequest are the places of a call that can have a request.

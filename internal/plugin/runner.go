@@ -133,7 +133,7 @@ func (r *Runner) GC(ctx context.Context, inv call.Invocation, valid []call.Attac
 	inv.ContainerID, inv.Requested = "", nil // it is about no attachment
 	list, err := json.Marshal(valid)
 	if err == nil {
-		inv.Config, err = withKeys(inv.Config, map[string]json.RawMessage{"cni.dev/valid-attachments": list})
+		inv.Config, err = setKey(inv.Config, list, "cni.dev/valid-attachments")
 	}
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (r *Runner) atVersion(ctx context.Context, inv call.Invocation) (call.Invoc
 		return inv, err
 	}
 	inv.CNIVersion = negotiated
-	inv.Config, err = withKeys(inv.Config, map[string]json.RawMessage{"cniVersion": json.RawMessage(strconv.Quote(negotiated))})
+	inv.Config, err = setKey(inv.Config, json.RawMessage(strconv.Quote(negotiated)), "cniVersion")
 	return inv, err
 }
 
