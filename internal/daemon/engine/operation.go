@@ -109,9 +109,9 @@ func (op *operation) begin() {
 	op.started = time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	op.Status, op.World, op.Opts, op.User = a.Status, world{op}, &e.opts.Options, a.user.recorded()
-	op.VerifyDue = op.VerifyDue || a.doubted
+	a.VerifyDue = a.VerifyDue || a.doubted // also if this operation publishes nothing
 	a.doubted = false
+	op.Status, op.World, op.Opts, op.User = a.Status, world{op}, &e.opts.Options, a.user.recorded()
 }
 
 // end returns the plugin process, schedules the next work, releases the entry's lock and calls unref.

@@ -77,6 +77,8 @@ var setups = map[string]func(n *fakeNode, o *Options, value string){
 			n.profile.Lost.Codes = []uint{uint(numberOf(v))}
 		}
 	},
+	// ahead makes what the plugin returns depend on nothing of a pod.
+	"ahead": func(n *fakeNode, _ *Options, _ string) { n.profile.Depends = profile.DependsOnNothing },
 	"del-not-held": func(n *fakeNode, _ *Options, _ string) {
 		n.profile.DelNotHeld = profile.Lost{Message: "nothing is held"}
 	},
