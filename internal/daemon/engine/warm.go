@@ -132,9 +132,11 @@ func (e *Engine) acquireWarm(pool string) error {
 const maxReturned = 4096
 
 // hasReturned reports whether a container had a lease that was acquired ahead, and nothing since. A runtime calls DEL when
-// it stops a sandbox and again when it removes it: the second one needs no call of the plugin.
+// it stops a sandbox and again when it removes it: the second one needs no call of the plugin. One in progress may be an
+// ADD, which a DEL waits for.
 func (e *Engine) hasReturned(k attachment.Key) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.returned[k]
+	_, inProgress := e.position(k)
+	return e.returned[k] && !inProgress
 }
