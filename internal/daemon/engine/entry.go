@@ -97,7 +97,9 @@ func (e *entries) publish(a *entry, s attachment.Status) {
 			default: // there is one
 			}
 		}
-		e.records.Delete(a.Key)
+		if s.Rec == nil {
+			e.records.Delete(a.Key)
+		}
 	}
 	switch {
 	case a.Rec == nil && s.Rec != nil:

@@ -53,6 +53,34 @@ func TestProbesNeedNoLock(t *testing.T) {
 	})
 }
 
+// A DEL that was left is dropped if its container has no record.
+func TestRecordIsSeenWhileItChanges(t *testing.T) {
+	run(t, "held", "", func(f *fixture) {
+		f.do("allocate router")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 20_000 {
+				f.publish("router", func(s *attachment.Status) { r := s.Rec.Clone(); s.Rec = &r })
+			}
+		}()
+		missing := 0
+		for changing := true; changing; {
+			select {
+			case <-done:
+				changing = false
+			default:
+				if _, ok := f.Record(client.DefaultPool, "router"); !ok {
+					missing++
+				}
+			}
+		}
+		if missing > 0 {
+			f.t.Errorf("router had no record %d times", missing)
+		}
+	})
+}
+
 func TestList(t *testing.T) {
 	run(t, "sorted by pool and owner", "size=255 ipv4 blue", func(f *fixture) {
 		var want []string
