@@ -55,9 +55,7 @@ func (e *Engine) runContainer(ctx context.Context, action attachment.Action, net
 // have added the container ID since, unless it is a sandbox's, which is never used again: a record is released
 // unless that can be seen, and without one nothing is done.
 func (e *Engine) DelLeft(ctx context.Context, network string, c call.Container, at time.Time) (done bool, err error) {
-	_, _, err = e.containerNetwork(network)
-	refused, ok := errors.AsType[*attachment.Error](err)
-	if !ok || refused.Kind != attachment.NotFound || e.configuredPool(network) == "" || call.OfSandbox(c.Args, c.ContainerID) {
+	if pool, n := e.configured(network); pool == "" || n.ServesContainers || call.OfSandbox(c.Args, c.ContainerID) {
 		_, err := e.DelContainer(ctx, network, c)
 		return true, err
 	}
@@ -90,7 +88,7 @@ func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, 
 	}
 	pool, _, err := e.containerNetwork(network)
 	if err != nil && del {
-		pool = e.configuredPool(network)
+		pool, _ = e.configured(network)
 	}
 	if pool != "" {
 		err = nil
@@ -98,16 +96,14 @@ func (e *Engine) containerKey(network, owner string, del bool) (attachment.Key, 
 	return attachment.Key{Pool: pool, Owner: owner}, err
 }
 
-// configuredPool returns the pool that has a network now; empty for none.
-func (e *Engine) configuredPool(network string) string {
-	i := slices.IndexFunc(e.opts.Pools, func(pool string) bool {
-		n, err := e.plugin.Network(pool)
-		return err == nil && n.Name == network
-	})
-	if i < 0 {
-		return ""
+// configured returns a network as it is configured now, and its pool; empty for none.
+func (e *Engine) configured(network string) (pool string, n call.Network) {
+	for _, pool := range e.opts.Pools {
+		if n, err := e.plugin.Network(pool); err == nil && n.Name == network {
+			return pool, n
+		}
 	}
-	return e.opts.Pools[i]
+	return "", call.Network{}
 }
 
 // containerNetwork returns the pool and the network of a container runtime's request, or why it is not served.

@@ -43,6 +43,7 @@ type fakeNode struct {
 	rangeSize  int               // addresses per family
 	outside    []netip.Prefix    // not in the ranges of the configuration
 	networkErr error             // why Network fails
+	blueErr    error             // why it fails for the pool blue
 	bare       bool              // no network serves containers
 	neverErr   error             // networkErr as long as it was never nil in this run
 	pluginErr  error             // why NewInvocation fails

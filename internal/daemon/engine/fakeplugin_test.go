@@ -54,6 +54,9 @@ func sameAnswer() profile.Profile {
 func (n *fakeNode) Network(pool string) (call.Network, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if pool == "blue" && n.blueErr != nil {
+		return call.Network{}, n.blueErr
+	}
 	return call.Network{Name: n.networks[pool], ServesContainers: !n.bare}, n.networkErr
 }
 

@@ -96,6 +96,7 @@ var setups = map[string]func(n *fakeNode, o *Options, value string){
 
 	// The behaviour of the plugin, and of the node.
 	"bare":             func(n *fakeNode, _ *Options, _ string) { n.bare = true },
+	"blue-error":       func(n *fakeNode, _ *Options, v string) { n.blueErr = errorOf(v) },
 	"blue-network":     func(n *fakeNode, _ *Options, v string) { n.networks["blue"] = v },
 	"call-time":        func(n *fakeNode, _ *Options, v string) { n.callTime = durationOf(v) },
 	"continues":        func(n *fakeNode, _ *Options, _ string) { n.continues = true },
