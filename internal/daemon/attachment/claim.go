@@ -106,6 +106,7 @@ func (op *Operation) Add() error {
 		w.Preferred = w.Claimed
 	case op.ReleaseAs == "" && op.inUse():
 	default:
+		w.confirm = false // the DEL needs to confirm nothing: no client uses the addresses
 		if err := op.free(); err != nil {
 			return err
 		}
