@@ -211,9 +211,9 @@
 //     held goes to cooldown, from now on, or without a --release-delay to releasing, as adding does. A repeated ADD, or
 //     that of the pod's next container (pod.go), takes it from there.
 //
-// Of Status, ID and Rec come from the record, VerifyDue is set for what is held, Dirty where the start has changed the
-// record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified, WaitsForOwner, DelInVain, Failures
-// and RetryAt are forgotten.
+// Of Status, ID and Rec come from the record, VerifyDue is set for what is held and for a lease that is kept for a pod,
+// Dirty where the start has changed the record, and ReleaseAs for owners that --retire-owners releases. Instead, Verified,
+// WaitsForOwner, DelInVain, Failures and RetryAt are forgotten.
 //
 // # Files
 //

@@ -35,7 +35,7 @@ func (op *Operation) Settle(freed bool) error {
 		}
 		return err
 	case r.State == Cooldown && now.Before(r.ReleaseAt):
-		return op.writeIfDirty()
+		return op.settleKept(freed)
 	case r.State == Cooldown && r.Lent != nil:
 		op.Action = Cleanup
 		return op.returnLease()

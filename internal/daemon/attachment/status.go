@@ -167,7 +167,7 @@ func Load(r Record, o *Options, now time.Time, alive bool) Status {
 		loaded.Confirming, s.Lost, s.Dirty = false, true, true
 	}
 	s.Lost = s.Lost || isHeld(loaded.State) && loaded.lostInPart()
-	s.VerifyDue = loaded.State == Held
+	s.VerifyDue = loaded.State == Held || loaded.State == Cooldown && loaded.Lent != nil
 	return s
 }
 

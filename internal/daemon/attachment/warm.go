@@ -187,6 +187,22 @@ func (op *Operation) wanted() bool {
 	return others < WarmLimit(op.Opts.WarmLeases)
 }
 
+// settleKept verifies a lease that was acquired ahead and is kept for the pod of a container that has ended: no ADD of the
+// plugin will.
+func (op *Operation) settleKept(freed bool) error {
+	if err := op.writeIfDirty(); err != nil || op.Rec.Lent == nil || !op.VerifyDue {
+		return err
+	}
+	found, err := reported, error(nil)
+	if !freed {
+		found, err = op.verify()
+	}
+	if err == nil && found == reported {
+		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
+	}
+	return err
+}
+
 // settleWarm verifies a lease that was acquired ahead, and releases one that is lost, or not wanted any more.
 func (op *Operation) settleWarm(freed bool) error {
 	if _, err := op.World.Network(); err != nil && op.Opts.WarmLeases > 0 {
