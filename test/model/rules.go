@@ -48,6 +48,7 @@ var rules = []rule{
 	{"an address outside the ranges is replaced", []edit{{"claim.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
 	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"hold.go", "	if t.idInUseByDel(inv) { // use", "	if !OfContainer(t.Owner) && t.idInUseByDel(inv) { // use"}}, "container-remote", "", two},
 	{"a container that was added again is not ended", []edit{{"free.go", "op.Rec.State != Cooldown && !op.spare() {", "false {"}}, "fixed", "", two},
+	{"a lease that is kept for a pod is verified", []edit{{"status.go", "loaded.State == Held || loaded.State == Cooldown && loaded.Lent != nil", "loaded.State == Held"}}, "warm-away", "", two},
 	{"no container survives a reboot", []edit{{"status.go", "	if OfContainer(r.Owner) &&", "	if false && OfContainer(r.Owner) &&"}}, "container", "", "after a reboot"},
 	{"after a rollback a lost container interface is released", []edit{{"settle.go", "	case rolledBack:", "	case false:"}}, "container-rollback", "", "without a request"},
 	{"a DEL confirms the loss of a container interface", []edit{{"claim.go", "	w.confirm = found == reported\n	return false, nil", "	return false, nil"}}, "container-remote", "", two},

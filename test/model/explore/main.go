@@ -346,6 +346,7 @@ func configs() []config {
 		{name: "warm-refill", profile: ahead(local), lookup: true, ahead: true, refill: 1},
 		{name: "warm-lost", profile: ahead(local), lookup: true, ahead: true, lostSpare: true, calls: 3},
 		{name: "warm-delay", profile: ahead(node), ahead: true, fixed: true, releaseDelay: 3, reboot: true, olderStore: true},
+		{name: "warm-away", profile: ahead(node), ahead: true, fixed: true, releaseDelay: 3, lostAway: true, addrs: 1, calls: 3},
 		{name: "warm-gc", profile: ahead(local), lookup: true, ahead: true, gc: true, calls: 3},
 		{name: "warm-leaves", profile: ahead(another), ahead: true, leaves: true},
 		{name: "given-up", profile: local, lookup: true, families: both, lostLease: true, held: true},
@@ -353,8 +354,8 @@ func configs() []config {
 	for i := range all {
 		c := &all[i]
 		c.container = c.container || c.ahead
-		c.calls, c.faults, c.pods, c.late, c.crash = cmp.Or(c.calls, 2), 1, 1, 1, true
-		if c.lostLease || c.lostAddress && !c.lookup || c.strictDel && c.addrs == 0 && c.profile.NothingKnown() || c.ahead && !c.lostSpare && !c.olderStore {
+		c.calls, c.faults, c.pods, c.late, c.crash = cmp.Or(c.calls, 2), 1, 1, 1, !c.lostAway
+		if c.lostLease || c.lostAddress && !c.lookup || c.strictDel && c.addrs == 0 && c.profile.NothingKnown() || c.ahead && !c.lostSpare && !c.lostAway && !c.olderStore {
 			c.pods = 0 // nothing but a lease keeps it from the address, or it would fill the range
 		}
 		c.addrs = cmp.Or(c.addrs, 2)

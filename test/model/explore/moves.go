@@ -254,7 +254,10 @@ func (x *explorer) faults(w *world, to adder) {
 			to(fault, func(c *world) { c.delete(l.id) }, "the lease of %s is deleted", shortID(l.id))
 		}
 	}
-	for _, o := range w.owners {
+	for i, o := range w.owners {
+		if cfg.lostAway && o.disk != nil && len(o.using) == 0 && quiet {
+			to(fault, func(c *world) { c.delete(c.owners[i].disk.IDInUse()); x.restart(c) }, "crash, and then the lease of %s is deleted", o.key.Owner)
+		}
 		if cfg.lostSpare && attachment.IsWarm(o.key.Owner) && o.st.Rec != nil && quiet {
 			to(fault, func(c *world) { c.delete(idOf(o.key.Owner)) }, "the lease of %s is deleted", o.key.Owner)
 		}

@@ -46,6 +46,8 @@ type config struct {
 	refill int
 	// lostSpare: a lease that was acquired ahead is lost while no container has it.
 	lostSpare bool
+	// lostAway: a lease that no client uses is lost while the daemon is not running.
+	lostAway bool
 	// again is 1 if a repeated ADD may have another network namespace and other CNI_ARGS; byArgs: the plugin knows
 	// leases by these, too.
 	again                        int
