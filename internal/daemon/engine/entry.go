@@ -182,6 +182,11 @@ func (e *Engine) getOrCreate(k attachment.Key, u User) (*entry, error) {
 	if e.stopping {
 		return nil, stoppingError(k)
 	}
+	return e.ref(k, u)
+}
+
+// ref is getOrCreate also for an operation in progress, which Stop waits for; entries.mu is held.
+func (e *Engine) ref(k attachment.Key, u User) (*entry, error) {
 	i, ok := e.position(k)
 	if !ok {
 		if err := e.owned.check(k, u); err != nil {

@@ -58,7 +58,12 @@ func (e *Engine) background(ctx context.Context, k attachment.Key) (*operation, 
 	if err != nil {
 		return nil, err
 	}
-	op := &operation{Operation: attachment.Operation{Key: k}, engine: e, entry: a, waitCtx: ctx}
+	return e.workOn(ctx, a)
+}
+
+// workOn is background with a reference to the entry.
+func (e *Engine) workOn(ctx context.Context, a *entry) (*operation, error) {
+	op := &operation{Operation: attachment.Operation{Key: a.Key}, engine: e, entry: a, waitCtx: ctx}
 	return op, op.waitForLock()
 }
 

@@ -199,7 +199,13 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
-	other, err := e.background(ctx, o.Key)
+	e.mu.Lock()
+	a, err := e.ref(o.Key, User{}) // also while the engine is stopping: the lease that is given has no other record
+	e.mu.Unlock()
+	if err != nil {
+		return false
+	}
+	other, err := e.workOn(ctx, a)
 	if err != nil {
 		return false
 	}
