@@ -58,7 +58,7 @@ type simulation struct {
 
 	releaseDelay, verifyInterval time.Duration
 	excluded                     []netip.Prefix
-	boot                         int
+	boot, warmLeases             int
 	backup                       map[string][]netip.Addr // of the plugin's store
 	containers                   containers
 }
@@ -70,21 +70,27 @@ func newSimulation(t *testing.T, rt *rapid.T, p profile.Profile) *simulation {
 	n.profile, n.rangeSize = p, 8
 	n.ipv6 = rapid.Bool().Draw(rt, "dual stack")
 	n.storeHidden = rapid.Bool().Draw(rt, "store hidden")
+	if rapid.Bool().Draw(rt, "depends on nothing") && p.Unique {
+		n.profile.Depends = profile.DependsOnNothing
+	}
 	s := &simulation{
 		excluded: drawExcluded(rt),
 		t:        t, node: n, model: newModel(n), boot: 1,
 		releaseDelay:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "release delay"),
 		verifyInterval: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "verify interval"),
 	}
+	s.warmLeases = drawWarmLeases(rt)
 	s.start()
 	return s
 }
+
+func drawWarmLeases(rt *rapid.T) int { return max(0, rapid.IntRange(-1, 2).Draw(rt, "warm leases")) }
 
 func (s *simulation) start() {
 	s.node.logStep("boot", s.boot)
 	o := defaultOptions()
 	o.ReleaseDelay, o.VerifyInterval, o.BootID = s.releaseDelay, s.verifyInterval, fmt.Sprint("boot", s.boot)
-	o.Exclude = s.excluded
+	o.Exclude, o.WarmLeases = s.excluded, s.warmLeases
 	s.engine = s.node.start(s.t, o)
 }
 
@@ -179,7 +185,7 @@ func (s *simulation) RestoreBoth(rt *rapid.T) {
 // free reports whether the plugin can give exactly these addresses to an owner without an
 // attachment, and nothing goes wrong.
 func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
-	if _, ok := s.engine.Lookup(client.DefaultPool, owner); ok || !s.node.ipv6 {
+	if _, ok := s.engine.Lookup(client.DefaultPool, owner); ok || !s.node.ipv6 || s.warmLeases > 0 {
 		return false
 	}
 	for _, ip := range ips {
@@ -318,6 +324,13 @@ func (s *simulation) Wait(*rapid.T) { time.Sleep(2 * time.Minute) }
 
 func (s *simulation) Restart(*rapid.T) { stop(s.t, s.engine); s.start() }
 
+// WarmLeases restarts the engine with another number of them.
+func (s *simulation) WarmLeases(rt *rapid.T) {
+	s.warmLeases = drawWarmLeases(rt)
+	s.node.logStep("warm leases", s.warmLeases)
+	s.Restart(rt)
+}
+
 func (s *simulation) Kill(*rapid.T) { s.node.kill(s.t, s.engine); s.start() }
 
 func (s *simulation) Reboot(rt *rapid.T) {
@@ -385,9 +398,11 @@ func (s *simulation) recover(rt *rapid.T) {
 // releaseAll releases everything. Then every address that an attachment had must be free, also
 // an address that a plugin allocated twice.
 func (s *simulation) releaseAll(rt *rapid.T) {
+	s.warmLeases = 0
+	s.Restart(rt)
 	for _, a := range s.engine.List() {
 		if attachment.OfContainer(a.Owner) {
-			if _, err := s.engine.DelContainer(context.Background(), a.Network, containerWith(a.IDInUse())); err != nil {
+			if _, err := s.engine.DelContainer(context.Background(), a.Network, containerWith(attachment.RuntimeID(a.Owner))); err != nil {
 				rt.Errorf("delete %s: %v", a.Owner, err)
 			}
 			continue
@@ -425,7 +440,7 @@ type containers struct {
 
 // containerWith returns a container of one of ten pods of a StatefulSet.
 func containerWith(id string) call.Container {
-	return call.Container{Attachment: call.Attachment{ContainerID: id, IfName: "eth0"}, Args: "K8S_POD_NAME=web-" + id[len(id)-1:]}
+	return call.Container{Attachment: call.Attachment{ContainerID: id, IfName: "eth0"}, Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-" + id[len(id)-1:]}
 }
 
 func (s *simulation) network() (name string) {
@@ -433,11 +448,11 @@ func (s *simulation) network() (name string) {
 	return name
 }
 
-// AddContainer adds a new container, or repeats the ADD of a running one. No runtime reuses an ID.
+// AddContainer adds a new container, or one again that runs or has ended.
 func (s *simulation) AddContainer(rt *rapid.T) {
 	var id string
-	if n := len(s.containers.running); n > 0 && rapid.Bool().Draw(rt, "repeated") {
-		id = s.containers.running[rapid.IntRange(0, n-1).Draw(rt, "container")]
+	if used := slices.Concat(s.containers.running, s.containers.ended); len(used) > 0 && rapid.Bool().Draw(rt, "repeated") {
+		id = rapid.SampledFrom(used).Draw(rt, "container")
 	} else {
 		s.containers.made++
 		id = fmt.Sprint("container-", s.containers.made)
@@ -458,6 +473,7 @@ func (s *simulation) AddContainer(rt *rapid.T) {
 		rt.Fatalf("%s was added without a result", id)
 	case err == nil && !known:
 		s.containers.running = append(s.containers.running, id)
+		s.containers.ended = slices.DeleteFunc(s.containers.ended, func(e string) bool { return e == id })
 	case err != nil && !known:
 		s.containers.ended = append(s.containers.ended, id)
 		s.forgetContainer(id)
@@ -472,9 +488,7 @@ func (s *simulation) DelContainer(rt *rapid.T) {
 	s.forgetContainer(id)
 	_, err := s.engine.DelContainer(context.Background(), s.network(), containerWith(id))
 	s.node.logStep("delete", id, err)
-	if err != nil { // the runtime repeats it
-		s.containers.ended = append(s.containers.ended, id)
-	}
+	s.containers.ended = append(s.containers.ended, id)
 }
 
 // CollectGarbage names the running containers and the pods that use the plugin without the daemon.
@@ -509,7 +523,7 @@ func (s *simulation) endContainers() {
 func (s *simulation) checkContainers(rt *rapid.T) {
 	known := slices.Concat(s.containers.running, s.containers.ended)
 	for _, a := range s.engine.List() {
-		if attachment.OfContainer(a.Owner) && !slices.Contains(known, a.IDInUse()) {
+		if attachment.OfContainer(a.Owner) && !slices.Contains(known, attachment.RuntimeID(a.Owner)) {
 			rt.Errorf("%s is %s, and its container ended with an earlier boot", a.Owner, a.State)
 		}
 	}
