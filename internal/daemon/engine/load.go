@@ -25,6 +25,9 @@ func (e *Engine) load(r attachment.Record) {
 	if e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner) {
 		s.ReleaseAs = attachment.Retire
 	}
+	if attachment.IsWarm(r.Owner) && !slices.Contains(e.opts.Pools, r.Pool) {
+		s.ReleaseAs = attachment.Cleanup
+	}
 	e.publish(a, s)
 	if a.Lost {
 		e.stats.count(attachment.EventLost)
