@@ -76,9 +76,9 @@ func (op *Operation) takeWarm(w Want) (taken bool, err error) {
 		}
 		held, err := op.held(o.Record)
 		switch {
-		case err == nil && !held:
+		case err == nil && !held && IsWarm(o.Owner): // what is kept for the pod is acquired again
 			op.World.Settle(o, EndCooldown, false)
-		case err == nil && op.take(o):
+		case err == nil && held && op.take(o):
 			return true, op.handOver(w)
 		}
 	}
