@@ -3,6 +3,8 @@ package plugin
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
@@ -174,6 +177,31 @@ func TestRealDHCPExhausted(t *testing.T) {
 	if !e.IsPluginRefusal() {
 		t.Errorf("got code %d, want one of the plugin's own", e.Code)
 	}
+}
+
+// Trap: if no server responds until a lease has ended, the plugin's daemon sets the interface down, so that its routes are
+// removed, and no ADD of that lease returns from then on. What docs/reference/plugins.md advises gets the address back.
+func TestRealDHCPOutageBeyondLease(t *testing.T) {
+	d := newDHCPOf(t, "", harness.NewDHCP(t, "10.77.0.10; min-lease-time 10; max-lease-time 10"),
+		"-timeout", "1s", "-resendmax", "1s", "-resendtimeout", "2s")
+	target := d.call("id")
+	ips := ipsOf(d.add(target))
+	d.SignalServer(t, unix.SIGSTOP)
+	harness.Eventually(t, "the interface to be down", func() error {
+		return exec.Command("ip", "netns", "exec", d.Client, "grep", "-q", "down", "/sys/class/net/eth0/operstate").Run()
+	})
+	d.SignalServer(t, unix.SIGCONT)
+	d.runner.opts.Timeout = 2 * time.Second
+	wantError(t, d.run(call.VerbAdd, target), call.Unknown, "--plugin-timeout")
+
+	d.runner.opts.Timeout = time.Minute
+	check.Must(t, os.Remove(d.Socket)) // of the first one, which harness.DHCP ends with the test
+	d.StartDaemon(t, filepath.Join(d.bin, "dhcp"))
+	harness.IP(t, "-n", d.Client, "link", "set", "eth0", "up")
+	harness.IP(t, "-n", d.Client, "route", "add", "10.77.0.0/24", "dev", "eth0")
+	d.wantAdd(target, ips)
+	d.must(target, call.VerbDel)
+	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "free")
 }
 
 func TestDHCPNamespace(t *testing.T) {

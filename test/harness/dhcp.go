@@ -34,9 +34,9 @@ type DHCP struct {
 }
 
 // NewDHCP starts a server whose pool is a range of 10.77.0.8/29 in the syntax of dhcpd.conf(5): one
-// address, or the first and the last. The client's namespace is prepared for releases
-// (docs/reference/plugins.md, dhcp). The server is stopped with the test. Without dhcpd or network
-// namespaces the test is skipped.
+// address, or the first and the last; further statements may follow. The client's namespace is
+// prepared for releases (docs/reference/plugins.md, dhcp). The server is stopped with the test.
+// Without dhcpd or network namespaces the test is skipped.
 func NewDHCP(t testing.TB, pool string) *DHCP {
 	t.Helper()
 	d := NewDHCPUnprepared(t, pool)
