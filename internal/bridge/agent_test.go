@@ -97,3 +97,28 @@ func TestRestoredEtcd(t *testing.T) {
 		wantMetric(t, m.used, 1)
 	})
 }
+
+// The CiliumNode of a restored etcd has an answer of the agent from before a pod got the address again.
+//
+//evidence:design/reliability etcd is restored to a release that ended long ago
+func TestRestoredAnswer(t *testing.T) {
+	for name, withdrawn := range map[string]bool{"ready": false, "withdrawn": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			f.hold(5)
+			f.agentSilent, f.podsPending = true, true // the agent ignores an older version
+			f.node.Spec.IPAM.Pool[ip(5).String()] = planner.EntryOf(4, true)
+			f.node.Status.IPAM.ReleaseIPs[ip(5).String()] = planner.ReadyForRelease
+			if withdrawn {
+				delete(f.node.Spec.IPAM.Pool, ip(5).String())
+			}
+			runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+				advance(10 * time.Second)
+				f.update(func() { f.podsPending, f.pods, f.podIPs[ip(5)] = false, 1, true })
+				advance(drainDelay)
+				between(t, "DELETEs", f.count(&f.releases), 0, 0)
+				f.wantInPool(t, ip(5).String(), true)
+			})
+		})
+	}
+}

@@ -37,7 +37,7 @@ type fakeAllocator struct {
 	// daemonErr is the result of every request, requestErr of one for an address.
 	daemonErr, requestErr error
 	// lists counts the requests that change nothing, the others the requests of their names.
-	lists, acquires, restores int
+	lists, acquires, restores, releases int
 }
 
 func (f *fixture) checkNode(context.Context) (served, error) {
@@ -97,6 +97,7 @@ func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {
 func (f *fixture) release(_ context.Context, ip netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.releases++
 	if f.unreleasable[ip] {
 		return &failure{refused: true, reason: reasonPluginFailed, err: errors.New("DEL failed")}
 	}

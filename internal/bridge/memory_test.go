@@ -43,8 +43,8 @@ func TestDrainInterrupted(t *testing.T) {
 	}
 }
 
-// Another attempt does not end the problem of a lost address that a pod has. An
-// unused, published one is withdrawn instead. The message covers published and unpublished addresses.
+// Another attempt does not end the problem of a lost address that a pod has. The message covers published and
+// unpublished addresses.
 func TestRestoreOfPod(t *testing.T) {
 	st := newState(drainDelay)
 	for n := 1; n <= 2; n++ {
@@ -58,6 +58,6 @@ func TestRestoreOfPod(t *testing.T) {
 		plan: planner.Plan{Restore: []planner.Action{{IPs: []netip.Addr{ip(1)}}, {IPs: []netip.Addr{ip(2)}}}},
 	}
 	got := s.problems(st)[planner.AddressNotHeld]
-	check.Equal(t, "subject", got.Subject, ip(1).String())
+	check.Equal(t, "subject", got.Subject, ip(1).String()+","+ip(2).String())
 	check.Contains(t, got.Message, "Those in spec.ipam.pool stay there", "the others are not published")
 }

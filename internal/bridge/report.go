@@ -109,11 +109,10 @@ func (s snapshot) problems(st *state) map[string]nodeevents.Problem {
 	return current
 }
 
-// isUsed reports whether the agent uses an address, or a pod has one that is not published.
+// isUsed reports whether the agent uses an address, or a pod has it.
 func (s snapshot) isUsed(ip netip.Addr) bool {
 	_, used := s.observed.Used[ip]
-	_, published := s.observed.Pool[ip]
-	return used || s.observed.PodIPs[ip] && !published
+	return used || s.observed.PodIPs[ip]
 }
 
 // maxNamed limits the addresses that one message names: an Event takes at most 1024 bytes.

@@ -160,7 +160,7 @@ func newBuilder(o Observed, r Remembered, s Settings) *builder {
 	slices.SortFunc(b.held, func(x, y Slot) int { return x.Number - y.Number })
 	b.used = b.usedSlots()
 	for _, slot := range b.held {
-		if slot.Outside && b.used[slot.Number] && !b.published() {
+		if slot.Outside && b.slotInUse(slot) && !b.published() {
 			b.unallocatable++
 		}
 	}
@@ -189,7 +189,7 @@ func (b *builder) report(reason string, ip netip.Addr) {
 
 // demand returns what is to become of a held slot.
 func (b *builder) demand(s Slot) Demand {
-	switch used := b.used[s.Number]; {
+	switch used := b.slotInUse(s); {
 	case s.Outside && used:
 		return Stay
 	case s.Outside:

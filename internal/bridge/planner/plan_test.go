@@ -291,6 +291,11 @@ func TestPlan(t *testing.T) {
 		"lost slot, refused":                     {atRest(6, 4).lost(6).refused(6), "release 6"},
 		"lost slot of a pod, refused":            {atRest(6, 4).lost(6).refused(6).podIPs(6), "AddressNotHeld 6"},
 		"lost slot, refused, pods not listed":    {atRest(6, 4).lost(6).refused(6).podsPending(), ""},
+		"withdrawn, of a pod":                    {atRest(6, 4).held(6).handshake(ReadyForRelease, 6).podIPs(6), "publish 6; unmark 6"},
+		"ready, of a pod":                        {atRest(8, 4).releasing(ReadyForRelease, 7).podIPs(7), "publish 7; unmark 7"},
+		"suspended, of a pod":                    {atRest(8, 4).suspended(7).podIPs(7), "publish 7"},
+		"ready, not held, of a pod":              {atRest(6, 4).releasing(ReadyForRelease, 9).refused(9).podIPs(9), "unmark 9; AddressNotHeld 9"},
+		"excess, of a pod":                       {atRest(8, 4).excess(1).podIPs(7), "suspend 6"},
 		"outside, not published":                 {atRest(6, 4).held(6).outside(6), "release 6"},
 		"outside, not published, release failed": {atRest(6, 4).held(6).outside(6).releaseFailed(6), ""},
 		"outside, new node": {

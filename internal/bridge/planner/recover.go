@@ -60,13 +60,13 @@ func (b *builder) recoverUsed() {
 // finish ends the handshakes of addresses that are neither in the pool nor used.
 func (b *builder) finish() {
 	for _, ip := range sortedAddrs(b.Handshakes) {
-		if ip == Ping || b.known(ip) {
+		if ip == Ping || b.inPool(ip) || b.inUse(ip) {
 			continue
 		}
 		n, held := b.slotOf[ip]
 		switch b.Handshakes[ip] {
 		case ReadyForRelease:
-			if held && b.ReleaseFailed[ip] {
+			if held && (b.ReleaseFailed[ip] || b.PodsPending) {
 				continue
 			}
 			if held {
@@ -89,7 +89,7 @@ func (b *builder) recoverPublished() {
 		if _, held := b.slotOf[ip]; held {
 			continue
 		}
-		_, used := b.Used[ip]
+		used := b.inUse(ip)
 		switch {
 		case !ours:
 			b.report(ForeignEntry, ip)

@@ -173,5 +173,5 @@ func Count(o Observed, r Remembered, s Settings) Counts {
 }
 
 func (b *builder) free() []Slot {
-	return slices.DeleteFunc(b.retained(), func(s Slot) bool { return b.used[s.Number] })
+	return slices.DeleteFunc(b.retained(), b.slotInUse)
 }

@@ -25,8 +25,19 @@ func (b *builder) known(ip netip.Addr) bool {
 	return used || b.inPool(ip)
 }
 
-// usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost,
-// and those outside the ranges of which a pod has one: a new CiliumNode does not show yet what is used.
+// inUse reports whether the agent uses an address, or a pod has it: a new CiliumNode does not show yet what is
+// used, and one of an etcd that was restored has answers of the agent from before the address was used again.
+func (b *builder) inUse(ip netip.Addr) bool {
+	_, used := b.Used[ip]
+	return used || b.PodIPs[ip]
+}
+
+// slotInUse is inUse for a slot, also one that has lost the address.
+func (b *builder) slotInUse(s Slot) bool {
+	return b.used[s.Number] || slices.ContainsFunc(s.Addresses, b.inUse)
+}
+
+// usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost.
 func (b *builder) usedSlots() map[int]bool {
 	used := map[int]bool{}
 	for ip := range b.Used {
@@ -38,11 +49,6 @@ func (b *builder) usedSlots() map[int]bool {
 			used[n] = true
 		}
 	}
-	for ip := range b.PodIPs {
-		if n, held := b.slotOf[ip]; held && b.byNumber[n].Outside {
-			used[n] = true
-		}
-	}
 	return used
 }
 
@@ -50,7 +56,7 @@ func (b *builder) usedSlots() map[int]bool {
 // soon as it is unused.
 func (b *builder) releasing(slot Slot) bool {
 	if slot.Outside {
-		return !b.used[slot.Number]
+		return !b.slotInUse(slot)
 	}
 	return !b.needed[slot.Number] && b.begun(slot)
 }

@@ -90,10 +90,9 @@ func (b *builder) phase(s Slot) Phase {
 func (b *builder) addressPhase(s Slot, ip netip.Addr) Phase {
 	entry, published := b.Pool[ip]
 	n, ours := entry.Slot()
-	_, used := b.Used[ip]
 	handshake := b.Handshakes[ip]
 	switch {
-	case !published && !used && handshake != "":
+	case !published && !b.inUse(ip) && handshake != "":
 		return Withdrawn
 	case !published, s.Held && !s.Outside && (!ours || n != s.Number):
 		return Held
@@ -116,7 +115,7 @@ func (b *builder) addressPhase(s Slot, ip netip.Addr) Phase {
 // in the pool cancels it.
 func (b *builder) begun(s Slot) bool {
 	return slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { return b.Pool[ip].Suspended() || b.Handshakes[ip] != "" }) &&
-		!slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { _, used := b.Used[ip]; return used && !b.inPool(ip) })
+		!slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { return b.inUse(ip) && !b.inPool(ip) })
 }
 
 // advance adds the next step of a slot.
@@ -129,8 +128,7 @@ func (b *builder) publish(s Slot) {
 		if b.addressPhase(s, ip) != Held {
 			continue
 		}
-		_, used := b.Used[ip]
-		if used && !b.inPool(ip) {
+		if b.inUse(ip) && !b.inPool(ip) {
 			b.add(Publish, s.Number, ip)
 			b.unmark(s.Number, ip)
 		} else if !s.Unconfigured {
@@ -165,6 +163,9 @@ func (b *builder) mark(s Slot) {
 
 // withdraw removes a slot that the agent has given up from the pool, and releases it.
 func (b *builder) withdraw(s Slot) {
+	if b.PodsPending {
+		return // a pod may have it
+	}
 	given := func(ip netip.Addr) bool { return b.Handshakes[ip] == ReadyForRelease }
 	b.addWhere(Withdraw, s, given)
 	if s.Held {
@@ -184,8 +185,7 @@ func (b *builder) release(s Slot) {
 // it. It stays in the pool as long as it is used.
 func (b *builder) confine(s Slot) {
 	for _, ip := range s.Addresses {
-		_, used := b.Used[ip]
-		used = used || b.PodIPs[ip]
+		used := b.inUse(ip)
 		if (used || b.inPool(ip)) && !b.Pool[ip].Suspended() {
 			b.add(Suspend, s.Number, ip)
 		}
