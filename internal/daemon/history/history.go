@@ -155,7 +155,7 @@ func (l *Log) rotate() error {
 	failpoint.Reach(failpoint.HistoryWriting)
 	err := l.dir.Rename(name, older)
 	failpoint.Reach(failpoint.HistoryWritten)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been removed
 		return err
 	}
 	_ = l.file.Close()
@@ -192,7 +192,7 @@ func Read(stateDir string) (all []Event, err error) {
 	}
 	defer dir.Close() //nolint:errcheck // it is only read
 	newest, err := openIn(dir, name)
-	if newest == nil {
+	if err != nil {
 		return nil, err
 	}
 	defer newest.Close()
@@ -200,16 +200,14 @@ func Read(stateDir string) (all []Event, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if before != nil {
-		defer before.Close()
-		if !same(before, newest) {
-			all = events(all, before)
-		}
+	defer before.Close()
+	if !same(before, newest) {
+		all = events(all, before)
 	}
 	return events(all, newest), nil
 }
 
-// openIn opens a file for reading; nil if it does not exist.
+// openIn opens a file for reading; nil, which has no content, if it does not exist.
 func openIn(dir *statedir.Dir, name string) (*os.File, error) {
 	f, err := files.OpenIn(dir.Root, name)
 	if errors.Is(err, fs.ErrNotExist) {

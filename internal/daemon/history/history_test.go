@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,29 @@ func TestRotation(t *testing.T) {
 	if again := read(t, path); len(again) >= len(got) {
 		t.Errorf("events are read twice: %q", again)
 	}
+}
+
+// A crash, or a disk without space for another file, leaves only the older one.
+func TestRotationInterrupted(t *testing.T) {
+	path := t.TempDir()
+	l, _ := open(t, path)
+	add(l, "a")
+	l.Close()
+	check.Must(t, os.Rename(filepath.Join(path, name), filepath.Join(path, older)))
+	want(t, path, event("a"))
+	add(l, "b")
+	want(t, path, event("a"), event("b"))
+}
+
+// A file that another process has removed is replaced by the next rotation at the latest.
+func TestRemovedFile(t *testing.T) {
+	path := t.TempDir()
+	l, _ := open(t, path)
+	l.max = 300
+	add(l, "a")
+	check.Must(t, os.Remove(filepath.Join(path, name)))
+	add(l, "b", "c", "d", "e")
+	check.True(t, slices.Contains(read(t, path), event("e")), "got %q; want the last event", read(t, path))
 }
 
 // Errors stop nothing, and are logged once until an event could be written again.
