@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
@@ -19,7 +20,11 @@ import (
 func InUse(stateDir string, discardQuarantine bool, now time.Time) error {
 	const discard = "whose owners may hold addresses; release those by the plugin, then run `delegated-ipam uninstall` with --discard-quarantine"
 	_, all, err := journal.Read(stateDir)
-	if err != nil && !discardQuarantine {
+	_, damaged := errors.AsType[boltfile.DamageError](err)
+	switch {
+	case err != nil && !damaged: // a disk that cannot be read, or a newer version has written it
+		return err
+	case damaged && !discardQuarantine:
 		return fmt.Errorf("%w, %s", err, discard)
 	}
 	var held, late, unknown []string

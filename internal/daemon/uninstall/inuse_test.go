@@ -1,9 +1,16 @@
 package uninstall
 
 import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
@@ -22,4 +29,27 @@ func TestLateUntil(t *testing.T) {
 		got := lateUntil(tt.late, now)
 		check.True(t, got.Equal(tt.want), "%+v: %v; want %v", tt.late, got, tt.want)
 	}
+}
+
+// A journal that is not damaged is not discarded: one of a newer version has records that this one cannot read.
+func TestInUseNewerJournal(t *testing.T) {
+	dir := ended(t)
+	root, err := os.OpenRoot(dir)
+	check.Must(t, err)
+	defer root.Close()
+	seal := func(key, text string) []byte {
+		sum := crc32.Checksum([]byte(key+text), crc32.MakeTable(crc32.Castagnoli))
+		return fmt.Appendf(nil, "%08x %s", sum, text)
+	}
+	f, err := boltfile.Create(root, "journal.db", func(tx *bbolt.Tx) error {
+		metadata, err := tx.CreateBucket([]byte("metadata"))
+		check.Must(t, err)
+		records, err := tx.CreateBucket([]byte("records"))
+		check.Must(t, err)
+		return errors.Join(metadata.Put([]byte("file"), seal("file", `{"format":99}`)), records.Put([]byte("default\x00a"), []byte("new")))
+	})
+	check.Must(t, err)
+	f.Close()
+	wantRefused(t, dir, "journal.db", "start the version that has written it")
+	check.Contains(t, check.Names(t, dir), "journal.db")
 }
