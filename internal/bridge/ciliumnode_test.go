@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,28 @@ func TestWrongMode(t *testing.T) {
 					t.Errorf("%d writes, %d acquisitions, ready %v", f.patches, f.acquires, m.published.Load())
 				}
 				f.wantEvents(t, "WrongIPAMMode")
+			})
+		})
+	}
+}
+
+// Any client that may write the CiliumNode chooses its numbers, which cost neither the memory of the bridge nor slots.
+func TestImpossibleSettings(t *testing.T) {
+	for name, set := range map[string]func(n *ciliumnode.Node){
+		"min-allocate": func(n *ciliumnode.Node) { n.Spec.IPAM.MinAllocate = math.MaxInt },
+		"pre-allocate": func(n *ciliumnode.Node) { n.Spec.IPAM.PreAllocate = math.MaxInt },
+		"above and max-allocate": func(n *ciliumnode.Node) {
+			n.Spec.IPAM.MinAllocate, n.Spec.IPAM.MaxAboveWatermark, n.Spec.IPAM.MaxAllocate = 1<<40, math.MaxInt, math.MaxInt
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			f.hold(4)
+			f.capacity = 20
+			set(f.node)
+			runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+				advance(time.Hour)
+				f.wantPublished(t, f.capacity)
 			})
 		})
 	}

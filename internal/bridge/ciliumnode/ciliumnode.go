@@ -88,6 +88,9 @@ func (n *Node) Observed() (o planner.Observed, malformed []string) {
 	return o, malformed
 }
 
+// maxSlots limits each number of the settings: no node has more pods, and a plan has an action for each missing slot.
+const maxSlots = 1 << 16
+
 // Settings returns the settings of the CiliumNode, which mean the same as for Cilium's operator, and the
 // flags for those that it does not set.
 func (n *Node) Settings(flags planner.Settings) planner.Settings {
@@ -101,6 +104,9 @@ func (n *Node) Settings(flags planner.Settings) planner.Settings {
 		flags.MaxAboveWatermark = 0
 	}
 	flags.MaxAboveWatermark = cmp.Or(own.MaxAboveWatermark, flags.MaxAboveWatermark)
+	for _, n := range []*int{&flags.MinAllocate, &flags.PreAllocate, &flags.MaxAllocate, &flags.MaxAboveWatermark} {
+		*n = min(*n, maxSlots)
+	}
 	return flags
 }
 
