@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,7 +71,7 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	c, err := j.read(fileName)
 	if whole, ok := errors.AsType[boltfile.DamageError](err); ok {
 		l.Problems = append(l.Problems, Problem{Reason: whole})
-		return l, nil, j.quarantine(fileName, func(to string) error { return j.state.Rename(fileName, to) })
+		return l, nil, j.quarantine(fileName, time.Now().UTC().Format(nameTime), func(to string) error { return j.state.Rename(fileName, to) })
 	}
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
 	j.options.Node = cmp.Or(j.options.Node, c.Node)
@@ -79,7 +80,9 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	l.BootID = c.BootID
 	for _, p := range l.Problems {
 		if err == nil {
-			err = j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), func(to string) error {
+			// A start that fails after this, or a disk without space, must not leave another file each time.
+			sum := sha256.Sum256(p.value)
+			err = j.quarantine(url.PathEscape(p.Pool+"/"+p.Owner), fmt.Sprintf("-%x", sum[:8]), func(to string) error {
 				text := fmt.Appendf(nil, reasonMark+"%v\n%s\n", p.Reason, p.value)
 				return errors.Join(j.state.WriteFile(to, text, 0o600), j.state.Sync(to))
 			})
@@ -101,14 +104,14 @@ func (j *Journal) read(name string) (content, error) {
 }
 
 const (
-	// maxName leaves space for the time within the 255 bytes that file systems allow for a name.
+	// maxName leaves space for what follows within the 255 bytes that file systems allow for a name.
 	maxName  = 200
 	nameTime = "-20060102T150405.000000000"
 )
 
-// quarantine moves something to a name in quarantine/ that begins with the given one.
-func (j *Journal) quarantine(name string, move func(to string) error) error {
-	name = name[:min(len(name), maxName)] + time.Now().UTC().Format(nameTime)
+// quarantine moves something to a name in quarantine/ that begins and ends with the given ones.
+func (j *Journal) quarantine(name, end string, move func(to string) error) error {
+	name = name[:min(len(name), maxName)] + end
 	failpoint.Reach(failpoint.QuarantineMaking)
 	err := j.state.Mkdir(QuarantineName, 0o700)
 	failpoint.Reach(failpoint.QuarantineMade)

@@ -332,3 +332,31 @@ func TestSetBoot(t *testing.T) {
 	check.Equal(t, "boot", got.BootID, "next boot")
 	check.Equal(t, "records", len(got.Records), 2)
 }
+
+// Starts that fail leave one file of a record in quarantine, which the one that succeeds completes.
+func TestQuarantineWithoutSpace(t *testing.T) {
+	for name, spare := range map[string]int64{"for the record": 0, "for the journal": 64 << 10} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			check.Tmpfs(t, f.dir, "0700")
+			f.stop()
+			f.start(f.options)
+			f.write(sample("a"), sample("b"))
+			f.edit(func(tx *bbolt.Tx) error { return tx.Bucket(recordsBucket).Put(key("default", "b"), make([]byte, 500)) })
+			var s syscall.Statfs_t
+			check.Must(t, syscall.Statfs(f.dir, &s))
+			resize := func(size int64) {
+				check.Must(t, syscall.Mount("", f.dir, "", syscall.MS_REMOUNT, fmt.Sprint("size=", size)))
+			}
+			resize(int64(s.Blocks-s.Bfree)*s.Bsize + spare)
+			for range 3 {
+				f.stop()
+				f.start(f.options)
+				_, err := f.Load()
+				check.Error(t, err, "no space left on device")
+			}
+			resize(64 << 20)
+			f.wantProblem("b", "checksum", sample("a"))
+		})
+	}
+}
