@@ -80,7 +80,7 @@ func newNodePods(all []*corev1.Pod, listed bool) nodePods {
 		}
 		pods.count++
 		for _, ip := range p.Status.PodIPs {
-			if ip, ok := ciliumnode.ParseAddress(ip.IP); ok {
+			if ip, _ := ciliumnode.ParseAddress(ip.IP); ip.IsValid() { // in any spelling: the runtime's
 				pods.ips[ip] = true
 			}
 		}

@@ -17,11 +17,13 @@ func TestNodePods(t *testing.T) {
 		set  func(p *corev1.Pod)
 		want int
 	}{
-		"running":       {func(*corev1.Pod) {}, 1},
-		"being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, 1},
-		"host network":  {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, 0},
-		"succeeded":     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, 0},
-		"failed":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, 0},
+		"running":        {func(*corev1.Pod) {}, 1},
+		"other spelling": {func(p *corev1.Pod) { p.Status.PodIPs[0].IP = "FD00:0::1" }, 1},
+		"IPv4 in IPv6":   {func(p *corev1.Pod) { p.Status.PodIPs[0].IP = "::ffff:10.0.0.1" }, 1},
+		"being deleted":  {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, 1},
+		"host network":   {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, 0},
+		"succeeded":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, 0},
+		"failed":         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := newNodePods([]*corev1.Pod{pod(tt.set)}, true)
