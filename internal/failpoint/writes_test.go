@@ -30,7 +30,7 @@ func writers() map[string]exceptions {
 		"daemon/journal": {sequences: map[sequence]string{
 			{"Load", "WriteFile", "Sync"}: "the record is still in the journal",
 		}, memory: map[string][]string{
-			"Backup": {"Sync"}, // the directory that the operator names, in a command
+			"Backup": {"Remove", "Sync"}, // the directory that the operator names, in a command
 		}},
 		"boltfile": {sequences: map[sequence]string{
 			{"Create", "WriteAt", "Sync"}: "the file has no name yet that another process reads",

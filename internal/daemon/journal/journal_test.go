@@ -390,6 +390,20 @@ func TestReadWhileWritten(t *testing.T) {
 	}
 }
 
+// A copy that fails can be repeated when there is space.
+func TestBackupWithoutSpace(t *testing.T) {
+	f := newFixture(t)
+	f.load()
+	dir := t.TempDir()
+	check.Tmpfs(t, dir, "0700")
+	for _, size := range []string{"64k", "64m"} {
+		check.Must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "size="+size))
+		_, err := Backup(f.dir, filepath.Join(dir, fileName))
+		check.Equal(t, "succeeds with "+size, err == nil, size == "64m")
+		check.Equal(t, "files with "+size, check.Names(t, dir) != "", size == "64m")
+	}
+}
+
 // checkRoundTrip fails if encode and decode change a record.
 func checkRoundTrip(t *rapid.T) {
 	r := drawRecord().Draw(t, "record")

@@ -197,6 +197,9 @@ func Backup(stateDir, to string) (records int, err error) {
 	defer dir.Close()
 	f, err := boltfile.Create(dir, filepath.Base(to), c.fill()...)
 	if err != nil {
+		if !errors.Is(err, fs.ErrExist) {
+			_ = dir.Remove(filepath.Base(to)) // it is not a copy, and the next call would refuse it
+		}
 		return 0, fmt.Errorf("%s: %w", to, files.Cause(err))
 	}
 	f.Close()
