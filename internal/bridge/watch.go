@@ -73,7 +73,10 @@ func usedPart(p *corev1.Pod) *corev1.Pod {
 // newNodePods returns the pods that have or need an address. One that is being deleted keeps it until its
 // containers have ended.
 func newNodePods(all []*corev1.Pod, listed bool) nodePods {
-	pods := nodePods{pending: !listed, ips: map[netip.Addr]bool{}}
+	if !listed {
+		return nodePods{pending: true}
+	}
+	pods := nodePods{ips: map[netip.Addr]bool{}}
 	for _, p := range all {
 		if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue

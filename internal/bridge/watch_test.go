@@ -34,6 +34,13 @@ func TestNodePods(t *testing.T) {
 	}
 }
 
+// Pods that cannot be listed are unknown, not none.
+func TestNodePodsUnknown(t *testing.T) {
+	if got := newNodePods(nil, false); !got.pending || got.ips != nil {
+		t.Errorf("got %+v; want them pending, and no addresses", got)
+	}
+}
+
 func TestExhaustionText(t *testing.T) {
 	for text, want := range map[string]bool{
 		"no IP addresses available in range set: 10.0.0.2-10.0.0.6":                      true,
