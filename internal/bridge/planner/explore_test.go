@@ -70,9 +70,11 @@ type explorer struct {
 	settings Settings
 	// deaf allows a drain to pass while the agent has not written its used addresses: the limit that
 	// docs/design/bridge.md names.
-	deaf   bool
-	plans  []Plan
-	planID map[situation]int
+	deaf bool
+	// podsListed makes the bridge know the addresses of the pods.
+	podsListed bool
+	plans      []Plan
+	planID     map[situation]int
 	// idOf are the plans' numbers by their actions.
 	idOf map[string]int
 	// from has the state and the step before each state.
@@ -105,6 +107,14 @@ func (s situation) observed() Observed {
 	}
 	for i := range explored {
 		add(agentAddresses+i, s.pool[i], s.used>>i&1 != 0, s.held>>i&1 != 0, "default/pod")
+	}
+	if s.listed {
+		o.PodIPs = map[netip.Addr]bool{}
+	}
+	for i := range explored {
+		if s.podIPs>>i&1 != 0 {
+			o.PodIPs[exploredIP(i)] = true
+		}
 	}
 	for i, h := range s.handshakes {
 		if h != 0 {
@@ -147,7 +157,10 @@ type situation struct {
 	written
 	used, held, drained uint8
 	pods                int
-	excess              bool
+	// podIPs are the addresses of the pods, if they are listed.
+	podIPs uint8
+	listed bool
+	excess bool
 	// ownRange reports whether the range is the node's own, which a bridge learns and may unlearn.
 	ownRange bool
 	// late reports whether the agent has not answered for long.
@@ -188,7 +201,10 @@ func (e *explorer) planOf(s situation) int {
 // makePlan makes the bridge plan, from its cache or from a fresh read. A plan that withdraws or releases is
 // made from a fresh one.
 func (e *explorer) makePlan(w world, fromCache, excess, ownRange, late bool) (world, bool) {
-	s := situation{w.written, w.used, w.held, w.drained, w.pods(), excess, ownRange, late}
+	s := situation{w.written, w.used, w.held, w.drained, w.pods(), 0, e.podsListed, excess, ownRange, late}
+	if e.podsListed {
+		s.podIPs = w.endpoints
+	}
 	if fromCache {
 		s.written, s.used = w.cache, w.cacheUsed
 	}
@@ -490,8 +506,8 @@ func (e *explorer) ends(start world, ownRange bool, known map[world]bool) {
 	}
 }
 
-func explore(deaf bool) *explorer {
-	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, planID: map[situation]int{}, idOf: map[string]int{}, from: map[world]origin{}}
+func explore(deaf, podsListed bool) *explorer {
+	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, podsListed: podsListed, planID: map[situation]int{}, idOf: map[string]int{}, from: map[world]origin{}}
 	first := world{cacheCurrent: true}
 	e.from[first] = origin{}
 	e.queue = append(e.queue, first)
@@ -512,7 +528,7 @@ func explore(deaf bool) *explorer {
 // address of a pod is released, none is published that is not held, no endpoint is dropped, and every
 // release ends. At any moment the range can be found to be the node's own, or not.
 func TestExplore(t *testing.T) {
-	e := explore(false)
+	e := explore(false, false)
 	t.Logf("%d states, %d plans", len(e.from), len(e.plans))
 	if e.fault != "" {
 		t.Error(e.fault)
@@ -521,9 +537,18 @@ func TestExplore(t *testing.T) {
 
 // The exploration finds the limit of the protocol that docs/design/bridge.md names, "Limit".
 func TestExploreLimit(t *testing.T) {
-	if e := explore(true); !strings.Contains(e.fault, "drops the endpoint") && !strings.Contains(e.fault, "a pod uses") {
+	if e := explore(true, false); !strings.Contains(e.fault, "drops the endpoint") && !strings.Contains(e.fault, "a pod uses") {
 		t.Errorf("of %d states none is a release of a used address: %s", len(e.from), e.fault)
 	} else {
 		t.Log(e.fault)
+	}
+}
+
+// Where the pods are listed, there is no such limit.
+func TestExploreListedPods(t *testing.T) {
+	e := explore(true, true)
+	t.Logf("%d states, %d plans", len(e.from), len(e.plans))
+	if e.fault != "" {
+		t.Error(e.fault)
 	}
 }
