@@ -98,6 +98,41 @@ func TestRestoredEtcd(t *testing.T) {
 	})
 }
 
+// An answer that the bridge has not asked for may be of a restored etcd: the agent, which ignores an older version,
+// may allocate the address to the next pod.
+//
+//evidence:design/reliability etcd is restored to a release that ended long ago
+func TestUnaskedAnswer(t *testing.T) {
+	for name, restored := range map[string]bool{"restored": true, "before the first observation": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture()
+			f.hold(5)
+			answer := func() {
+				f.agentSilent = true
+				f.node.Spec.IPAM.Pool[ip(5).String()] = planner.EntryOf(4, true)
+				f.node.Status.IPAM.ReleaseIPs[ip(5).String()] = planner.ReadyForRelease
+			}
+			if !restored {
+				answer()
+			}
+			runController(t, f, smallSettings(), func(t *testing.T, _ *metrics) {
+				if restored {
+					f.apiAway(true)
+					advance(time.Minute)
+					f.update(answer)
+					f.apiAway(false)
+				}
+				advance(10 * drainDelay)
+				between(t, "DELETEs", f.count(&f.releases), 0, 0)
+				// An agent that follows its CiliumNode answers again.
+				f.update(func() { f.agentSilent, f.node.Status.IPAM.ReleaseIPs = false, map[string]planner.Handshake{} })
+				advance(10 * drainDelay)
+				between(t, "DELETEs", f.count(&f.releases), 1, 1)
+			})
+		})
+	}
+}
+
 // The CiliumNode of a restored etcd has an answer of the agent from before a pod got the address again.
 //
 //evidence:design/reliability etcd is restored to a release that ended long ago

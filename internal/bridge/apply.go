@@ -91,6 +91,7 @@ func (a *application) write(ctx context.Context, to target, batch []planner.Acti
 	c.metrics.observe(o)
 	c.metrics.progressed.set(time.Now())
 	c.metrics.countHandshakes(batch)
+	c.state.ask(batch)
 	if publishes(batch) && !c.state.missingSince.IsZero() {
 		c.metrics.publish.Observe(time.Since(c.state.missingSince).Seconds())
 	}

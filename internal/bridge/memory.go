@@ -39,6 +39,8 @@ type state struct {
 	// unusedSince is when a suspended address was first observed unused by an agent that has answered
 	// the ping.
 	unusedSince map[netip.Addr]time.Time
+	// asked are the addresses on which a mark was observed or written, until their handshake ends.
+	asked map[netip.Addr]bool
 	// unanswered is since when the agent has not answered the handshake of an address, unreported since
 	// when it has not reported that a pod uses it.
 	unanswered, unreported map[netip.Addr]time.Time
@@ -65,7 +67,7 @@ type state struct {
 
 func newState(delay time.Duration) *state {
 	return &state{
-		delay: delay, unusedSince: map[netip.Addr]time.Time{},
+		delay: delay, unusedSince: map[netip.Addr]time.Time{}, asked: map[netip.Addr]bool{},
 		unanswered: map[netip.Addr]time.Time{}, unreported: map[netip.Addr]time.Time{},
 		refusals: map[planner.Kind]refusals{planner.Acquire: newRefusals(), planner.Restore: newRefusals(), planner.Release: newRefusals()},
 	}
@@ -120,7 +122,7 @@ func (s *state) observePods(o *planner.Observed, pods nodePods, count int) {
 func (s *state) remembered(o planner.Observed, settings planner.Settings) planner.Remembered {
 	s.forget(o)
 	r := planner.Remembered{
-		Drained: map[netip.Addr]bool{}, Refused: s.waiting(planner.Restore), ReleaseFailed: s.waiting(planner.Release),
+		Drained: map[netip.Addr]bool{}, Unasked: map[netip.Addr]bool{}, Refused: s.waiting(planner.Restore), ReleaseFailed: s.waiting(planner.Release),
 		Exhausted: s.waiting(planner.Acquire)[anyAddress],
 	}
 	if s.acquireFailed {
@@ -140,6 +142,9 @@ func (s *state) remembered(o planner.Observed, settings planner.Settings) planne
 	}
 	if o.Pods == 0 {
 		r.Headroom = s.observeHeadroom(o, r, settings)
+	}
+	for ip, handshake := range o.Handshakes {
+		r.Unasked[ip] = handshake == planner.ReadyForRelease && !s.asked[ip]
 	}
 	s.learnRange(o, &r, settings)
 	counts := planner.Count(o, r, settings)
@@ -226,11 +231,27 @@ func (s *state) observe(uid types.UID, o planner.Observed) {
 		return pinged && !used && o.Pool[ip].Suspended()
 	}
 	update(s.unusedSince, o.Pool, draining)
+	maps.DeleteFunc(s.asked, func(ip netip.Addr, _ bool) bool { return o.Handshakes[ip] != planner.ReadyForRelease })
+	for ip, handshake := range o.Handshakes {
+		if handshake == planner.MarkedForRelease {
+			s.asked[ip] = true
+		}
+	}
+}
+
+// ask records the marks of a write, which the agent may answer before the next observation.
+func (s *state) ask(batch []planner.Action) {
+	for _, a := range batch {
+		for _, ip := range a.IPs {
+			s.asked[ip] = s.asked[ip] || a.Kind == planner.MarkForRelease
+		}
+	}
 }
 
 // resetDrain starts every drain, and each wait for the agent, again: while the API server was
-// unavailable, the agent could not write which addresses it uses.
+// unavailable, the agent could not write which addresses it uses, and its etcd may have been restored.
 func (s *state) resetDrain() {
+	clear(s.asked)
 	clear(s.unusedSince)
 	clear(s.unanswered)
 	clear(s.unreported)

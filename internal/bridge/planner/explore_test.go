@@ -61,6 +61,7 @@ type world struct {
 	plan, next       int
 	valid            bool
 	drained, skipped uint8
+	asked            uint8
 	cache            written
 	cacheUsed        uint8
 	cacheCurrent     bool
@@ -156,6 +157,7 @@ func (e *explorer) trace(w world) (steps []string) {
 type situation struct {
 	written
 	used, held, drained uint8
+	asked               uint8
 	pods                int
 	// podIPs are the addresses of the pods, if they are listed.
 	podIPs uint8
@@ -173,12 +175,13 @@ func (e *explorer) planOf(s situation) int {
 	if known {
 		return id
 	}
-	o, r, settings := s.observed(), Remembered{Drained: map[netip.Addr]bool{}}, e.settings
+	o, r, settings := s.observed(), Remembered{Drained: map[netip.Addr]bool{}, Unasked: map[netip.Addr]bool{}}, e.settings
 	if s.ownRange {
 		settings.MaxPods = explored
 	}
 	for i := range explored {
 		r.Drained[exploredIP(i)] = s.drained>>i&1 != 0
+		r.Unasked[exploredIP(i)] = handshakeStates[s.handshakes[i]] == ReadyForRelease && s.asked>>i&1 == 0
 	}
 	r.Overlooked = s.late && slices.ContainsFunc(s.handshakes[:explored], func(h uint8) bool {
 		return handshakeStates[h] == MarkedForRelease || handshakeStates[h] == Released
@@ -201,7 +204,7 @@ func (e *explorer) planOf(s situation) int {
 // makePlan makes the bridge plan, from its cache or from a fresh read. A plan that withdraws or releases is
 // made from a fresh one.
 func (e *explorer) makePlan(w world, fromCache, excess, ownRange, late bool) (world, bool) {
-	s := situation{w.written, w.used, w.held, w.drained, w.pods(), 0, e.podsListed, excess, ownRange, late}
+	s := situation{w.written, w.used, w.held, w.drained, w.asked, w.pods(), 0, e.podsListed, excess, ownRange, late}
 	if e.podsListed {
 		s.podIPs = w.endpoints
 	}
@@ -213,7 +216,16 @@ func (e *explorer) makePlan(w world, fromCache, excess, ownRange, late bool) (wo
 			s.drained &^= 1 << i // the drain is interrupted
 		}
 	}
-	w.drained = s.drained
+	for i, h := range s.handshakes[:explored] {
+		switch handshakeStates[h] {
+		case MarkedForRelease:
+			s.asked |= 1 << i
+		case ReadyForRelease:
+		default:
+			s.asked &^= 1 << i
+		}
+	}
+	w.drained, w.asked = s.drained, s.asked
 	id := e.planOf(s)
 	if id == 0 || fromCache && e.plans[id-1].Irreversible() {
 		return w, false
@@ -313,6 +325,7 @@ func (e *explorer) apply(from, w world, actions []Action) world {
 				w.pool[i] = absent
 			case MarkForRelease:
 				w.handshakes[i] = handshakeState(MarkedForRelease)
+				w.asked |= 1 << i & (1<<explored - 1)
 			case Unmark:
 				w.handshakes[i] = 0
 			case MarkReleased:
@@ -417,7 +430,7 @@ func (e *explorer) steps(w world) {
 		}
 	}
 	crashed := w
-	crashed.plan, crashed.next, crashed.valid, crashed.skipped, crashed.drained, crashed.cacheCurrent = 0, 0, false, 0, 0, true
+	crashed.plan, crashed.next, crashed.valid, crashed.skipped, crashed.drained, crashed.asked, crashed.cacheCurrent = 0, 0, false, 0, 0, 0, true
 	e.reach(w, crashed.normal(), "bridge: restarts")
 	if e.deaf || w.reported() {
 		e.reach(w, w.drain(), "the time of a drain passes")

@@ -121,6 +121,9 @@ type Remembered struct {
 	// Drained are the suspended addresses that have been unused for long enough since the agent
 	// responded to the ping.
 	Drained map[netip.Addr]bool
+	// Unasked are the addresses that the agent has given up although this bridge has not seen a mark on them.
+	// An etcd that was restored has such answers from before the agent allocated them again.
+	Unasked map[netip.Addr]bool
 	// Refused are the addresses that the daemon has recently not restored, ReleaseFailed those that it
 	// has recently not released.
 	Refused, ReleaseFailed map[netip.Addr]bool

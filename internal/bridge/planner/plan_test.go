@@ -108,6 +108,10 @@ func (f *fixture) refused(n int) *fixture {
 	return f.with(func(f *fixture) { f.Refused[ip(n)] = true })
 }
 
+func (f *fixture) unasked(n int) *fixture {
+	return f.with(func(f *fixture) { f.Unasked = map[netip.Addr]bool{ip(n): true} })
+}
+
 func (f *fixture) releaseFailed(n int) *fixture {
 	return f.with(func(f *fixture) { f.ReleaseFailed[ip(n)] = true })
 }
@@ -295,6 +299,10 @@ func TestPlan(t *testing.T) {
 		"ready, of a pod":                        {atRest(8, 4).releasing(ReadyForRelease, 7).podIPs(7), "publish 7; unmark 7"},
 		"suspended, of a pod":                    {atRest(8, 4).suspended(7).podIPs(7), "publish 7"},
 		"ready, not held, of a pod":              {atRest(6, 4).releasing(ReadyForRelease, 9).refused(9).podIPs(9), "unmark 9; AddressNotHeld 9"},
+		"ready, not asked":                       {atRest(8, 4).releasing(ReadyForRelease, 7).unasked(7), "publish 7; unmark 7"},
+		"withdrawn, not asked":                   {atRest(6, 4).held(6).handshake(ReadyForRelease, 6).unasked(6), "unmark 6"},
+		"ready, not held, not asked":             {atRest(6, 4).releasing(ReadyForRelease, 9).refused(9).unasked(9), "unmark 9"},
+		"killed after release, not asked":        {atRest(6, 4).handshake(ReadyForRelease, 6).unasked(6), "mark-released [10.0.0.7] of slot 0"},
 		"excess, of a pod":                       {atRest(8, 4).excess(1).podIPs(7), "suspend 6"},
 		"outside, not published":                 {atRest(6, 4).held(6).outside(6), "release 6"},
 		"outside, not published, release failed": {atRest(6, 4).held(6).outside(6).releaseFailed(6), ""},

@@ -66,10 +66,13 @@ func (b *builder) finish() {
 		n, held := b.slotOf[ip]
 		switch b.Handshakes[ip] {
 		case ReadyForRelease:
-			if held && (b.ReleaseFailed[ip] || b.PodsPending) {
+			switch {
+			case held && (b.ReleaseFailed[ip] || b.PodsPending):
 				continue
-			}
-			if held {
+			case held && b.Unasked[ip]:
+				b.add(Unmark, n, ip)
+				continue
+			case held:
 				b.add(Release, n, ip)
 			}
 			b.add(MarkReleased, n, ip)

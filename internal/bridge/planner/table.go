@@ -21,7 +21,7 @@ const (
 	Drained Phase = "drained"
 	// Marked: the agent was asked to give it up.
 	Marked Phase = "marked"
-	// Refused: the agent keeps it.
+	// Refused: the agent keeps it, or it is not known whether it has given it up.
 	Refused Phase = "refused"
 	// Ready: the agent has given it up.
 	Ready Phase = "ready"
@@ -96,7 +96,7 @@ func (b *builder) addressPhase(s Slot, ip netip.Addr) Phase {
 		return Withdrawn
 	case !published, s.Held && !s.Outside && (!ours || n != s.Number):
 		return Held
-	case handshake == DoNotRelease || handshake == Released:
+	case handshake == DoNotRelease || handshake == Released || b.Unasked[ip]:
 		return Refused
 	case handshake == MarkedForRelease:
 		return Marked
