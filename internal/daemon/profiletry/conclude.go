@@ -3,7 +3,6 @@ package profiletry
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,8 +12,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
-// propose makes the proposal of the report from the evidence. The error is that some fact could not
-// be tried because of an ADD with an unknown outcome.
+// propose makes the proposal of the report from the evidence.
 func (r *run) propose() error {
 	r.proposal.Type = r.Type
 	r.concludeAdd()
@@ -35,9 +33,6 @@ func (r *run) propose() error {
 	r.report.Proposal = &proposal
 	r.explain(used)
 	r.addNotes()
-	if r.noAdd != "" {
-		return errors.New("the proposal is incomplete: " + r.noAdd + "; what no step has determined is taken from the profile " + r.Profile.Type)
-	}
 	return nil
 }
 
@@ -171,53 +166,43 @@ func (r *run) concludeDel() {
 	r.fact("delNotHeld", true, "%s", saw)
 }
 
-// concludeRequests proposes the conventions that the plugin honours in one form, and keeps the
-// untried ones of the type's own profile. A convention that is ignored in one form is not
-// accepted in the other just because that was refused.
+// concludeRequests proposes the conventions that the plugin honours in one form, the one in which it honours the most,
+// and keeps the untried ones of the type's own profile. A convention that is ignored in one form is not accepted in
+// the other just because that was refused.
 func (r *run) concludeRequests() {
-	p, form := &r.proposal, r.form()
+	count := map[profile.RequestForm]int{}
+	for _, q := range r.seen.requests {
+		if q.verdict == honoured {
+			count[q.form]++
+		}
+	}
+	form := cmp.Or(r.Profile.RequestForm, profile.FormAddress)
+	for _, f := range forms {
+		if count[f] > count[form] {
+			form = f
+		}
+	}
+	p, tried := &r.proposal, false
 	p.Requests, p.RequestForm = nil, ""
 	var why []string
-	tried := false
-	own := r.Profile.Requests // these come first, in their order
-	others := slices.DeleteFunc(slices.Clone(conventions), func(c profile.Request) bool { return slices.Contains(own, c) })
-	for _, convention := range slices.Concat(own, others) {
-		got := r.seen.requests[way{convention, form}].verdict
-		var saw []string
-		for _, f := range forms {
-			other := r.seen.requests[way{convention, f}]
-			saw = append(saw, other.saw)
-			if other.verdict == ignored && got != honoured {
-				got = ignored
+	for _, convention := range conventions {
+		keep := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(r.Profile.Requests, convention)
+		propose := false
+		for _, q := range r.seen.requests {
+			if q.convention != convention {
+				continue
 			}
+			why = append(why, string(convention)+" "+q.saw)
+			tried = tried || q.verdict != untried
+			keep = keep && q.verdict != ignored
+			propose = propose || q.verdict == honoured && q.form == form
 		}
-		why = append(why, string(convention)+" "+strings.Join(slices.Compact(saw), ", "))
-		tried = tried || got != untried
-		known := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(own, convention)
-		if got == honoured || got != ignored && known {
+		if propose || keep {
 			p.Requests, p.RequestForm = append(p.Requests, convention), form
 		}
 	}
-	r.fact("requests", tried, "%s", strings.Join(why, "; "))
+	r.fact("requests", tried, "%s", strings.Join(slices.Compact(why), "; "))
 	r.fact("requestForm", tried, "see requests")
-}
-
-// form returns the form in which the most conventions are honoured; among equals the form of the
-// profile in use, or the bare address.
-func (r *run) form() profile.RequestForm {
-	count := map[profile.RequestForm]int{}
-	for w, got := range r.seen.requests {
-		if got.verdict == honoured {
-			count[w.form]++
-		}
-	}
-	best := cmp.Or(r.Profile.RequestForm, profile.FormAddress)
-	for _, f := range forms {
-		if count[f] > count[best] {
-			best = f
-		}
-	}
-	return best
 }
 
 // explain adds the fields of the proposal, and its differences from the profile in use, to the report.

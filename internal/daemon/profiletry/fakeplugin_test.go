@@ -47,8 +47,6 @@ type ways struct {
 	rollback bool
 	// version is the CNI version; empty for 1.1.0.
 	version string
-	// config is the configuration of the plugin.
-	config string
 	// capabilities are the network's.
 	capabilities []string
 }
@@ -88,7 +86,7 @@ func (f *fakePlugin) options(p profile.Profile) Options {
 func (f *fakePlugin) NewInvocation(_ context.Context, n call.Network, id, _ string) (call.Invocation, error) {
 	return call.Invocation{
 		ContainerID: id, Network: n.Name, Plugin: "fake", Binary: "/bin/fake", IfName: "eth0", NetNS: "/none",
-		CNIVersion: f.version, Config: []byte(f.config), Capabilities: f.capabilities, Profile: profile.Profile{Type: "fake"},
+		CNIVersion: f.version, Capabilities: f.capabilities, Profile: profile.Profile{Type: "fake"},
 	}, nil
 }
 

@@ -21,7 +21,7 @@ type evidence struct {
 	checkHeld, checkOther, checkNew, checkDeleted, checkAgain attempt
 	// delNew is a DEL of an ID that never had an ADD, delTwice a second DEL.
 	delNew, delTwice attempt
-	requests         map[way]requested
+	requests         []requested
 }
 
 // observe runs the steps in a safe order: DEL before the first ADD, so that a plugin that cannot
@@ -111,11 +111,6 @@ var (
 	forms       = []profile.RequestForm{profile.FormAddress, profile.FormCIDR}
 )
 
-type way struct {
-	convention profile.Request
-	form       profile.RequestForm
-}
-
 // verdict is the effect of a request on a plugin.
 type verdict int
 
@@ -127,23 +122,25 @@ const (
 	rejected // the ADD was refused, for an unknown reason
 )
 
-// requested is the effect of requests in one way, and the observation.
+// requested is the effect of requests by a convention in a form, and the observation.
 type requested struct {
-	verdict verdict
-	saw     string
+	convention profile.Request
+	form       profile.RequestForm
+	verdict    verdict
+	saw        string
 }
 
 // observeRequests requests addresses by each convention in each form. Both IDs are released by now,
 // so both addresses can be requested.
 func (r *run) observeRequests(ctx context.Context) {
-	r.seen.requests = map[way]requested{}
 	targets := r.targets()
 	for _, convention := range conventions {
 		for _, form := range forms {
-			w := way{convention, form}
+			q := requested{convention: convention, form: form}
 			s := r.newScratch(ctx, fmt.Sprintf("r%d", 1+len(r.seen.requests)))
 			s.call.Profile.Requests, s.call.Profile.RequestForm = []profile.Request{convention}, form
-			r.seen.requests[w] = r.request(ctx, s, w, targets)
+			q.verdict, q.saw = r.request(ctx, s, q, targets)
+			r.seen.requests = append(r.seen.requests, q)
 		}
 	}
 }
@@ -169,29 +166,29 @@ func (r *run) targets() []netip.Prefix {
 // address. It does not begin with the first: as the lowest one, and the one released last, the
 // plugin may return it anyway, and a plugin that adds the requested address to that would return it
 // twice, which is not a valid result.
-func (r *run) request(ctx context.Context, s *scratch, w way, targets []netip.Prefix) requested {
+func (r *run) request(ctx context.Context, s *scratch, q requested, targets []netip.Prefix) (v verdict, saw string) {
 	if len(targets) < 2 {
-		return requested{saw: "was not tried: needs two addresses of one family"}
+		return untried, "was not tried: needs two addresses of one family"
 	}
 	if _, err := s.call.Convention(1); err != nil {
-		return requested{saw: fmt.Sprintf("was not tried: the network does not declare the capability %q", call.CapabilityIPs)}
+		return untried, fmt.Sprintf("was not tried: the network does not declare the capability %q", call.CapabilityIPs)
 	}
 	for _, target := range []netip.Prefix{targets[1], targets[0], targets[0]} {
-		a := r.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, w.convention, w.form), target)
+		a := r.add(ctx, s, fmt.Sprintf("request %s by %s as %s", target, q.convention, q.form), target)
 		if a.made {
 			r.del(ctx, s, "release it")
 		}
-		saw := fmt.Sprintf("as %s: the request of %s %s", w.form, target, a)
+		saw := fmt.Sprintf("as %s: the request of %s %s", q.form, target, a)
 		switch {
 		case a.refused():
-			return requested{rejected, "is refused " + saw}
+			return rejected, "is refused " + saw
 		case !a.succeeded():
-			return requested{saw: "was not tried " + saw}
+			return untried, "was not tried " + saw
 		case !r.exactly(a.result, target.Addr()):
-			return requested{ignored, "is not honoured " + saw}
+			return ignored, "is not honoured " + saw
 		}
 	}
-	return requested{honoured, "is honoured as " + string(w.form)}
+	return honoured, "is honoured as " + string(q.form)
 }
 
 // exactly reports whether a result has the requested address, and otherwise no more addresses than

@@ -146,9 +146,7 @@ type run struct {
 	err error
 	// scratches are the container IDs in the order of their first use.
 	scratches []*scratch
-	// noAdd is the reason against further ADDs; empty if they are allowed.
-	noAdd string
-	seen  evidence
+	seen      evidence
 	// errors are those of all steps.
 	errors []*call.Error
 
@@ -160,8 +158,8 @@ type run struct {
 
 // Run tries a plugin. In every case it ends with a DEL of each container ID that may hold an
 // address. The report is valid with an error, too. Errors: the plugin cannot be run in the network,
-// the steps ended early (no proposal), some fact could not be tried, or something could not be
-// released (Report.Leftovers). If ctx is done, no further step is begun but that release.
+// the steps ended early (no proposal), or something could not be released (Report.Leftovers). If ctx is
+// done, no further step is begun but that release.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r := &run{Options: o, proposal: o.Profile, facts: map[string]Fact{}, report: Report{
 		Type: o.Type, Network: o.Network.Name, Profile: o.Profile.Type,

@@ -78,7 +78,7 @@ func TestProposal(t *testing.T) {
 		"one address for all": {ways{same: true, check: "always", requests: all("cidr", "honour")}, profile.Unknown, proposed{same, profile.VerifyNothing, profile.ProvesNothing, none, "args.cni.ips CNI_ARGS", "cidr", false}},
 		"CNI's own code":      {ways{checkError: call.Error{Code: 11, Msg: "no such container ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
 		"error without text":  {ways{checkError: call.Error{Code: 999, Msg: "ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
-		"error with its pool": {ways{config: `{"ipam":{"pools":[{"name":"blue"}]}}`, checkError: call.Error{Code: 999, Msg: "no allocation in pool blue for ID"}}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"no allocation in pool"}`, "", "", true}},
+		"error with its pool": {ways{checkError: call.Error{Code: 999, Msg: "no allocation in pool blue for ID"}}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"no allocation in pool blue for"}`, "", "", true}},
 		"no CHECK":            {ways{version: "0.3.1"}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, `{}`, "", "", true}},
 		"pool of one":         {ways{pool: 1}, "host-local", proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, "args.cni.ips runtimeConfig.ips CNI_ARGS", "address", true}},
 		"pool of two":         {ways{pool: 2}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, notFound, "", "", true}},
@@ -140,7 +140,7 @@ func TestProposedDel(t *testing.T) {
 		"refused":                    {ways{strictDel: true}, "unknown container"},
 		"the text of another error":  {ways{strictDel: true, delError: "has been allocated to"}, ""},
 		"a constant message":         {ways{strictDel: true, delError: "plugin failed", addError: "plugin failed", details: "no allocation found"}, "no allocation found"},
-		"a pool of a list of them":   {ways{strictDel: true, config: `{"ipam":{"pools":"p4,p6"}}`, delError: `no container in pool "p4"`}, "no container in pool"},
+		"the name of the network":    {ways{strictDel: true, delError: "no container in net here"}, "no container in"},
 		"nothing but a short number": {ways{strictDel: true, delError: "17"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,10 +1,8 @@
 package profiletry
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -68,21 +66,16 @@ func neighbours(a call.Address, n int) []netip.Prefix {
 // minText is how many letters the constant part of an error must have to recognize it.
 const minText = 8
 
-// masked stands for a part of an error that differs between calls. No plugin's text has it: the
-// runner removes control characters.
-const masked = "\x00"
-
-// describe returns the description of the errors of two attempts for IDs that hold nothing: their codes and their
-// longest common text without variables, of the details if both have some, or else of the message. No ADD, and no CHECK
-// of what is held, may have failed with it. Code alone is not enough, because a plugin built with CNI's skel package has
-// one code for every error.
+// describe returns the description of the errors of two attempts for IDs that hold nothing: their codes and the longest
+// run of words that both have, without those of the call, of the details if both have some, or else of the message. No
+// ADD, and no CHECK of what is held, may have failed with it. Code alone is not enough, because a plugin built with
+// CNI's skel package has one code for every error.
 func (r *run) describe(a, b *call.Error) (profile.Lost, error) {
 	err := errors.New("the two errors have no text in common by which they could be recognized")
-	variables := r.variables()
 	for _, texts := range [][2]string{{a.Details, b.Details}, {a.Msg, b.Msg}} {
-		text := commonText(mask(texts[0], variables), mask(texts[1], variables))
+		text := r.commonText(texts[0], texts[1])
 		isOther := func(e *call.Error) bool {
-			return (e.Verb == call.VerbAdd || e == r.seen.checkHeld.err) && strings.Contains(e.Msg+masked+e.Details, text)
+			return (e.Verb == call.VerbAdd || e == r.seen.checkHeld.err) && strings.Contains(e.Msg+"\n"+e.Details, text)
 		}
 		if letters := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }); len(strings.Join(letters, "")) < minText {
 			continue
@@ -98,67 +91,21 @@ func (r *run) describe(a, b *call.Error) (profile.Lost, error) {
 	return profile.Lost{}, err
 }
 
-// mask replaces the variables in a text, the longest first, because one may be a part of another.
-func mask(text string, variables []string) string {
-	slices.SortFunc(variables, func(a, b string) int { return len(b) - len(a) })
-	for _, v := range variables {
-		if v != "" {
-			text = strings.ReplaceAll(text, v, masked)
-		}
-	}
-	return text
-}
-
-// commonText returns the longest text that is in both, without masked parts and spaces around it.
-func commonText(a, b string) string {
-	x, y := []rune(a), []rune(b)
-	best, end := 0, 0
-	before := make([]int, len(y)+1)
-	for i, r := range x {
-		now := make([]int, len(y)+1)
-		for j := range y {
-			if string(r) != masked && r == y[j] {
-				now[j+1] = before[j] + 1
+// commonText returns the longest run of words that is in both texts, without those that name something of the call.
+func (r *run) commonText(a, b string) (longest string) {
+	of := r.scratches[0].call
+	words := strings.Split(a, " ")
+	for from := range words {
+		for to := from + 1; to <= len(words); to++ {
+			text := strings.Join(words[from:to], " ")
+			names := func(what string) bool { return what != "" && strings.Contains(text, what) }
+			if slices.ContainsFunc([]string{r.IDPrefix, r.Network.Name, of.IfName, of.NetNS}, names) || !strings.Contains(b, text) {
+				break
 			}
-			if now[j+1] > best {
-				best, end = now[j+1], i+1
+			if len(text) > len(longest) {
+				longest = text
 			}
 		}
-		before = now
 	}
-	return strings.TrimSpace(string(x[end-best : end]))
-}
-
-// variables are the parts of an error that differ between calls.
-func (r *run) variables() []string {
-	all := []string{r.Network.Name}
-	var config struct{ IPAM any }
-	if len(r.scratches) > 0 && json.Unmarshal(r.scratches[0].call.Config, &config) == nil {
-		all = append(all, texts(config.IPAM)...) // such as the name of the plugin's pool
-	}
-	for _, s := range r.scratches {
-		all = append(all, s.call.ContainerID, s.call.IfName, s.call.NetNS)
-	}
-	for _, a := range []attempt{r.seen.first, r.seen.second, r.seen.again} {
-		all = append(all, prefixes(a.result)...)
-		for _, ip := range addrs(a.result) {
-			all = append(all, ip.String())
-		}
-	}
-	return all
-}
-
-// texts returns the texts in a JSON value, without its keys.
-func texts(value any) (all []string) {
-	switch v := value.(type) {
-	case string: // a list, too, such as of the names of pools
-		all = append(strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(",; ", r) }), v)
-	case []any:
-		for _, e := range v {
-			all = append(all, texts(e)...)
-		}
-	case map[string]any:
-		all = texts(slices.Collect(maps.Values(v)))
-	}
-	return all
+	return longest
 }
