@@ -205,7 +205,7 @@ func (a *app) beforeAdd(ctx context.Context, network string, c call.Container) e
 // operations and of the configured plugins.
 func (a *app) registerMetrics() {
 	a.metrics.RegisterAPI(a.api.Operations())
-	a.metrics.Register(a.engine, func() *models.DelegatedIPAMStatus { return a.status.Report(context.Background()) })
+	a.metrics.Register(a.engine, func() *models.DelegatedIPAMStatus { return a.status.Report(context.Background(), "") })
 	for _, pool := range a.config.poolNames() {
 		if n, err := a.conf.Network(pool); err == nil {
 			a.metrics.RegisterPlugin(n.IPAMType)

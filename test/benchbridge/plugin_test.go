@@ -196,13 +196,9 @@ func (p *plugin) Record(_, owner string) (attachment.Record, bool) {
 	return a.Record, held
 }
 
-func (p *plugin) Report(context.Context) *models.DelegatedIPAMStatus {
+func (p *plugin) Report(context.Context, string) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{
 		Version: "imitated", NodeName: p.node, Ready: true,
 		Pools: []*models.PoolStatus{{Pool: "default", ProfileFacts: map[string]any{"store": p.store}}}, Quarantined: []*models.QuarantinedRecord{}, Reasons: []string{},
 	}
-}
-
-func (p *plugin) ReportNetwork(ctx context.Context, _ string) *models.DelegatedIPAMStatus {
-	return p.Report(ctx)
 }

@@ -54,11 +54,9 @@ type Engine interface {
 
 // Reporter reports the state of the process.
 type Reporter interface {
-	// Report returns a new report of the process, without its attachments. It returns soon even if
-	// a plugin or a disk hangs.
-	Report(context.Context) *models.DelegatedIPAMStatus
-	// ReportNetwork is Report for the pods of one CNI network.
-	ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus
+	// Report returns a new report of the process, without its attachments; with a network that for the pods of it. It
+	// returns soon even if a plugin or a disk hangs.
+	Report(ctx context.Context, network string) *models.DelegatedIPAMStatus
 }
 
 // Options are the dependencies of the API.

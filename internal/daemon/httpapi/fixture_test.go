@@ -112,20 +112,16 @@ func (e *fakeEngine) calls() int {
 	return len(e.allocated) + len(e.restored) + len(e.released) + e.containers
 }
 
-// reporter returns copies of a report, with the lists that every report has.
+// reporter returns copies of a report, with the lists that every report has. That of a network names it.
 type reporter struct{ models.DelegatedIPAMStatus }
 
-func (r reporter) Report(context.Context) *models.DelegatedIPAMStatus {
+func (r reporter) Report(_ context.Context, network string) *models.DelegatedIPAMStatus {
 	r.Pools, r.Reasons = append([]*models.PoolStatus{}, r.Pools...), append([]string{}, r.Reasons...)
 	r.Quarantined = append([]*models.QuarantinedRecord{}, r.Quarantined...)
+	if network != "" {
+		r.Ready, r.Reasons = false, []string{"report of network " + network}
+	}
 	return &r.DelegatedIPAMStatus
-}
-
-// ReportNetwork names the network in the report.
-func (r reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
-	rep := r.Report(ctx)
-	rep.Ready, rep.Reasons = false, []string{"report of network " + network}
-	return rep
 }
 
 type fixture struct {

@@ -159,13 +159,7 @@ func (h *handlers) list(p ipam.ListAttachmentsParams) middleware.Responder {
 // healthz handles GET /healthz. The header require-k8s-connectivity has no effect, because the
 // daemon has no connection to Kubernetes.
 func (h *handlers) healthz(p daemon.GetHealthzParams) middleware.Responder {
-	ctx, network := p.HTTPRequest.Context(), conv.Value(p.Network)
-	var report *models.DelegatedIPAMStatus
-	if network == "" {
-		report = h.Reporter.Report(ctx)
-	} else {
-		report = h.Reporter.ReportNetwork(ctx, network)
-	}
+	report := h.Reporter.Report(p.HTTPRequest.Context(), conv.Value(p.Network))
 	status := briefStatus(report)
 	if !conv.Value(p.Brief) {
 		h.complete(status, report)

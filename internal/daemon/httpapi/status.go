@@ -21,7 +21,7 @@ import (
 // serveState responds to GET /healthz with the state alone: Ok, Warning or Failure, without a
 // message.
 func (a *API) serveState(w http.ResponseWriter, r *http.Request) {
-	status := models.Status{State: ciliumStatus(a.Reporter.Report(r.Context())).State}
+	status := models.Status{State: ciliumStatus(a.Reporter.Report(r.Context(), "")).State}
 	w.Header().Set("Content-Type", runtime.JSONMime)
 	if err := json.NewEncoder(w).Encode(models.StatusResponse{Cilium: &status}); err != nil {
 		logField(r.Context(), "error", clientClosed(err))

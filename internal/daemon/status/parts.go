@@ -51,7 +51,7 @@ func (r *Reporter) poolProbes() []poolProbe {
 				c.last = last.result()
 			}
 			r.pools[pool] = c
-			c.start(true)
+			c.start()
 		}
 		all = append(all, c)
 	}
@@ -61,17 +61,14 @@ func (r *Reporter) poolProbes() []poolProbe {
 func (r *Reporter) newPoolProbe(pool string, n call.Network) poolProbe {
 	unknown := models.PoolStatus{Plugin: n.IPAMType, NotReady: fmt.Sprintf("plugin %s does not respond to VERSION or STATUS", n.IPAMType)}
 	// A plugin that has responded before has the time of one call.
-	check := newProbe(r, r.PluginTimeout+plugin.DefaultGrace, unknown, func() (models.PoolStatus, bool) {
-		s := CheckPool(r.Plugins, r.Lock, n)
-		return s, s.Error == "" && s.NotReady == ""
-	})
-	return poolProbe{pool: pool, network: n, probe: check, use: newProbe(r, stuckAfter, nil, func() ([]*models.PoolAddresses, bool) {
+	check := newProbe(r, r.PluginTimeout+plugin.DefaultGrace, unknown, func() models.PoolStatus { return CheckPool(r.Plugins, r.Lock, n) })
+	return poolProbe{pool: pool, network: n, probe: check, use: newProbe(r, stuckAfter, nil, func() []*models.PoolAddresses {
 		// It reads the files of the plugin.
 		c, err := r.Plugins.NewInvocation(context.Background(), n, "", "")
 		if err != nil {
-			return nil, true
+			return nil
 		}
-		return addresses(r.Plugins.RangeUse(c)), true
+		return rangeUse(r.Plugins.RangeUse(c))
 	})}
 }
 
@@ -113,28 +110,25 @@ func CheckPool(plugins *plugin.Runner, lock func(network string) error, n call.N
 	return s
 }
 
-// addAddresses adds the use of the ranges to a report, and that of the attachments where the ranges are not known. An
-// address that was allocated before the call counts, so that the status agrees with the list of attachments.
-func (r *Reporter) addAddresses(ctx context.Context, rep *report) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
-	defer cancel()
-	for i, c := range r.poolProbes() {
-		p := rep.Pools[i]
-		if c.confErr != nil || p.CniVersion == "" {
-			continue
-		}
-		if p.Addresses = c.use.fresh(ctx); len(p.Addresses) > 0 {
-			continue
-		}
-		leased := r.Engine.Summaries()[c.pool].Leased
-		for _, family := range slices.Sorted(maps.Keys(leased)) {
-			p.Addresses = append(p.Addresses, &models.PoolAddresses{Family: string(family), Used: float64(leased[family])})
-		}
+// addresses returns the use of the ranges of a pool, or of its attachments where the ranges are not known. An address
+// that was allocated before the call counts, so that the status agrees with the list of attachments.
+func (r *Reporter) addresses(ctx context.Context, c poolProbe, p *models.PoolStatus) []*models.PoolAddresses {
+	if c.confErr != nil || p.CniVersion == "" {
+		return nil
 	}
+	all := c.use.fresh(ctx)
+	if len(all) > 0 {
+		return all
+	}
+	leased := r.Engine.Summaries()[c.pool].Leased
+	for _, family := range slices.Sorted(maps.Keys(leased)) {
+		all = append(all, &models.PoolAddresses{Family: string(family), Used: float64(leased[family])})
+	}
+	return all
 }
 
-// addresses returns the use of the ranges that are known, in the form of the API.
-func addresses(v4, v6 call.RangeUse) (all []*models.PoolAddresses) {
+// rangeUse returns the use of the ranges that are known, in the form of the API.
+func rangeUse(v4, v6 call.RangeUse) (all []*models.PoolAddresses) {
 	for i, use := range []call.RangeUse{v4, v6} {
 		if use.Total > 0 { // more may be used: of ranges that overlap
 			family := []attachment.Family{attachment.IPv4, attachment.IPv6}[i]
@@ -157,8 +151,9 @@ func profileFacts(p profile.Profile) map[string]any {
 
 // addPools adds the status of each pool to a report, and why it cannot allocate now. One that keeps an older
 // configuration can.
-func (r *Reporter) addPools(rep *report) {
-	for _, c := range r.poolProbes() {
+func (r *Reporter) addPools(rep *report, pools []poolProbe) {
+	warm := r.Engine.Warm()
+	for _, c := range pools {
 		p := r.pool(c)
 		rep.Pools = append(rep.Pools, p)
 		if p.Error != "" && p.CniVersion == "" {
@@ -167,19 +162,14 @@ func (r *Reporter) addPools(rep *report) {
 		if p.NotReady != "" {
 			rep.addReason(c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.NotReady))
 		}
-	}
-}
-
-// addWarm adds the leases that are acquired ahead.
-func (r *Reporter) addWarm(rep *report) {
-	for _, w := range r.Engine.Warm() {
-		i := slices.IndexFunc(rep.Pools, func(p *models.PoolStatus) bool { return p.Pool == w.Pool })
-		if i < 0 {
-			continue
-		}
-		rep.Pools[i].WarmLeases = &models.WarmLeases{Wanted: int64(w.Wanted), Ready: int64(w.Ready)}
-		if w.Err != nil {
-			rep.Pools[i].WarmLeases.Error = w.Err.Error()
+		for _, w := range warm {
+			if w.Pool != c.pool {
+				continue
+			}
+			p.WarmLeases = &models.WarmLeases{Wanted: int64(w.Wanted), Ready: int64(w.Ready)}
+			if w.Err != nil {
+				p.WarmLeases.Error = w.Err.Error()
+			}
 		}
 	}
 }
@@ -212,8 +202,7 @@ type list[T any] struct {
 // findMovedPlugins returns the plugins whose executables recorded attachments name and
 // that are elsewhere now or missing. After a change of --cni-bin-dir or of the CNI
 // configuration, attachments have other plugins than their pools.
-func (r *Reporter) findMovedPlugins() (found list[models.MovedPlugin], good bool) {
-	good = true
+func (r *Reporter) findMovedPlugins() (found list[models.MovedPlugin]) {
 	for _, use := range r.Engine.Plugins() {
 		executable, err := r.Plugins.Executable(use.Plugin, use.Binary)
 		moved := &models.MovedPlugin{Pool: use.Pool, Plugin: use.Plugin, Binary: use.Binary, Executable: executable}
@@ -222,10 +211,10 @@ func (r *Reporter) findMovedPlugins() (found list[models.MovedPlugin], good bool
 		}
 		embedded := use.Binary == "" && err == nil || r.Plugins.Embedded(use.Plugin) != ""
 		if executable != use.Binary && !embedded {
-			found.all, good = append(found.all, moved), good && err == nil
+			found.all = append(found.all, moved)
 		}
 	}
-	return found, good
+	return found
 }
 
 // addMovedPlugins adds the moved plugins to a report, and why some attachments cannot be verified or released: without
@@ -248,8 +237,12 @@ func (r *Reporter) addMovedPlugins(rep *report) {
 }
 
 // checkStateDir writes to the state directory and lists the quarantined records.
-func (r *Reporter) checkStateDir() (s list[models.QuarantinedRecord], good bool) {
+func (r *Reporter) checkStateDir() (s list[models.QuarantinedRecord]) {
+	failed := r.writeErr.Load()
 	err := r.Journal.Writable()
+	if err == nil {
+		r.writeErr.CompareAndSwap(failed, nil) // a later one stays
+	}
 	all, listErr := r.Journal.Quarantined()
 	if err = cmp.Or(err, listErr); err != nil {
 		s.err = err.Error()
@@ -257,5 +250,5 @@ func (r *Reporter) checkStateDir() (s list[models.QuarantinedRecord], good bool)
 	for _, q := range all {
 		s.all = append(s.all, &models.QuarantinedRecord{File: q.Name, Reason: q.Reason, Since: httpapi.OptionalTime(q.Since)})
 	}
-	return s, err == nil
+	return s
 }

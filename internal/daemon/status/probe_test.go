@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// controlled is a probe whose runs end when they receive their result from finish; an even one is good.
+// controlled is a probe whose runs end when they receive their result from finish.
 type controlled struct {
 	*probe[int]
 	t      *testing.T
@@ -23,10 +23,7 @@ type controlled struct {
 func newControlled(t *testing.T) *controlled {
 	t.Helper()
 	finish := make(chan int)
-	return &controlled{t: t, finish: finish, probe: newProbe(&Reporter{}, 30*time.Second, -1, func() (int, bool) {
-		n := <-finish
-		return n, n%2 == 0
-	})}
+	return &controlled{t: t, finish: finish, probe: newProbe(&Reporter{}, 30*time.Second, -1, func() int { return <-finish })}
 }
 
 // finishWith ends the run in progress, which must exist.
@@ -44,53 +41,18 @@ func TestCheckHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newControlled(t)
 		c.want("before a run", -1)
-		c.start(true)
-		c.start(true) // not a second one
+		c.start()
+		c.start() // not a second one
 		c.want("during the first run", -1)
 		c.finishWith(2)
 		c.want("after it", 2)
-		c.start(true)
+		c.start()
 		time.Sleep(30*time.Second - time.Millisecond)
 		c.want("during the second run", 2)
 		time.Sleep(time.Millisecond)
 		c.want("when that is stuck", -1)
 		c.finishWith(4)
 		c.want("after it", 4)
-	})
-}
-
-func TestCheckRepeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newControlled(t)
-		c.start(true)
-		c.finishWith(1)
-		c.start(false)
-		c.finishWith(2)
-		c.start(false) // nothing is bad
-		select {
-		case c.finish <- 3:
-			t.Error("a good result was checked again")
-		default:
-		}
-		c.want("good", 2)
-	})
-}
-
-func TestCheckFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newControlled(t)
-		c.start(true)
-		time.Sleep(time.Second)
-		c.finishWith(2)
-		c.start(true)
-		c.fail(func(last *int) { *last += 100 })
-		c.want("at once", 102)
-		c.finishWith(4)
-		c.want("after a run that began before", 102)
-		time.Sleep(time.Second)
-		c.start(false)
-		c.finishWith(6)
-		c.want("after a later run", 6)
 	})
 }
 

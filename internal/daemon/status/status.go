@@ -33,7 +33,7 @@ const reportTimeout = 500 * time.Millisecond
 // Options are what a Reporter reports.
 type Options struct {
 	Version, NodeName, StateDir string
-	// Settings returns the options of serve; nil for none.
+	// Settings returns the options of serve; nil if there are none.
 	Settings func() []options.Setting
 	// Conf has the networks of the pools, and Plugins runs their plugins, each for at most PluginTimeout.
 	Conf          *cniconf.Watcher
@@ -69,14 +69,15 @@ type Engine interface {
 type Reporter struct {
 	Options
 	started  time.Time
-	stopping atomic.Bool
 	stateDir *probe[list[models.QuarantinedRecord]]
 	moved    *probe[list[models.MovedPlugin]]
-	// running are the checks in progress; after Wait has begun there are no further ones.
-	runMu   sync.Mutex
-	waiting bool
-	running sync.WaitGroup
-	changed chan struct{} // a report may differ from the last one
+	// writeErr is why the last write to the journal failed; nil once a check that began later has succeeded.
+	writeErr atomic.Pointer[error]
+	// running are the checks in progress; none begins after Stopping.
+	runMu    sync.Mutex
+	stopping atomic.Bool
+	running  sync.WaitGroup
+	changed  chan struct{} // a report may differ from the last one
 
 	mu      sync.Mutex
 	pools   map[string]poolProbe
@@ -85,9 +86,6 @@ type Reporter struct {
 
 // New returns a reporter, which checks nothing before Run.
 func New(o Options) *Reporter {
-	if o.Settings == nil {
-		o.Settings = func() []options.Setting { return nil }
-	}
 	r := &Reporter{
 		Options: o, started: time.Now(), changed: make(chan struct{}, 1),
 		pools: map[string]poolProbe{}, changes: map[string]change{},
@@ -101,10 +99,11 @@ func New(o Options) *Reporter {
 	return r
 }
 
-// Every part is checked after goodTicks ticks, and each second one that is not good, so that a recovery is noticed soon.
+// Every part is checked after readyTicks ticks, and after each one while the daemon is not ready, so that a recovery is
+// noticed soon.
 const (
-	tick      = time.Second
-	goodTicks = 5
+	tick       = time.Second
+	readyTicks = 5
 )
 
 // Start begins all checks and waits for their results, at most reportTimeout.
@@ -112,7 +111,7 @@ func (r *Reporter) Start() {
 	r.Conf.OnChange(r.change)
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	for _, ended := range r.start(true) {
+	for _, ended := range r.start() {
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -124,25 +123,26 @@ func (r *Reporter) Start() {
 func (r *Reporter) Run(ctx context.Context) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
-	for n := 1; !r.stopping.Load(); {
-		r.report()
+	for n := 0; !r.stopping.Load(); {
+		ready := r.report(r.poolProbes()).Ready
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.changed:
 		case <-ticks.C:
-			r.start(n%goodTicks == 0)
-			n++
+			if n++; n%readyTicks == 0 || !ready {
+				r.start()
+			}
 		}
 	}
 }
 
-// start begins all checks, or those whose last result is not good. It returns the ends of the last ones.
-func (r *Reporter) start(all bool) []<-chan struct{} {
-	ends := []<-chan struct{}{r.stateDir.start(all), r.moved.start(all)}
+// start begins all checks and returns their ends.
+func (r *Reporter) start() []<-chan struct{} {
+	ends := []<-chan struct{}{r.stateDir.start(), r.moved.start()}
 	for _, c := range r.poolProbes() {
 		if c.confErr == nil {
-			ends = append(ends, c.start(all))
+			ends = append(ends, c.start())
 		}
 	}
 	return ends
@@ -159,19 +159,21 @@ func (r *Reporter) change() {
 // WriteFailed makes the daemon not ready, because a write to the journal has failed, until a check succeeds that begins
 // later.
 func (r *Reporter) WriteFailed(err error) {
-	r.stateDir.fail(func(s *list[models.QuarantinedRecord]) { s.err = err.Error() })
+	r.writeErr.Store(&err)
 	r.change()
 }
 
-// Stopping makes the daemon not ready for good.
-func (r *Reporter) Stopping() { r.stopping.Store(true) }
-
-// Wait waits for the end of the checks in progress, so that no plugin process outlives this one, or for the end of ctx,
-// whose error it returns. No check begins from then on.
-func (r *Reporter) Wait(ctx context.Context) error {
+// Stopping makes the daemon not ready for good. No check begins from then on.
+func (r *Reporter) Stopping() {
 	r.runMu.Lock()
-	r.waiting = true
-	r.runMu.Unlock()
+	defer r.runMu.Unlock()
+	r.stopping.Store(true)
+}
+
+// Wait is Stopping, and waits for the end of the checks in progress, so that no plugin process outlives this one, or for
+// the end of ctx, whose error it returns.
+func (r *Reporter) Wait(ctx context.Context) error {
+	r.Stopping()
 	ended := make(chan struct{})
 	go func() { r.running.Wait(); close(ended) }()
 	select {
@@ -186,7 +188,7 @@ func (r *Reporter) Wait(ctx context.Context) error {
 func (r *Reporter) begin(check func()) bool {
 	r.runMu.Lock()
 	defer r.runMu.Unlock()
-	if r.waiting {
+	if r.stopping.Load() {
 		return false
 	}
 	r.running.Go(check)
@@ -194,23 +196,29 @@ func (r *Reporter) begin(check func()) bool {
 }
 
 // Report returns the status, with the last result of each check. It waits until the addresses are counted, at most
-// reportTimeout.
-func (r *Reporter) Report(ctx context.Context) *models.DelegatedIPAMStatus {
-	rep := r.report()
-	r.addAddresses(ctx, rep)
-	return rep.DelegatedIPAMStatus
-}
-
-// ReportNetwork is Report for the pods of one network: reasons and pools are those of its pool, and of the
-// parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of
-// which may be its pool.
-func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.DelegatedIPAMStatus {
-	rep, serving := r.report(), r.servingPool(network)
-	r.addAddresses(ctx, rep)
+// reportTimeout. With a network it is the status for its pods: reasons and pools are those of its pool, and of the
+// parts that every pool needs. A network that no pool serves is a reason, with those of all pools, one of which may be
+// its pool.
+func (r *Reporter) Report(ctx context.Context, network string) *models.DelegatedIPAMStatus {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	pools := r.poolProbes()
+	rep := r.report(pools)
+	serving := ""
+	for i, c := range pools {
+		rep.Pools[i].Addresses = r.addresses(ctx, c, rep.Pools[i])
+		if n := c.network; c.confErr == nil && n.ServesContainers && n.Name == network {
+			serving = c.pool
+		}
+	}
+	if network == "" {
+		return rep.DelegatedIPAMStatus
+	}
+	all := rep.Reasons
 	rep.Reasons, rep.Since = []string{}, nil
-	for _, why := range rep.reasons {
-		if why.pool == "" || serving == "" || why.pool == serving {
-			rep.Reasons = append(rep.Reasons, why.text)
+	for i, pool := range rep.of {
+		if pool == "" || serving == "" || pool == serving {
+			rep.Reasons = append(rep.Reasons, all[i])
 		}
 	}
 	if serving == "" {
@@ -222,33 +230,18 @@ func (r *Reporter) ReportNetwork(ctx context.Context, network string) *models.De
 	return rep.DelegatedIPAMStatus
 }
 
-// servingPool returns the pool that serves the pods of a network; empty if there is none.
-func (r *Reporter) servingPool(network string) string {
-	for _, pool := range r.Conf.Pools() {
-		if n, err := r.Conf.Network(pool); err == nil && n.ServesContainers && n.Name == network {
-			return pool
-		}
-	}
-	return ""
-}
-
-// report is a status with the reasons why the daemon is not ready.
+// report is a status. of is the pool of each of its reasons, empty for one that every pool has.
 type report struct {
 	*models.DelegatedIPAMStatus
-	reasons []reason
-}
-
-type reason struct {
-	// pool is the pool that is not ready; empty if none is.
-	pool, text string
+	of []string
 }
 
 func (r *report) addReason(pool, text string) {
-	r.reasons, r.Reasons = append(r.reasons, reason{pool, text}), append(r.Reasons, text)
+	r.of, r.Reasons = append(r.of, pool), append(r.Reasons, text)
 }
 
 // report returns the status without addresses.
-func (r *Reporter) report() *report {
+func (r *Reporter) report(pools []poolProbe) *report {
 	count := func(k attachment.EventKind) int64 { return int64(r.Engine.Count(k)) }
 	rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{
 		Version: r.Version, NodeName: r.NodeName, Started: strfmt.DateTime(r.started),
@@ -259,14 +252,18 @@ func (r *Reporter) report() *report {
 		Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
 		Spool: spoolStatus(r.Spool()), EndedContainers: endedStatus(r.Ended()),
 	}}
-	for _, s := range r.Settings() {
-		rep.Options = append(rep.Options, &models.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)})
+	if r.Settings != nil {
+		for _, s := range r.Settings() {
+			rep.Options = append(rep.Options, &models.OptionValue{Name: s.Name, Value: s.Value, Source: string(s.Source)})
+		}
 	}
-	r.addPools(rep)
-	r.addWarm(rep)
+	r.addPools(rep, pools)
 	r.addMovedPlugins(rep)
 	stateDir := r.stateDir.result()
 	rep.Quarantined = append([]*models.QuarantinedRecord{}, stateDir.all...) // never null
+	if failed := r.writeErr.Load(); failed != nil && stateDir.err == "" {
+		stateDir.err = (*failed).Error()
+	}
 	if stateDir.err != "" {
 		rep.addReason("", stateDir.err)
 	}

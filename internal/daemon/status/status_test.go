@@ -102,7 +102,7 @@ func TestHangingDisk(t *testing.T) {
 		synctest.Wait()
 		for range 3 {
 			began := time.Now()
-			rep := r.Report(t.Context())
+			rep := r.Report(t.Context(), "")
 			if took := time.Since(began); took > reportTimeout {
 				t.Errorf("the report took %s", took)
 			}
@@ -116,7 +116,7 @@ func TestHangingDisk(t *testing.T) {
 		check.True(t, errors.Is(r.Wait(ctx), context.Canceled), "the check in progress was not waited for")
 		close(f.hang)
 		time.Sleep(tick)
-		if rep := r.Report(t.Context()); len(about(rep, "/state")) != 0 || len(rep.Quarantined) != 1 {
+		if rep := r.Report(t.Context(), ""); len(about(rep, "/state")) != 0 || len(rep.Quarantined) != 1 {
 			t.Errorf("after it responds: %q, %+v", rep.Reasons, rep.Quarantined)
 		}
 	})
@@ -128,16 +128,16 @@ func TestWriteFailed(t *testing.T) {
 		r := newReporter(t, f)
 		r.run(t)
 		synctest.Wait()
-		check.Equal(t, "reasons before", len(about(r.Report(t.Context()), "disk")), 0)
+		check.Equal(t, "reasons before", len(about(r.Report(t.Context(), ""), "disk")), 0)
 		r.WriteFailed(errors.New("disk full"))
-		check.Equal(t, "reasons at once", len(about(r.Report(t.Context()), "disk full")), 1)
+		check.Equal(t, "reasons at once", len(about(r.Report(t.Context(), ""), "disk full")), 1)
 		still := errors.New("still no space on the disk")
 		f.write.Store(&still)
 		time.Sleep(tick + time.Millisecond)
-		check.Equal(t, "reasons after a check", len(about(r.Report(t.Context()), "still no space")), 1)
+		check.Equal(t, "reasons after a check", len(about(r.Report(t.Context(), ""), "still no space")), 1)
 		f.write.Store(nil)
 		time.Sleep(tick)
-		check.Equal(t, "reasons after a good check", len(about(r.Report(t.Context()), "disk")), 0)
+		check.Equal(t, "reasons after a good check", len(about(r.Report(t.Context(), ""), "disk")), 0)
 	})
 }
 
@@ -145,12 +145,12 @@ func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReporter(t, &fakeNode{})
 		r.run(t)
-		rep := r.Report(t.Context())
+		rep := r.Report(t.Context(), "")
 		if rep.Spool.Error != "no spool" || rep.EndedContainers.Pending != 2 || rep.Counters["lost"] != 1 || len(rep.Options) != 1 || rep.Since == nil {
 			t.Errorf("the report is %+v", rep)
 		}
 		r.Stopping()
-		of := r.ReportNetwork(t.Context(), "pods")
+		of := r.Report(t.Context(), "pods")
 		if of.Ready || len(about(of, "is stopping")) != 1 || len(about(of, `"pods" is not served`)) != 1 {
 			t.Errorf("the report of the network is %+v", of)
 		}
@@ -235,14 +235,14 @@ func TestMissingPluginReason(t *testing.T) {
 		rep := &report{DelegatedIPAMStatus: &models.DelegatedIPAMStatus{Reasons: tt.others}}
 		r.addMovedPlugins(rep)
 		check.Equal(t, "moved plugins", len(rep.MovedPlugins), 2)
-		check.Equal(t, "reason, "+name, rep.reasons[0].text, tt.want)
+		check.Equal(t, "reason, "+name, rep.Reasons[len(tt.others)], tt.want)
 		check.Equal(t, "reasons, "+name, len(rep.Reasons), len(tt.others)+1)
 	}
 }
 
 // A store may have leases of ranges that overlap.
 func TestNoNegativeFree(t *testing.T) {
-	if got := addresses(call.RangeUse{Total: 2, Used: 3}, call.RangeUse{}); len(got) != 1 || *got[0].Free != 0 {
+	if got := rangeUse(call.RangeUse{Total: 2, Used: 3}, call.RangeUse{}); len(got) != 1 || *got[0].Free != 0 {
 		t.Errorf("got %v; want one family without a free address", got)
 	}
 }
