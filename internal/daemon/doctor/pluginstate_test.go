@@ -3,15 +3,12 @@ package doctor
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
-	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
 func TestPluginStateWritable(t *testing.T) {
@@ -28,12 +25,12 @@ func TestPluginStateWritable(t *testing.T) {
 func TestPluginStateShared(t *testing.T) {
 	const path = "/var/lib/cni/networks"
 	// shared returns the finding for a directory in a pod that is mounted from root.
-	shared := func(point, root string, host string, otherLeases int) []Finding {
+	shared := func(point, root string, otherLeases int) []Finding {
 		d := directory{path: path, at: path, mount: files.Mount{Point: point, Root: root}}
-		state, remedy, text := d.shared(true, host, otherLeases)
+		state, remedy, text := d.shared(true, otherLeases)
 		return []Finding{{State: state, Remedy: remedy, Message: text}}
 	}
-	inPod := func(point, root string) []Finding { return shared(point, root, hostUnknown, 0) }
+	inPod := func(point, root string) []Finding { return shared(point, root, 0) }
 	runCases(t, map[string]testCase{
 		"same path":                      {inPod(path, path), states(ok), []string{"unknown"}},
 		"below a mount of the same path": {inPod("/var/lib/cni", "/var/lib/cni"), states(ok), nil},
@@ -43,10 +40,8 @@ func TestPluginStateShared(t *testing.T) {
 		"other path of such a node":      {inPod(path, "/docker/volumes/x/_data/lib/leases"), states(warning), []string{"/lib/leases"}},
 		"symbolic link":                  {inPod("/srv/cni", "/srv/cni"), states(ok), []string{"unknown"}},
 		"other path":                     {inPod(path, "/srv/x"), states(warning), []string{"/srv/x", "same directory"}},
-		"other path with leases of pods": {shared(path, "/srv/x", hostUnknown, 3), states(ok), []string{"3 leases of others"}},
+		"other path with leases of pods": {shared(path, "/srv/x", 3), states(ok), []string{"3 leases of others"}},
 		"emptyDir":                       {inPod(path, "/var/lib/kubelet/pods/x/volumes/kubernetes.io~empty-dir/cni"), states(failed), []string{"emptyDir", "the same addresses"}},
-		"host has the same":              {shared(path, "/srv/x", hostSame, 0), states(ok), []string{"the host's directory"}},
-		"host has another":               {shared(path, path, hostOther, 0), states(failed), []string{"another one"}},
 		"unknown mount":                  {inPod("", ""), states(ok), []string{"unknown"}},
 	})
 }
@@ -79,47 +74,5 @@ func TestOtherLeases(t *testing.T) {
 			})}
 			runCases(t, map[string]testCase{"of the pool's store": {run(&o, "plugin-state"), states(ok), []string{tt.want}}})
 		})
-	}
-}
-
-func TestCompareWithHost(t *testing.T) {
-	dir := t.TempDir()
-	path, other := filepath.Join(dir, "path"), filepath.Join(dir, "other")
-	for _, d := range []string{filepath.Join(dir, "self/ns"), filepath.Join(dir, "1"), path, filepath.Join(other, path)} {
-		check.Must(t, os.MkdirAll(d, 0o755))
-	}
-	pidns, root := filepath.Join(dir, "self/ns/pid"), filepath.Join(dir, "1/root")
-	for name, c := range map[string]struct {
-		pidns, root string
-		want        string
-	}{
-		"same directory":      {initialPIDNamespace, "/", hostSame},
-		"another directory":   {initialPIDNamespace, other, hostOther},
-		"no directory":        {initialPIDNamespace, path, hostOther},
-		"other PID namespace": {"pid:[4026532000]", "/", hostUnknown},
-		"unreadable root":     {initialPIDNamespace, filepath.Join(dir, "nowhere"), hostUnknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for link, target := range map[string]string{pidns: c.pidns, root: c.root} {
-				_ = os.Remove(link) // of the previous case
-				check.Must(t, os.Symlink(target, link))
-			}
-			check.Equal(t, "comparison with the host", compareWithHost(dir, path), c.want)
-		})
-	}
-	t.Run("absolute link of the host", func(t *testing.T) {
-		host, mounted := filepath.Join(dir, "host"), filepath.Join(dir, "mounted")
-		check.Must(t, os.MkdirAll(filepath.Join(host, dir), 0o755))
-		check.Must(t, os.Mkdir(filepath.Join(host, "real"), 0o755))
-		check.Must(t, os.Symlink("/real", filepath.Join(host, mounted)))
-		check.Must(t, os.Symlink(filepath.Join(host, "real"), mounted))
-		for link, target := range map[string]string{pidns: initialPIDNamespace, root: host} {
-			_ = os.Remove(link)
-			check.Must(t, os.Symlink(target, link))
-		}
-		check.Equal(t, "comparison with the host", compareWithHost(dir, mounted), hostSame)
-	})
-	if got := compareWithHost(filepath.Join(dir, "none"), path); got != hostUnknown {
-		t.Errorf("without /proc: %q; want none", got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-openapi/strfmt"
+
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 )
 
@@ -56,37 +58,42 @@ const spoolDelay = time.Minute
 // checkSpool checks that the DELs that runtimes could not deliver are carried out. It reports nothing of an empty spool.
 func checkSpool(o *Observations, r *report) {
 	s := o.Status.Spool
-	if s == nil || s.Pending == 0 && s.Quarantined == 0 && s.Error == "" {
+	if s == nil {
 		return
 	}
 	if s.Quarantined > 0 {
 		r.warn("release the addresses of their containers by the plugin if it still holds them, then remove the files in "+s.Directory+"/quarantine",
 			"%d files of the spool were moved aside, because they are damaged or of another origin", s.Quarantined)
 	}
-	if s.Pending > 0 && s.Oldest != nil && time.Since(time.Time(*s.Oldest)) > spoolDelay {
-		r.warn("see the reason; the daemon repeats each DEL", "%d DELs of containers wait in %s, the oldest for %s: %s", s.Pending, s.Directory, time.Since(time.Time(*s.Oldest)).Round(time.Second), s.Error)
-	} else if s.Error != "" {
+	switch {
+	case s.Pending > 0 && ago(s.Oldest) > spoolDelay:
+		r.warn("see the reason; the daemon repeats each DEL", "%d DELs of containers wait in %s, the oldest for %s: %s", s.Pending, s.Directory, ago(s.Oldest), s.Error)
+	case s.Error != "":
 		r.warn("see the reason; a DEL of a runtime fails while the daemon is away", "the spool: %s", s.Error)
+	case s.Pending > 0:
+		r.clean("%d DELs of containers wait in %s for less than %s", s.Pending, s.Directory, spoolDelay)
 	}
-	r.clean("%d DELs of containers wait in %s for less than %s", s.Pending, s.Directory, spoolDelay)
+}
+
+// ago returns how long ago a time was; zero if it is unknown.
+func ago(t *strfmt.DateTime) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return time.Since(time.Time(*t)).Round(time.Second)
 }
 
 // checkEndedContainers checks that the addresses of containers that ended without a DEL are released.
 func checkEndedContainers(o *Observations, r *report) {
 	s := o.Status.EndedContainers
-	if s == nil {
-		return
-	}
-	since := ""
-	if s.Oldest != nil {
-		since = ", the first for " + time.Since(time.Time(*s.Oldest)).Round(time.Second).String()
-	}
 	switch {
+	case s == nil:
+		return
 	case s.Pending > 0 && s.DelaySeconds == 0:
 		r.warn("set --missing-netns-release-delay, such as 10m; or see `delegated-ipam list`, and release those that do not run",
-			"%d containers ended without a DEL%s, and keep their addresses", s.Pending, since)
+			"%d containers ended without a DEL, the first for %s, and keep their addresses", s.Pending, ago(s.Oldest))
 	case s.Pending > 0:
-		r.ok("%d containers ended without a DEL%s; they are released after %s", s.Pending, since, time.Duration(s.DelaySeconds)*time.Second)
+		r.ok("%d containers ended without a DEL, the first for %s; they are released after %s", s.Pending, ago(s.Oldest), time.Duration(s.DelaySeconds)*time.Second)
 	}
 	if len(s.HiddenDirectories) > 0 && s.Runtime == "" && (s.Pending > 0 || s.DelaySeconds > 0) {
 		r.warn("mount the directory from the host with mountPropagation HostToContainer (hostPaths.netns), or run delegated-ipam-cri",
