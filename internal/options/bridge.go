@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -23,11 +25,11 @@ type Bridge struct {
 	Log
 }
 
-// NewBridge returns the options of the bridge with their defaults, and the set that fills them
-// from flags. Of the environment only the defaults of --node-name and --host depend.
-func NewBridge(env map[string]string) (*Bridge, *Set) {
+// NewBridge returns the options of the bridge with their defaults, and the flags that set them. Of the environment only
+// the defaults of --node-name and --host depend.
+func NewBridge(env map[string]string) (*Bridge, *pflag.FlagSet) {
 	b := &Bridge{}
-	return b, newSet("", b.declare(env))
+	return b, flags(b.declare(env))
 }
 
 func (b *Bridge) declare(env map[string]string) []Option {
@@ -85,11 +87,11 @@ type Network struct {
 	Log
 }
 
-// NewNetwork returns the options with their defaults, and the set that fills them from flags. Of the
-// environment only the default of --node-name depends.
-func NewNetwork(env map[string]string) (*Network, *Set) {
+// NewNetwork returns the options with their defaults, and the flags that set them. Of the environment only the default
+// of --node-name depends.
+func NewNetwork(env map[string]string) (*Network, *pflag.FlagSet) {
 	n := &Network{}
-	return n, newSet("", n.declare(env))
+	return n, flags(n.declare(env))
 }
 
 func (n *Network) declare(env map[string]string) []Option {

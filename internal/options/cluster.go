@@ -3,6 +3,8 @@ package options
 import (
 	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Cluster is the options of the commands of delegated-ipam-bridge that read a whole cluster. The
@@ -13,10 +15,10 @@ type Cluster struct {
 	Log
 }
 
-// NewCluster returns the options with their defaults, and the set that fills them from flags.
-func NewCluster(more ...Option) (*Cluster, *Set) {
+// NewCluster returns the options with their defaults, and the flags that set them.
+func NewCluster(more ...Option) (*Cluster, *pflag.FlagSet) {
 	c := &Cluster{}
-	return c, newSet("", slices.Concat([]Option{
+	return c, flags(slices.Concat([]Option{
 		clusterKubeconfig(&c.Kubeconfig),
 		Output(&c.Output),
 	}, c.Log.declare(""), more))
@@ -36,10 +38,10 @@ type Uninstall struct {
 	KeepDaemon                  bool
 }
 
-// NewUninstall returns the options with their defaults, and the set that fills them from flags.
-func NewUninstall() (*Uninstall, *Set) {
+// NewUninstall returns the options with their defaults, and the flags that set them.
+func NewUninstall() (*Uninstall, *pflag.FlagSet) {
 	u := &Uninstall{}
-	return u, newSet("", []Option{
+	return u, flags([]Option{
 		clusterKubeconfig(&u.Kubeconfig),
 		{Name: "namespace", Value: Text(&u.Namespace, "name"), Default: "kube-system", Help: "namespace of the DaemonSets"},
 		{Name: "name", Value: Text(&u.Name, "name"), Default: "delegated-ipam", Help: "name of the daemon's DaemonSet; the others are NAME-bridge, NAME-network and NAME-uninstall"},
@@ -62,10 +64,10 @@ type LostNodes struct {
 	Log
 }
 
-// NewLostNodes returns the options with their defaults, and the set that fills them from flags.
-func NewLostNodes() (*LostNodes, *Set) {
+// NewLostNodes returns the options with their defaults, and the flags that set them.
+func NewLostNodes() (*LostNodes, *pflag.FlagSet) {
 	l := &LostNodes{}
-	return l, newSet("", l.declare())
+	return l, flags(l.declare())
 }
 
 func (l *LostNodes) declare() []Option {

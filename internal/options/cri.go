@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
@@ -17,11 +19,11 @@ type CRI struct {
 	Log
 }
 
-// NewCRI returns the options with their defaults, and the set that fills them from flags. Of the
-// environment only the default of --pod-uid depends.
-func NewCRI(env map[string]string) (*CRI, *Set) {
+// NewCRI returns the options with their defaults, and the flags that set them. Of the environment only the default of
+// --pod-uid depends.
+func NewCRI(env map[string]string) (*CRI, *pflag.FlagSet) {
 	c := &CRI{}
-	return c, newSet("", c.declare(env))
+	return c, flags(c.declare(env))
 }
 
 func (c *CRI) declare(env map[string]string) []Option {

@@ -53,6 +53,13 @@ func Register(flags *pflag.FlagSet, all ...Option) {
 	}
 }
 
+// flags returns options as flags, with their defaults.
+func flags(all []Option) *pflag.FlagSet {
+	s := pflag.NewFlagSet("", pflag.ContinueOnError)
+	Register(s, all...)
+	return s
+}
+
 // validate returns an error for each option with a value that is not allowed.
 func validate(all []Option) error {
 	var errs []error

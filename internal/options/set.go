@@ -39,22 +39,17 @@ type Setting struct {
 	Source      Source
 }
 
-// Set is the options of one command with their sources.
+// Set is the options of the daemon with their sources.
 type Set struct {
-	flags *pflag.FlagSet
-	// prefix begins the environment variables; empty for options that no variable sets.
-	prefix  string
+	flags   *pflag.FlagSet
 	sources map[string]Source
 	skipped []string
 }
 
-func newSet(prefix string, all []Option) *Set {
-	s := &Set{flags: pflag.NewFlagSet("", pflag.ContinueOnError), prefix: prefix}
-	Register(s.flags, all...)
-	if prefix != "" {
-		for _, o := range all {
-			_ = s.flags.SetAnnotation(o.Name, EnvAnnotation, []string{s.variable(o.Name)}) // never fails for a flag of the set
-		}
+func newSet(all []Option) *Set {
+	s := &Set{flags: flags(all)}
+	for _, o := range all {
+		_ = s.flags.SetAnnotation(o.Name, EnvAnnotation, []string{variable(o.Name)}) // never fails for a flag of the set
 	}
 	return s
 }
@@ -99,13 +94,13 @@ func (s *Set) Resolve(env map[string]string) error {
 		}
 	}
 	s.flags.VisitAll(func(f *pflag.Flag) {
-		variable := s.variable(f.Name)
+		variable := variable(f.Name)
 		switch {
 		case f.Changed:
 			sources[f.Name] = FromFlag
 		// An empty variable counts as not set: a manifest often has it for a value that a chart
 		// left open.
-		case variable != "" && env[variable] != "":
+		case env[variable] != "":
 			set(f.Name, variable, env[variable], FromEnvironment)
 		default:
 			sources[f.Name] = FromDefault
@@ -141,12 +136,9 @@ func (s *Set) Reread(fresh *Set, env map[string]string) ([]Setting, error) {
 	return fresh.Settings(), nil
 }
 
-// variable returns the environment variable of an option, empty if there is none.
-func (s *Set) variable(name string) string {
-	if s.prefix == "" {
-		return ""
-	}
-	return s.prefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+// variable returns the environment variable of an option.
+func variable(name string) string {
+	return daemonPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
 // UnknownVariables returns the names in the environment that have the prefix of the options and
@@ -154,9 +146,9 @@ func (s *Set) variable(name string) string {
 // Kubernetes itself sets DELEGATED_IPAM_SERVICE_HOST and others in every pod.
 func (s *Set) UnknownVariables(env map[string]string) []string {
 	known := map[string]bool{}
-	s.flags.VisitAll(func(f *pflag.Flag) { known[s.variable(f.Name)] = true })
+	s.flags.VisitAll(func(f *pflag.Flag) { known[variable(f.Name)] = true })
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(env)), func(name string) bool {
-		return s.prefix == "" || !strings.HasPrefix(name, s.prefix) || known[name]
+		return !strings.HasPrefix(name, daemonPrefix) || known[name]
 	})
 }
 

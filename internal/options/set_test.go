@@ -169,10 +169,6 @@ func TestUnknownVariables(t *testing.T) {
 	env := map[string]string{"DELEGATED_IPAM_SERVICE_HOST": "10.0.0.1", "OTHER": "x", "DELEGATED_IPAM_OWNERS": "router", "DELEGATED_IPAM_CONFIG_DIR": "", "DELEGATED_IPAM_HOST": "x"}
 	_, daemon := NewDaemon(nil)
 	check.Equal(t, "unknown variables", daemon.UnknownVariables(env), []string{"DELEGATED_IPAM_HOST", "DELEGATED_IPAM_SERVICE_HOST"})
-	_, bridge := NewBridge(nil)
-	if got := bridge.UnknownVariables(env); len(got) > 0 {
-		t.Errorf("bridge, which has no variables: got %q", got)
-	}
 }
 
 func TestEnvironment(t *testing.T) {

@@ -44,7 +44,7 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
 	}, options.SharedRange(&sharedRange))
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		cluster, err := c.connect(d.env, d.version)
+		cluster, err := c.connect(d.version)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -23,20 +22,16 @@ const program = "delegated-ipam-bridge"
 type clusterCommand struct {
 	*cobra.Command
 	options *options.Cluster
-	set     *options.Set
 }
 
 // newClusterCommand adds the common options, and more, to a command.
 func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterCommand {
-	o, set := options.NewCluster(more...)
-	return clusterCommand{withOptions(set, cmd), o, set}
+	o, flags := options.NewCluster(more...)
+	return clusterCommand{withOptions(flags, cmd), o}
 }
 
-// connect resolves the options and returns the cluster that they name.
-func (c clusterCommand) connect(env map[string]string, version string) (*fleet.Cluster, error) {
-	if err := c.set.Resolve(env); err != nil {
-		return nil, cmdline.Usage(err)
-	}
+// connect returns the cluster that the options name.
+func (c clusterCommand) connect(version string) (*fleet.Cluster, error) {
 	if _, err := newLog(c.ErrOrStderr(), c.options.Log); err != nil {
 		return nil, err
 	}

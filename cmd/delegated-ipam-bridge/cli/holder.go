@@ -37,7 +37,7 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 		},
 	})
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		cluster, err := c.connect(d.env, d.version)
+		cluster, err := c.connect(d.version)
 		if err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ import (
 )
 
 func (d dependencies) lostNodesCommand() *cobra.Command {
-	o, set := options.NewLostNodes()
-	return withOptions(set, &cobra.Command{
+	o, flags := options.NewLostNodes()
+	return withOptions(flags, &cobra.Command{
 		Use:   "lost-nodes",
 		Short: "List the container IDs that lost nodes may hold",
 		Long: `Compare the Nodes of the cluster with those that earlier runs have seen, and list the container
@@ -44,7 +44,7 @@ reclaimed; 2 wrong usage.`,
 		Example: `  delegated-ipam-bridge lost-nodes --grace=2h --file=/lost/nodes.json
   delegated-ipam-bridge lost-nodes --forget=/lost/report.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := d.lostNodes(cmd, o, set); err != nil {
+			if err := d.lostNodes(cmd, o); err != nil {
 				return fmt.Errorf("lost-nodes: %w", err)
 			}
 			return nil
@@ -52,10 +52,7 @@ reclaimed; 2 wrong usage.`,
 	})
 }
 
-func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes, set *options.Set) error {
-	if err := set.Resolve(d.env); err != nil {
-		return cmdline.Usage(err)
-	}
+func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes) error {
 	if err := o.Validate(); err != nil {
 		return cmdline.Usage(err)
 	}

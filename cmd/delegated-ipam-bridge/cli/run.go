@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge"
@@ -37,8 +38,8 @@ func Command(environ []string, version string) *cobra.Command {
 }
 
 func (d dependencies) command() *cobra.Command {
-	o, set := options.NewBridge(d.env)
-	cmd := withOptions(set, &cobra.Command{
+	o, flags := options.NewBridge(d.env)
+	cmd := withOptions(flags, &cobra.Command{
 		Use:   "delegated-ipam-bridge [COMMAND]",
 		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
 		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
@@ -57,7 +58,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
   delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.start(cmd, service{
-				set: set, log: &o.Log, validate: func() error { return bridge.Validate(*o) },
+				log: &o.Log, validate: func() error { return bridge.Validate(*o) },
 				onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
 				serve: func(log logrus.FieldLogger) error {
 					log.WithFields(logrus.Fields{
@@ -78,12 +79,12 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 }
 
 // withOptions adds options to a command without arguments.
-func withOptions(set *options.Set, cmd *cobra.Command) *cobra.Command {
+func withOptions(flags *pflag.FlagSet, cmd *cobra.Command) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = cmdline.Args()
 	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	cmd.Flags().AddFlagSet(set.Flags())
+	cmd.Flags().AddFlagSet(flags)
 	return cmd
 }

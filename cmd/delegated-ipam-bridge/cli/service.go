@@ -15,22 +15,18 @@ import (
 
 // service is a command that serves until a signal ends it.
 type service struct {
-	set      *options.Set
 	log      *options.Log
 	validate func() error
 	onHangup string
 	serve    func(logrus.FieldLogger) error
 }
 
-// start resolves the options of a service, creates its log, handles SIGHUP and SIGUSR1, and serves. An
+// start checks the options of a service, creates its log, handles SIGHUP and SIGUSR1, and serves. An
 // invalid option is an error of usage.
 func (d dependencies) start(cmd *cobra.Command, s service) error {
 	hangups, stopHangups := cmdline.Hangups()
 	defer stopHangups()
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
-	if err := s.set.Resolve(d.env); err != nil {
-		return cmdline.Usage(err)
-	}
 	if err := s.validate(); err != nil {
 		return cmdline.Usage(err)
 	}
@@ -69,8 +65,8 @@ func logClient(log logrus.FieldLogger) error {
 }
 
 func (d dependencies) networkCommand() *cobra.Command {
-	o, set := options.NewNetwork(d.env)
-	return withOptions(set, &cobra.Command{
+	o, flags := options.NewNetwork(d.env)
+	return withOptions(flags, &cobra.Command{
 		Use:   "network",
 		Short: "Render the CNI network configuration of this node from its podCIDRs",
 		Long: `delegated-ipam-bridge network watches the Node of its own name, renders a template of
@@ -86,7 +82,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
   delegated-ipam-bridge network --metrics-address=:9968`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.start(cmd, service{
-				set: set, log: &o.Log, validate: func() error { return o.Validate() },
+				log: &o.Log, validate: func() error { return o.Validate() },
 				onHangup: "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one",
 				serve: func(log logrus.FieldLogger) error {
 					log.WithFields(logrus.Fields{

@@ -17,8 +17,8 @@ import (
 const uninstallInterval = 2 * time.Second
 
 func (d dependencies) uninstallCommand() *cobra.Command {
-	o, set := options.NewUninstall()
-	return withOptions(set, &cobra.Command{
+	o, flags := options.NewUninstall()
+	return withOptions(flags, &cobra.Command{
 		Use:   "uninstall prepare|finish",
 		Short: "Remove an installation, after its addresses are released",
 		Long: `Two steps of "helm uninstall", which runs both as Jobs (deploy/chart):
@@ -33,9 +33,6 @@ the DaemonSets, and to list pods and ciliumnodes.
 Exit status: 0 done; 1 refused or failed; 2 wrong usage.`,
 		Args: cmdline.Args("STEP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := set.Resolve(d.env); err != nil {
-				return cmdline.Usage(err)
-			}
 			steps := map[string]func(fleet.Uninstall, context.Context) error{"prepare": fleet.Uninstall.Prepare, "finish": fleet.Uninstall.Finish}
 			step, known := steps[args[0]]
 			if !known {

@@ -27,7 +27,7 @@ func Command(environ []string, version string) *cobra.Command {
 
 func command(environ []string, version string, serve func(context.Context, options.CRI, logrus.FieldLogger) error) *cobra.Command {
 	env := options.Environment(environ)
-	o, set := options.NewCRI(env)
+	o, flags := options.NewCRI(env)
 	cmd := &cobra.Command{
 		Use:   "delegated-ipam-cri",
 		Short: "Report the pod sandboxes of the container runtime to the daemon",
@@ -47,9 +47,6 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 		Args: cmdline.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
-			if err := set.Resolve(env); err != nil {
-				return cmdline.Usage(err)
-			}
 			if err := o.Validate(); err != nil {
 				return cmdline.Usage(err)
 			}
@@ -67,7 +64,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 		SilenceUsage:          true,
 	}
 	cmd.SetFlagErrorFunc(cmdline.FlagError)
-	cmd.Flags().AddFlagSet(set.Flags())
+	cmd.Flags().AddFlagSet(flags)
 	cmdline.AddVersion(cmd, version)
 	return cmd
 }

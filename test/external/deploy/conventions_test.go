@@ -225,8 +225,8 @@ func TestRuntimeSocket(t *testing.T) {
 		if !reflect.DeepEqual(c.SecurityContext, daemon.SecurityContext) || c.Image != daemon.Image || !slices.Equal(c.Command, []string{"delegated-ipam-cri"}) {
 			t.Errorf("%s: the command is %v of %s, with %v", name, c.Command, c.Image, c.SecurityContext)
 		}
-		o, set := options.NewCRI(nil)
-		if err := set.Flags().Parse(c.Args); err != nil || o.CRISocket != "unix://"+socket || o.Validate() != nil {
+		o, flags := options.NewCRI(nil)
+		if err := flags.Parse(c.Args); err != nil || o.CRISocket != "unix://"+socket || o.Validate() != nil {
 			t.Errorf("%s: %v: %+v, %v", name, c.Args, o, err)
 		}
 		if len(c.Env) != 1 || c.Env[0].Name != "K8S_POD_UID" || c.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.uid" {
@@ -267,8 +267,8 @@ func TestDeleteHook(t *testing.T) {
 		if want := []string{"delegated-ipam-bridge", "uninstall", step}; !slices.Equal(c.Command, want) || *job.Spec.BackoffLimit != 0 {
 			t.Errorf("the command is %v; want %v, once", c.Command, want)
 		}
-		o, set := options.NewUninstall()
-		if err := set.Flags().Parse(c.Args); err != nil || o.Namespace != "kube-system" || o.Name != "delegated-ipam" || o.KeepDaemon {
+		o, flags := options.NewUninstall()
+		if err := flags.Parse(c.Args); err != nil || o.Namespace != "kube-system" || o.Name != "delegated-ipam" || o.KeepDaemon {
 			t.Errorf("%v: %+v, %v", c.Args, o, err)
 		}
 		// Nodes whose agent is gone are not ready.

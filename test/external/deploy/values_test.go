@@ -34,7 +34,7 @@ func TestOptionsOfChart(t *testing.T) {
 	_, bridge := options.NewBridge(nil)
 	_, network := options.NewNetwork(nil)
 	_, lostNodes := options.NewLostNodes()
-	for program, flags := range map[string]*pflag.FlagSet{"daemon": serve.Flags(), "bridge": bridge.Flags(), "network": network.Flags(), "reclaim": lostNodes.Flags()} {
+	for program, flags := range map[string]*pflag.FlagSet{"daemon": serve.Flags(), "bridge": bridge, "network": network, "reclaim": lostNodes} {
 		accepts := func(name string, value any) error {
 			text, err := json.Marshal(map[string]any{program: map[string]any{"options": map[string]any{name: value}}})
 			check.Must(t, err)
