@@ -40,7 +40,7 @@ func Command(environ []string, version string) *cobra.Command {
 func (d dependencies) command() *cobra.Command {
 	o, flags := options.NewBridge(d.env)
 	cmd := withOptions(flags, &cobra.Command{
-		Use:   "delegated-ipam-bridge [COMMAND]",
+		Use:   "delegated-ipam-bridge",
 		Short: "Supply an unmodified cilium-agent with addresses through its CiliumNode",
 		Long: `delegated-ipam-bridge runs beside delegated-ipam and a cilium-agent in ipam mode
 crd. It keeps spec.ipam.pool of the node's CiliumNode filled with addresses that the

@@ -83,6 +83,6 @@ func TestRun(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	runLine(t, nil, "--help").wants(t, cmdline.ExitOK, nil, "\nUsage:\n  delegated-ipam-bridge [COMMAND]\n\n",
+	runLine(t, nil, "--help").wants(t, cmdline.ExitOK, nil, "\nUsage:\n  delegated-ipam-bridge\n  delegated-ipam-bridge [command]\n\n",
 		"\nRun:\n  network  ", "\nDiagnosis:\n  audit  ", "\nMaintenance:\n  lost-nodes  ")
 }

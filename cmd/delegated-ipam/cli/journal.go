@@ -18,7 +18,7 @@ import (
 
 func (d dependencies) journalCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "journal COMMAND",
+		Use:   "journal",
 		Short: "List, copy and delete the records of a state directory",
 		Long: `The journal has a record of each attachment (docs/design/state-directory.md). These commands
 read the file of the state directory: the daemon need not run, and may run for "list" and

@@ -16,7 +16,7 @@ import (
 
 func (d dependencies) profileCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "profile COMMAND",
+		Use:   "profile",
 		Short: "List, show and try plugin profiles",
 		Long: `A profile describes a plugin type: the effect and the guarantees of its verbs
 (docs/reference/profiles.md). "list" and "show" print the profiles that serve would use, "try" runs

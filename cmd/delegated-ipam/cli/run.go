@@ -55,7 +55,7 @@ func Command(environ []string, version string) *cobra.Command {
 // command returns the command tree.
 func (d dependencies) command() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "delegated-ipam COMMAND",
+		Use:   "delegated-ipam",
 		Short: "Cilium's IPAM API over a delegated CNI IPAM plugin",
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
 and gets every address from the CNI IPAM plugin that cilium-cni delegates to.

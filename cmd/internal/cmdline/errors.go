@@ -77,7 +77,6 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetArgs(append([]string{}, args...))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetUsageFunc(printUsage)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK

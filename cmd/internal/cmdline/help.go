@@ -1,11 +1,6 @@
 package cmdline
 
-import (
-	"io"
-	"strings"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // The groups of commands in the help text of a program.
 const (
@@ -22,18 +17,4 @@ func AddGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 		c.GroupID = title
 	}
 	root.AddCommand(commands...)
-}
-
-// printUsage prints the usage that cobra prints, without its second usage line for a command that has
-// subcommands and runs without one, too.
-func printUsage(c *cobra.Command) error {
-	var text strings.Builder
-	out := c.OutOrStderr()
-	c.SetOut(&text)
-	err := new(cobra.Command).UsageFunc()(c)
-	c.SetOut(out)
-	if err == nil {
-		_, err = io.WriteString(out, strings.Replace(text.String(), c.UseLine()+"\n  "+c.CommandPath()+" [command]", c.UseLine(), 1))
-	}
-	return err
 }
