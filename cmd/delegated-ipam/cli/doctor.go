@@ -180,9 +180,7 @@ func printFindings(t output.Table, findings []doctor.Finding) {
 		if first.Remedy != "" {
 			below = append(below, output.Wrap("remedy: "+first.Remedy, output.Width)...)
 		}
-		for _, line := range below {
-			t.Below(3, line)
-		}
+		t.Below(3, below...)
 	}
 }
 

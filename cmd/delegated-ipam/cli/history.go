@@ -75,7 +75,7 @@ func eventFilter(given []string) (func(history.Event) bool, error) {
 	return func(e history.Event) bool { return owners.Match(e.Owner) || e.Pod != "" && owners.Match(e.Pod) }, nil
 }
 
-// printEvents prints a table that fits output.Width. Long addresses are below the owner.
+// printEvents prints a table that fits output.Width, unless it has long addresses.
 func printEvents(t output.Table, all []history.Event) {
 	t.Row("TIME", "EVENT", "OWNER", "ADDRESSES")
 	for _, e := range all {
@@ -87,14 +87,8 @@ func printEvents(t output.Table, all []history.Event) {
 		for _, ip := range e.Addresses {
 			ips = append(ips, ip.String())
 		}
-		short, below := "(below)", shortLines(ips)
-		if len(below) == 1 {
-			short, below = below[0], nil
-		}
-		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), owner, short)
-		for _, ip := range below {
-			t.Below(2, ip)
-		}
+		lines := addressLines(ips)
+		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), output.Middle(owner, ownerWidth), lines[0])
+		t.Below(3, lines[1:]...)
 	}
-	t.Shrink(2, minOwner)
 }

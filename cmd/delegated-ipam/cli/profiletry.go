@@ -179,7 +179,7 @@ func (p tryPrinter) steps(all []profiletry.Step) {
 		}
 		p.Row(s.Verb, s.ContainerID, s.Purpose, result)
 		if s.Error != "" {
-			p.Below(2, s.Error)
+			p.Below(3, s.Error)
 		}
 	}
 }
