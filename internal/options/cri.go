@@ -2,7 +2,6 @@ package options
 
 import (
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,13 +30,7 @@ func (c *CRI) declare(env map[string]string) []Option {
 	return append([]Option{
 		{
 			Name: "cri-socket", Default: socket, Help: "CRI socket of the container runtime; a bare path is accepted",
-			Value: scalar(&c.CRISocket, "unix:///path", "the absolute path of a unix socket, such as "+socket, func(text string) (string, error) {
-				path := Socket(text)
-				if !filepath.IsAbs(path) {
-					return "", strconv.ErrSyntax
-				}
-				return unixScheme + path, nil
-			}, asIs),
+			Value: socketValue(&c.CRISocket, "the absolute path of a unix socket, such as "+socket, filepath.IsAbs),
 		},
 		{
 			Name: "socket-path", Value: Path(&c.SocketPath), Default: client.DefaultSocket, Help: "unix socket of the daemon",

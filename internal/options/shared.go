@@ -142,15 +142,20 @@ func Host(target *string, env map[string]string) Option {
 	*target = unixScheme + strings.TrimPrefix(cmp.Or(env[SocketEnv], client.DefaultSocket), unixScheme)
 	return Option{
 		Name: "host", Short: "H", DefaultText: "$" + SocketEnv + ", else " + socket,
-		Help: "socket of the daemon; a bare path is accepted",
-		Value: scalar(target, "unix:///path", "the path of a unix socket, such as "+socket, func(text string) (string, error) {
-			path := Socket(text)
-			if path == "" || strings.Contains(path, "://") {
-				return "", strconv.ErrSyntax
-			}
-			return unixScheme + path, nil
-		}, asIs),
+		Help:  "socket of the daemon; a bare path is accepted",
+		Value: socketValue(target, "the path of a unix socket, such as "+socket, func(path string) bool { return path != "" }),
 	}
+}
+
+// socketValue accepts a path that is valid, with the scheme unix or without one.
+func socketValue(target *string, expected string, valid func(path string) bool) *Value {
+	return scalar(target, "unix:///path", expected, func(text string) (string, error) {
+		path := Socket(text)
+		if !valid(path) || strings.Contains(path, "://") {
+			return "", strconv.ErrSyntax
+		}
+		return unixScheme + path, nil
+	})
 }
 
 // Socket returns the path in a value of --host.

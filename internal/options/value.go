@@ -44,6 +44,12 @@ func (v *Value) must(valid func() bool, expected string) *Value {
 	return v
 }
 
+// as formats the field in another way than fmt.Sprint.
+func (v *Value) as(format func() string) *Value {
+	v.format = format
+	return v
+}
+
 // String returns the value as Set reads it.
 func (v *Value) String() string { return v.format() }
 
@@ -54,8 +60,8 @@ func (v *Value) Type() string { return v.kind }
 func expect(what string) error { return fmt.Errorf("expected %s", what) }
 
 // scalar is one value. expected is what parse accepts, as in "expected true or false".
-func scalar[T any](target *T, kind, expected string, parse func(string) (T, error), format func(T) string) *Value {
-	return &Value{kind: kind, format: func() string { return format(*target) }, set: func(text string, _ bool) error {
+func scalar[T any](target *T, kind, expected string, parse func(string) (T, error)) *Value {
+	return &Value{kind: kind, format: func() string { return fmt.Sprint(*target) }, set: func(text string, _ bool) error {
 		got, err := parse(text)
 		if err != nil {
 			return expect(expected)
@@ -107,7 +113,7 @@ func asIs(s string) string { return s }
 func anyText(s string) (string, error) { return s, nil }
 
 // Text accepts any text; kind stands for it in the help text.
-func Text(target *string, kind string) *Value { return scalar(target, kind, "text", anyText, asIs) }
+func Text(target *string, kind string) *Value { return scalar(target, kind, "text", anyText) }
 
 // Texts accepts a list of texts; kind stands for it in the help text.
 func Texts(target *[]string, kind string) *Value {
@@ -127,7 +133,7 @@ func chosen(target *string, normalize func(string) string, choices []string) *Va
 			return "", strconv.ErrSyntax
 		}
 		return s, nil
-	}, asIs)
+	})
 }
 
 // boolKind is the kind of Bool, by which Register recognizes it.
@@ -135,12 +141,12 @@ const boolKind = "bool"
 
 // Bool accepts true or false; the flag alone stands for true.
 func Bool(target *bool) *Value {
-	return scalar(target, boolKind, "true or false", strconv.ParseBool, strconv.FormatBool)
+	return scalar(target, boolKind, "true or false", strconv.ParseBool)
 }
 
 // Duration accepts a duration with its unit.
 func Duration(target *time.Duration) *Value {
-	return scalar(target, "duration", "a duration with its unit, such as 500ms, 30s or 10m", time.ParseDuration, time.Duration.String)
+	return scalar(target, "duration", "a duration with its unit, such as 500ms, 30s or 10m", time.ParseDuration)
 }
 
 // Delay accepts a duration of 0s or more.
@@ -156,7 +162,7 @@ func Timeout(target *time.Duration) *Value {
 // Count accepts a whole number. bounds are the least and the greatest allowed one, none of them, or
 // the least alone.
 func Count(target *int, bounds ...int) *Value {
-	v := scalar(target, "count", "a whole number", strconv.Atoi, strconv.Itoa)
+	v := scalar(target, "count", "a whole number", strconv.Atoi)
 	switch len(bounds) {
 	case 1:
 		v.must(func() bool { return *target >= bounds[0] }, fmt.Sprintf("%d or more", bounds[0]))
@@ -180,11 +186,11 @@ func CountOrAuto(target *int) *Value {
 			err = strconv.ErrRange
 		}
 		return n, err
-	}, func(n int) string {
-		if n == 0 {
+	}).as(func() string {
+		if *target == 0 {
 			return auto
 		}
-		return strconv.Itoa(n)
+		return strconv.Itoa(*target)
 	}).must(func() bool { return *target >= 0 }, "auto, or 1 or more")
 }
 
@@ -205,7 +211,7 @@ func Mode(target *fs.FileMode) *Value {
 			err = strconv.ErrRange
 		}
 		return fs.FileMode(bits), err
-	}, func(m fs.FileMode) string { return fmt.Sprintf("%04o", uint32(m)) })
+	}).as(func() string { return fmt.Sprintf("%04o", uint32(*target)) })
 }
 
 // Address accepts an IP address, or nothing for none; expected names its family.
@@ -229,11 +235,11 @@ func optional[T interface {
 			v, err = parse(s)
 		}
 		return v, err
-	}, func(v T) string {
-		if !v.IsValid() {
+	}).as(func() string {
+		if !(*target).IsValid() {
 			return ""
 		}
-		return v.String()
+		return (*target).String()
 	})
 }
 
