@@ -3,6 +3,8 @@ package cli
 import (
 	"flag"
 	"io"
+	"os/signal"
+	"syscall"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -24,8 +26,7 @@ type service struct {
 // start checks the options of a service, creates its log, handles SIGHUP and SIGUSR1, and serves. An
 // invalid option is an error of usage.
 func (d dependencies) start(cmd *cobra.Command, s service) error {
-	hangups, stopHangups := cmdline.Hangups()
-	defer stopHangups()
+	signal.Ignore(syscall.SIGHUP) // until it is handled
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
 	if err := s.validate(); err != nil {
 		return cmdline.Usage(err)
@@ -35,7 +36,7 @@ func (d dependencies) start(cmd *cobra.Command, s service) error {
 		return err
 	}
 	cmdline.LimitMemory(log)
-	defer cmdline.OnEach(hangups, func() { log.Info(s.onHangup) })()
+	defer cmdline.OnSignal(syscall.SIGHUP, func() { log.Info(s.onHangup) })()
 	return s.serve(log)
 }
 

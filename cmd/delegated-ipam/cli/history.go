@@ -17,7 +17,6 @@ import (
 )
 
 func (d dependencies) historyCommand() *cobra.Command {
-	var serve serveOptions
 	var format clientFlags
 	cmd := &cobra.Command{
 		Use:   "history [IP | OWNER]",
@@ -38,26 +37,20 @@ the daemon are not in it.`,
   # Of the pods of a namespace
   delegated-ipam history 'kube-system/*' -o json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			config, err := serve.resolve()
-			if err != nil {
-				return err
-			}
-			matches, err := eventFilter(given)
-			if err != nil {
-				return err
-			}
-			all, err := history.Read(config.StateDir)
-			if err != nil {
-				return fmt.Errorf("history: %w", err)
-			}
-			all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
-			return output.Print(cmd.OutOrStdout(), format.output, all, func(t output.Table) { printEvents(t, all) })
-		},
 	}
 	options.Register(cmd.Flags(), options.Output(&format.output))
-	serve = d.serveOptions(cmd, "state-dir", "config-dir")
-	return cmd
+	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
+		matches, err := eventFilter(given)
+		if err != nil {
+			return err
+		}
+		all, err := history.Read(stateDir)
+		if err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
+		return output.Print(cmd.OutOrStdout(), format.output, all, func(t output.Table) { printEvents(t, all) })
+	})
 }
 
 // eventFilter returns the condition of the argument, an address or a pattern; every event without one.

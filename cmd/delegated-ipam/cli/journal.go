@@ -50,7 +50,6 @@ type damagedRecord struct {
 }
 
 func (d dependencies) journalListCommand() *cobra.Command {
-	var serve serveOptions
 	var format clientFlags
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -62,39 +61,32 @@ exit status is 1 if the file or a record is damaged: the next start moves it to 
 With -o json the whole records are printed.`,
 		Example: `  delegated-ipam journal list --state-dir=/var/lib/delegated-ipam`,
 		Args:    args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := serve.resolve()
-			if err != nil {
-				return err
-			}
-			metadata, all, err := journal.Read(config.StateDir)
-			if err != nil {
-				return fmt.Errorf("journal list: %w", err)
-			}
-			listed := listedJournal{Metadata: metadata, Records: append([]attachment.Record{}, all.Records...), Damaged: []damagedRecord{}}
-			for _, p := range all.Problems {
-				listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
-			}
-			err = output.Print(cmd.OutOrStdout(), format.output, listed, func(t output.Table) {
-				t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CONTAINER-ID", "CHANGED")
-				for _, r := range listed.Records {
-					t.Row(r.Owner, r.Pool, string(r.State), journal.Addresses(r), r.IDInUse(), output.Ago(r.Changed, d.now()))
-				}
-			})
-			for _, p := range listed.Damaged {
-				err = errors.Join(err, fmt.Errorf("journal list: owner %q of pool %q: %s", p.Owner, p.Pool, p.Reason))
-			}
-			return err
-		},
 	}
 	options.Register(cmd.Flags(), options.Output(&format.output))
-	serve = d.serveOptions(cmd, "state-dir", "config-dir")
-	return cmd
+	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, _ []string) error {
+		metadata, all, err := journal.Read(stateDir)
+		if err != nil {
+			return fmt.Errorf("journal list: %w", err)
+		}
+		listed := listedJournal{Metadata: metadata, Records: append([]attachment.Record{}, all.Records...), Damaged: []damagedRecord{}}
+		for _, p := range all.Problems {
+			listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
+		}
+		err = output.Print(cmd.OutOrStdout(), format.output, listed, func(t output.Table) {
+			t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CONTAINER-ID", "CHANGED")
+			for _, r := range listed.Records {
+				t.Row(r.Owner, r.Pool, string(r.State), journal.Addresses(r), r.IDInUse(), output.Ago(r.Changed, d.now()))
+			}
+		})
+		for _, p := range listed.Damaged {
+			err = errors.Join(err, fmt.Errorf("journal list: owner %q of pool %q: %s", p.Owner, p.Pool, p.Reason))
+		}
+		return err
+	})
 }
 
 func (d dependencies) journalBackupCommand() *cobra.Command {
-	var serve serveOptions
-	cmd := &cobra.Command{
+	return d.onStateDir(&cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the journal to a new file, also while the daemon runs",
 		Long: `Copy the journal to a new file, which is as the journal was at one moment, and durable
@@ -103,25 +95,17 @@ when the command succeeds. The daemon may run meanwhile. An existing file is not
 When a copy may be restored is in docs/operate/operations.md, Backup.`,
 		Example: `  delegated-ipam journal backup /root/journal-$(date +%F).db`,
 		Args:    args("FILE"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			config, err := serve.resolve()
-			if err != nil {
-				return err
-			}
-			n, err := journal.Backup(config.StateDir, given[0])
-			if err != nil {
-				return fmt.Errorf("journal backup: %w", err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "copied %d records of %s to %s\n", n, config.StateDir, given[0])
-			return err
-		},
-	}
-	serve = d.serveOptions(cmd, "state-dir", "config-dir")
-	return cmd
+	}, func(cmd *cobra.Command, stateDir string, given []string) error {
+		n, err := journal.Backup(stateDir, given[0])
+		if err != nil {
+			return fmt.Errorf("journal backup: %w", err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "copied %d records of %s to %s\n", n, stateDir, given[0])
+		return err
+	})
 }
 
 func (d dependencies) journalDeleteCommand() *cobra.Command {
-	var serve serveOptions
 	var pool string
 	var yes bool
 	cmd := &cobra.Command{
@@ -134,21 +118,15 @@ keep. Start the daemon again afterwards.
 While the daemon runs, the command fails and names its process.`,
 		Example: `  delegated-ipam journal delete default/web-1 --yes`,
 		Args:    args("OWNER"),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			config, err := serve.resolve()
-			if err != nil {
-				return err
-			}
-			if !yes {
-				return cmdline.Usagef("the plugin may keep the addresses of the owner forever; expected --yes to confirm it")
-			}
-			return deleteRecord(cmd, config.StateDir, poolName(pool), given[0])
-		},
 	}
 	options.Register(cmd.Flags(), poolOption(&pool, "pool of the owner"),
 		options.Option{Name: "yes", Value: options.Bool(&yes), Help: "confirm the deletion, which is refused without it"})
-	serve = d.serveOptions(cmd, "state-dir", "config-dir")
-	return cmd
+	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
+		if !yes {
+			return cmdline.Usagef("the plugin may keep the addresses of the owner forever; expected --yes to confirm it")
+		}
+		return deleteRecord(cmd, stateDir, poolName(pool), given[0])
+	})
 }
 
 // errDaemonRuns ends the wait for the lock of a state directory.

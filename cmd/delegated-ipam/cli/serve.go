@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -58,8 +60,7 @@ the stacks of all goroutines to stderr.`,
 }
 
 func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
-	hangups, stopHangups := cmdline.Hangups()
-	defer stopHangups()
+	signal.Ignore(syscall.SIGHUP) // until it is handled
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
 	config, err := o.resolve()
 	if err != nil {
@@ -86,7 +87,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
 	}
 	log.WithFields(fields).Debug("Options")
-	defer cmdline.OnEach(hangups, func() {
+	defer cmdline.OnSignal(syscall.SIGHUP, func() {
 		next := o.reread(log, *settings.Load())
 		settings.Store(&next)
 	})()
@@ -154,6 +155,21 @@ func (o serveOptions) resolve() (daemon.Config, error) {
 	}
 	resolved, err := o.values.Complete()
 	return daemon.Config{Daemon: resolved}, cmdline.Usage(err)
+}
+
+// onStateDir makes a command work on the state directory that serve would have; without a daemon.
+func (d dependencies) onStateDir(
+	cmd *cobra.Command, run func(cmd *cobra.Command, stateDir string, args []string) error,
+) *cobra.Command {
+	serve := d.serveOptions(cmd, "state-dir", "config-dir")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		config, err := serve.resolve()
+		if err != nil {
+			return err
+		}
+		return run(cmd, config.StateDir, args)
+	}
+	return cmd
 }
 
 // withPlugins calls run with the valid options, their networks, and options of a plugin runner

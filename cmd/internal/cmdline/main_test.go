@@ -15,15 +15,14 @@ func send(t *testing.T, s syscall.Signal) {
 	}
 }
 
-func TestHangups(t *testing.T) {
-	hangups, stop := Hangups()
-	defer stop()
+func TestOnSignal(t *testing.T) {
+	calls := make(chan struct{})
+	stop := OnSignal(syscall.SIGHUP, func() { calls <- struct{}{} })
 	for range 2 {
 		send(t, syscall.SIGHUP)
-		if got := <-hangups; got != syscall.SIGHUP {
-			t.Errorf("got %s", got)
-		}
+		<-calls
 	}
+	stop()
 }
 
 func TestDumpGoroutines(t *testing.T) {
