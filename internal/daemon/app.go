@@ -168,7 +168,7 @@ func (a *app) createParts(state *statedir.Dir, boot string) (err error) {
 		Conf: a.conf, Plugins: a.runner, PluginTimeout: c.PluginTimeout,
 		Lock:    func(network string) error { return a.locks.Acquire(network, nodelock.QueryTimeout) },
 		Journal: a.journal, Engine: a.engine, Ended: a.ended.Status, Log: a.log,
-		Spool: func() drain.Status { return a.drainer.Status() },
+		Spool: func() *models.SpoolStatus { return a.drainer.Status() },
 	})
 	a.api, err = httpapi.New(httpapi.Options{
 		Engine: a.engine, Reporter: a.status, DefaultPool: c.IPAMDefaultIPPool, BeforeAdd: a.beforeAdd, Sandboxes: a.ended.Report, ReleaseLease: a.releaseLease,

@@ -11,14 +11,17 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/go-openapi/strfmt"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/dirwatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
@@ -47,19 +50,6 @@ type Engine interface {
 	ContainerRecord(network, owner string) (attachment.Record, bool)
 }
 
-// Status is the state of the spool.
-type Status struct {
-	// Directory is its path; empty if there is none.
-	Directory string
-	// Pending is the number of entries, and Oldest the time of the oldest; zero without one.
-	Pending int
-	Oldest  time.Time
-	// Quarantined is the number of files that were moved aside.
-	Quarantined int
-	// Err is why the spool cannot be used, or which DELs have failed and why; nil if neither.
-	Err error
-}
-
 // Drainer carries out the entries of one spool. Its methods may be called concurrently.
 type Drainer struct {
 	dir    *spool.Dir
@@ -69,9 +59,11 @@ type Drainer struct {
 	// running are the entries that are being carried out, by name.
 	running singleflight.Group
 
-	mu      sync.Mutex
-	status  Status
-	entries map[string]*state
+	mu sync.Mutex
+	// err is why the spool cannot be used, and quarantined the number of files that were moved aside.
+	err         error
+	quarantined int
+	entries     map[string]*state
 }
 
 // state is what is known of the file of a name.
@@ -84,46 +76,47 @@ type state struct {
 
 // New returns a drainer of a spool; nil without one, and why is the error of its status.
 func New(dir *spool.Dir, why error, e Engine, log logrus.FieldLogger) *Drainer {
-	d := &Drainer{dir: dir, engine: e, log: log, entries: map[string]*state{}, status: Status{Err: why}}
-	if dir != nil {
-		d.status.Directory = dir.Path()
-	}
-	return d
+	return &Drainer{dir: dir, engine: e, log: log, entries: map[string]*state{}, err: why}
 }
 
-// Status returns the present state.
-func (d *Drainer) Status() Status {
+// Status returns the present state. Its error is why the spool cannot be used, and which DELs have failed and why.
+func (d *Drainer) Status() *models.SpoolStatus {
+	s := &models.SpoolStatus{}
 	if d == nil {
-		return Status{}
+		return s
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.status
-	failed := 0
+	if d.dir != nil {
+		s.Directory = d.dir.Path()
+	}
+	s.Quarantined = int64(d.quarantined)
+	var oldest time.Time
+	var failed []string
 	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
 		e := d.entries[name]
-		if e.entry.Written.IsZero() && e.err == nil {
+		w := e.entry.Written
+		if w.IsZero() && e.err == nil {
 			continue // a name without a file
 		}
 		s.Pending++
-		if w := e.entry.Written; !w.IsZero() && (s.Oldest.IsZero() || w.Before(s.Oldest)) {
-			s.Oldest = e.entry.Written
+		if !w.IsZero() && (oldest.IsZero() || w.Before(oldest)) {
+			oldest = w
 		}
-		if e.err == nil {
-			continue
+		if e.err != nil {
+			failed = append(failed, fmt.Sprintf("%s (%s): %s", name, e.entry, e.err))
 		}
-		if failed++; failed > maxNamed {
-			continue
-		}
-		err := fmt.Errorf("%s (%s): %w", name, e.entry, e.err)
-		if s.Err != nil {
-			err = fmt.Errorf("%w; %w", s.Err, err)
-		}
-		s.Err = err
 	}
-	if failed > maxNamed {
-		s.Err = fmt.Errorf("%w; and %d more", s.Err, failed-maxNamed)
+	if !oldest.IsZero() {
+		s.Oldest = new(strfmt.DateTime(oldest))
 	}
+	if more := len(failed) - maxNamed; more > 0 {
+		failed = append(failed[:maxNamed], fmt.Sprintf("and %d more", more))
+	}
+	if d.err != nil {
+		failed = slices.Insert(failed, 0, d.err.Error())
+	}
+	s.Error = strings.Join(failed, "; ")
 	return s
 }
 
@@ -149,7 +142,7 @@ func (d *Drainer) drain(ctx context.Context) {
 	names, listErr := d.dir.List()
 	quarantined, countErr := d.dir.Quarantined()
 	d.mu.Lock()
-	d.status.Err, d.status.Quarantined = cmp.Or(err, errors.Join(listErr, countErr)), quarantined
+	d.err, d.quarantined = cmp.Or(err, errors.Join(listErr, countErr)), quarantined
 	if listErr == nil {
 		maps.DeleteFunc(d.entries, func(name string, _ *state) bool { return !slices.Contains(names, name) })
 	}
@@ -272,7 +265,7 @@ func (d *Drainer) moveAside(name string, why *spool.InvalidError) error {
 	err := d.dir.MoveAside(name)
 	if err == nil {
 		d.mu.Lock()
-		d.status.Quarantined++
+		d.quarantined++
 		d.mu.Unlock()
 	}
 	d.log.WithError(why).WithField("file", name).Error("Moved a file of the spool to quarantine; a DEL in it is not carried out")

@@ -153,13 +153,13 @@ func TestBackoff(t *testing.T) {
 	})
 	s := d.Status()
 	named := spool.Name(web.Network, web.ContainerID, web.IfName) + ` (network "pods", container ID 0123abcd, interface eth0): the server is away`
-	check.Equal(t, "the error", s.Err.Error(), named)
+	check.Equal(t, "the error", s.Error, named)
 	defer func() { // an administrator removes the file
 		check.Must(t, os.Remove(filepath.Join(dir.Path(), spool.Name(web.Network, web.ContainerID, web.IfName))))
 		d.drain(t.Context())
-		check.Equal(t, "pending DELs", d.Status().Pending, 0)
+		check.Equal(t, "pending DELs", d.Status().Pending, int64(0))
 	}()
-	if s.Pending != 1 || s.Oldest.IsZero() || !errors.Is(s.Err, e.err) {
+	if s.Pending != 1 || s.Oldest == nil {
 		t.Errorf("the status is %+v", s)
 	}
 }
@@ -174,7 +174,7 @@ func TestManyFail(t *testing.T) {
 		put(t, dir, failing, time.Now())
 	}
 	d.drain(t.Context())
-	if s := d.Status(); s.Pending != maxNamed+2 || strings.Count(s.Err.Error(), "the server is away") != maxNamed || !strings.HasSuffix(s.Err.Error(), "; and 2 more") {
+	if s := d.Status(); s.Pending != maxNamed+2 || strings.Count(s.Error, "the server is away") != maxNamed || !strings.HasSuffix(s.Error, "; and 2 more") {
 		t.Errorf("the status is %+v", s)
 	}
 }
@@ -222,11 +222,11 @@ func TestReplacedDirectory(t *testing.T) {
 	} {
 		check.Must(t, change())
 		d.drain(t.Context())
-		check.Error(t, d.Status().Err, path, "moved or replaced")
+		check.Contains(t, d.Status().Error, path, "moved or replaced")
 	}
 	check.Must(t, errors.Join(os.Remove(path), os.Rename(aside, path)))
 	d.drain(t.Context())
-	check.NoError(t, d.Status().Err)
+	check.Equal(t, "error", d.Status().Error, "")
 }
 
 func TestInvalidEntries(t *testing.T) {

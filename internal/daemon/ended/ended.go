@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,8 +16,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-openapi/strfmt"
 	"github.com/sirupsen/logrus"
 
+	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
@@ -187,36 +190,24 @@ func (s *Sweeper) due(c suspect, l *look, now time.Time) bool {
 	return s.delay > 0 && now.Sub(c.since) >= delay && (!c.unknown || l.report.received.After(c.since))
 }
 
-// Status is what is known of containers that ended without a DEL.
-type Status struct {
-	// Pending is the number of those that are not released, and Oldest since when the first one is known.
-	Pending int
-	Oldest  time.Time
-	// Delay is after what time they are released; 0 for never.
-	Delay time.Duration
-	// Hidden are directories of namespaces that cannot be seen, sorted; none without a delay.
-	Hidden []string
-	// Runtime, Reported and Sandboxes are of the last report; zero without one.
-	Runtime   string
-	Reported  time.Time
-	Sandboxes int
-}
-
-// Status returns the present state.
-func (s *Sweeper) Status() Status {
+// Status returns what is known of the containers that ended without a DEL.
+func (s *Sweeper) Status() *models.EndedContainers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{
-		Delay: s.delay, Hidden: slices.Clone(s.hidden),
-		Runtime: s.report.runtime, Reported: s.report.received, Sandboxes: len(s.report.sandboxes),
+	status := &models.EndedContainers{
+		DelaySeconds: int64(math.Ceil(s.delay.Seconds())), HiddenDirectories: slices.Clone(s.hidden),
+		Runtime: s.report.runtime, Sandboxes: int64(len(s.report.sandboxes)),
+	}
+	if !s.report.received.IsZero() {
+		status.Reported = new(strfmt.DateTime(s.report.received))
 	}
 	for _, c := range s.suspects {
 		if !c.confirmed { // its DEL may be in progress
 			continue
 		}
 		status.Pending++
-		if status.Oldest.IsZero() || c.since.Before(status.Oldest) {
-			status.Oldest = c.since
+		if status.Oldest == nil || c.since.Before(time.Time(*status.Oldest)) {
+			status.Oldest = new(strfmt.DateTime(c.since))
 		}
 	}
 	return status

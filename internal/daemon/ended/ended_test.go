@@ -275,17 +275,17 @@ func TestEmptyReport(t *testing.T) {
 	if err := f.Report("containerd", nil); err == nil {
 		t.Error("an empty list was taken")
 	}
-	check.Equal(t, "sandboxes", f.Status().Sandboxes, 2)
+	check.Equal(t, "sandboxes", f.Status().Sandboxes, int64(2))
 }
 
 // Without a delay nothing is released, but the status has it.
 func TestStatus(t *testing.T) {
 	f := newFixture(t, 0, hostMount)
 	f.after(0)
-	check.Equal(t, "pending, found once", f.Status().Pending, 0)
+	check.Equal(t, "pending, found once", f.Status().Pending, int64(0))
 	f.after(time.Hour)
 	s := f.Status()
-	if s.Pending != 1 || !s.Oldest.Equal(f.start) || s.Delay != 0 || s.Hidden != nil {
+	if s.Pending != 1 || !time.Time(*s.Oldest).Equal(f.start) || s.DelaySeconds != 0 || s.HiddenDirectories != nil {
 		t.Errorf("got %+v", s)
 	}
 	check.Equal(t, "left", f.leases.left(), both)
@@ -294,7 +294,7 @@ func TestStatus(t *testing.T) {
 	f.after(0)
 	f.reported(0, "a", "b", "c")
 	s = f.Status()
-	if s.Pending != 0 || !slices.Equal(s.Hidden, []string{f.dir}) || s.Runtime != "containerd v2.4.2" || s.Sandboxes != 3 {
+	if s.Pending != 0 || !slices.Equal(s.HiddenDirectories, []string{f.dir}) || s.Runtime != "containerd v2.4.2" || s.Sandboxes != 3 {
 		t.Errorf("got %+v", s)
 	}
 }

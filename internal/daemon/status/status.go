@@ -5,7 +5,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,8 +16,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/drain"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/httpapi"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
@@ -43,8 +40,8 @@ type Options struct {
 	Lock    func(network string) error
 	Journal Journal
 	Engine  Engine
-	Spool   func() drain.Status
-	Ended   func() ended.Status
+	Spool   func() *models.SpoolStatus
+	Ended   func() *models.EndedContainers
 	// Log gets a line when the daemon becomes ready or not ready.
 	Log logrus.FieldLogger
 }
@@ -250,7 +247,7 @@ func (r *Reporter) report(pools []poolProbe) *report {
 			"duplicates": count(attachment.EventDuplicate), "expired": count(attachment.EventExpired),
 		},
 		Options: []*models.OptionValue{}, Pools: []*models.PoolStatus{}, Reasons: []string{},
-		Spool: spoolStatus(r.Spool()), EndedContainers: endedStatus(r.Ended()),
+		Spool: r.Spool(), EndedContainers: r.Ended(),
 	}}
 	if r.Settings != nil {
 		for _, s := range r.Settings() {
@@ -277,23 +274,4 @@ func (r *Reporter) report(pools []poolProbe) *report {
 	since := r.readySince(rep.Reasons)
 	rep.Since, rep.LastError = httpapi.OptionalTime(since), r.lastError(rep.Reasons, since)
 	return rep
-}
-
-// spoolStatus returns the status of the spool in the form of the API.
-func spoolStatus(s drain.Status) *models.SpoolStatus {
-	out := &models.SpoolStatus{
-		Directory: s.Directory, Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), Quarantined: int64(s.Quarantined),
-	}
-	if s.Err != nil {
-		out.Error = s.Err.Error()
-	}
-	return out
-}
-
-// endedStatus returns the status of containers that ended without a DEL in the form of the API.
-func endedStatus(s ended.Status) *models.EndedContainers {
-	return &models.EndedContainers{
-		Pending: int64(s.Pending), Oldest: httpapi.OptionalTime(s.Oldest), DelaySeconds: int64(math.Ceil(s.Delay.Seconds())), HiddenDirectories: s.Hidden,
-		Runtime: s.Runtime, Reported: httpapi.OptionalTime(s.Reported), Sandboxes: int64(s.Sandboxes),
-	}
 }

@@ -18,8 +18,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/drain"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
@@ -65,8 +63,8 @@ func newReporter(t *testing.T, f *fakeNode) *Reporter {
 	return New(Options{
 		StateDir: "/state", Settings: func() []options.Setting { return []options.Setting{{Name: "owners"}} }, Conf: conf,
 		Journal: f, Engine: f, Log: logging.Discard(),
-		Spool: func() drain.Status { return drain.Status{Err: errors.New("no spool")} },
-		Ended: func() ended.Status { return ended.Status{Pending: 2} },
+		Spool: func() *models.SpoolStatus { return &models.SpoolStatus{Error: "no spool"} },
+		Ended: func() *models.EndedContainers { return &models.EndedContainers{Pending: 2} },
 	})
 }
 
