@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
@@ -22,7 +24,8 @@ import (
 type controller struct {
 	log      logrus.FieldLogger
 	name     string
-	node     *nodeSource
+	nodes    typedcorev1.NodeInterface
+	watch    *kube.Watch[*corev1.Node]
 	template string
 	output   output
 	options  render.Options
@@ -32,7 +35,7 @@ type controller struct {
 
 	// last is the Node of the last read or observation. confirmed reports whether it was read with a
 	// GET since the start: a LIST may come from a cache of the API server with an older Node.
-	last      *render.Node
+	last      *corev1.Node
 	confirmed bool
 }
 
@@ -47,7 +50,7 @@ func (c *controller) wake() { c.loop.Wake(0) }
 // reconcile brings the file up to date with Node and template. It returns false after a failure that
 // may end without a change of either, so that the caller must retry.
 func (c *controller) reconcile(ctx context.Context) bool {
-	observed, synced, refused := c.node.observed()
+	observed, synced, refused := c.observed()
 	if synced {
 		c.last = observed
 	}
@@ -58,7 +61,7 @@ func (c *controller) reconcile(ctx context.Context) bool {
 		}
 	}
 	// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
-	now, err := c.node.get(ctx)
+	now, err := c.get(ctx)
 	if ctx.Err() != nil {
 		return true
 	}
@@ -91,7 +94,7 @@ func (d decision) done() bool {
 // decide returns the wanted state of the file for a Node; nil is a Node that does not exist. A refused
 // template does not stop a working node: a file that was rendered for the same Node with the same
 // podCIDRs is kept.
-func (c *controller) decide(n *render.Node) decision {
+func (c *controller) decide(n *corev1.Node) decision {
 	d := decision{existing: c.output.read()}
 	if n == nil {
 		d.problem = problemf(reasonNodeMissing, "Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed", c.name, c.output)
@@ -99,13 +102,13 @@ func (c *controller) decide(n *render.Node) decision {
 	}
 	text, err := files.Read(c.template, maxFile)
 	if err == nil {
-		d.content, err = render.Render(string(text), *n, c.options)
+		d.content, err = render.Render(string(text), n, c.options)
 	}
 	if err == nil {
 		return d
 	}
 	d.problem = c.renderProblem(err)
-	if d.problem.reason != reasonNoPodCIDR && render.IsOf(d.existing, *n, c.options) {
+	if d.problem.reason != reasonNoPodCIDR && render.IsOf(d.existing, n, c.options) {
 		d.content = d.existing
 	}
 	return d
@@ -124,7 +127,7 @@ func (c *controller) apply(want decision) error {
 		return err
 	}
 	c.status.changes.WithLabelValues(changeWritten).Inc()
-	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.PodCIDRs}).Info("Network configuration written")
+	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.Spec.PodCIDRs}).Info("Network configuration written")
 	return nil
 }
 

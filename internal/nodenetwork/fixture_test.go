@@ -103,10 +103,10 @@ func simulate(t *testing.T, template string, test func(t *testing.T, f *fixture)
 func (f *fixture) start(t *testing.T) (stop func()) {
 	t.Helper()
 	f.confirmed, f.last, f.loop = false, nil, kube.NewLoop() // as after a restart
-	f.node = newNodeSource(nodes{f.client.CoreV1().Nodes(), f}, f.name, f.wake, f.status.apiFailed)
+	f.connect(nodes{f.client.CoreV1().Nodes(), f})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { f.node.watch.Run(ctx) })
+	running.Go(func() { f.watch.Run(ctx) })
 	running.Go(func() { f.run(ctx) })
 	running.Go(func() { dirwatch.New(filepath.Dir(f.template), "template", f.log, f.wake).RunUnwatched(ctx) })
 	synctest.Wait()

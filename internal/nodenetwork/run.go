@@ -60,11 +60,11 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 		problems: nodeevents.New(log, events, o.NodeName), status: newStatus(), loop: kube.NewLoop(),
 	}
 	defer c.problems.Stop()
-	c.node = newNodeSource(client.Nodes(), o.NodeName, c.wake, c.status.apiFailed)
+	c.connect(client.Nodes())
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
 	group.Go(func() error {
-		c.node.watch.Run(ctx)
+		c.watch.Run(ctx)
 		return nil
 	})
 	// Its interval also repairs a file that another process has changed.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
@@ -45,7 +47,7 @@ type Options struct {
 // must be a CNI network configuration list that delegates IPAM, with the node in the key renderedFor.
 // The error wraps ErrNoPodCIDRs if the template uses the podCIDRs of a node without any, and a
 // *SharedRangeError if other nodes would get the same range.
-func Render(text string, n Node, o Options) ([]byte, error) {
+func Render(text string, n *corev1.Node, o Options) ([]byte, error) {
 	document, err := parse(text)
 	if err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func Render(text string, n Node, o Options) ([]byte, error) {
 		return nil, err
 	}
 	if object, ok := document.(map[string]any); ok {
-		object[provenanceKey] = provenance{Node: n.Name, UID: n.UID, PodCIDRs: slices.Concat([]string{}, n.PodCIDRs), SingleNode: o.SingleNode}
+		object[provenanceKey] = provenance{Node: n.Name, UID: string(n.UID), PodCIDRs: slices.Concat([]string{}, n.Spec.PodCIDRs), SingleNode: o.SingleNode}
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -81,7 +83,7 @@ func Render(text string, n Node, o Options) ([]byte, error) {
 
 // IsOf reports whether a configuration was rendered for this Node, with its UID and its present
 // podCIDRs. A configuration that was rendered with SingleNode counts only with SingleNode.
-func IsOf(config []byte, n Node, o Options) bool {
+func IsOf(config []byte, n *corev1.Node, o Options) bool {
 	var object map[string]json.RawMessage // a struct would accept another case of the key
 	var from provenance
 	if json.Unmarshal(config, &object) != nil || json.Unmarshal(object[provenanceKey], &from) != nil {
@@ -90,5 +92,5 @@ func IsOf(config []byte, n Node, o Options) bool {
 	if from.SingleNode && !o.SingleNode {
 		return false
 	}
-	return n.UID != "" && from.Node == n.Name && from.UID == n.UID && slices.Equal(from.PodCIDRs, n.PodCIDRs)
+	return n.UID != "" && from.Node == n.Name && from.UID == string(n.UID) && slices.Equal(from.PodCIDRs, n.Spec.PodCIDRs)
 }

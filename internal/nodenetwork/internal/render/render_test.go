@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/libcni"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -23,12 +25,14 @@ func list(ipam string) string {
 
 func hostLocal(ranges string) string { return list(`{"type":"host-local","ranges":` + ranges + `}`) }
 
-func worker(podCIDRs ...string) Node {
-	return Node{
-		Name: "worker-1", UID: "uid-1", PodCIDRs: podCIDRs,
+func worker(podCIDRs ...string) *corev1.Node {
+	n := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
+	n.ObjectMeta = metav1.ObjectMeta{
+		Name: "worker-1", UID: "uid-1",
 		Labels:      map[string]string{"zone": "a", "rack": "7", "topology.kubernetes.io/zone": "b"},
 		Annotations: map[string]string{"example.com/range": "10.9.1.0/24", "example.com/mtu": "1450", "example.com/version": "1.0.0", "example.com/json": `"10.9.1.0/24"`, "example.com/large": "12345678901234567890", "example.com/variable": "${nodeName}", "example.com/sets": `[[{"subnet":"10.9.2.0/24"}]]`, "example.com/offload": "true"},
 	}
+	return n
 }
 
 func options(t testing.TB) Options {
@@ -62,7 +66,7 @@ func sorted(t *testing.T, text string) string {
 func TestRender(t *testing.T) {
 	for name, c := range map[string]struct {
 		template string
-		node     Node
+		node     *corev1.Node
 		want     string
 	}{
 		"IPv4":                 {hostLocal(`"${ranges}"`), worker("10.244.1.0/24"), `{"type":"host-local","ranges":[[{"subnet":"10.244.1.0/24"}]]}`},
@@ -249,7 +253,7 @@ func TestIsOf(t *testing.T) {
 	check.Must(t, err)
 	recreated, renamed, without := worker("10.244.1.0/24"), worker("10.244.1.0/24"), worker("10.244.1.0/24")
 	recreated.UID, renamed.Name, without.UID = "uid-2", "worker-2", ""
-	for name, n := range map[string]Node{"other podCIDRs": worker("10.244.2.0/24"), "more podCIDRs": worker("10.244.1.0/24", "fd00::/64"), "recreated": recreated, "renamed": renamed, "no UID": without} {
+	for name, n := range map[string]*corev1.Node{"other podCIDRs": worker("10.244.2.0/24"), "more podCIDRs": worker("10.244.1.0/24", "fd00::/64"), "recreated": recreated, "renamed": renamed, "no UID": without} {
 		if IsOf(rendered, n, options(t)) {
 			t.Errorf("%s: the configuration counts as that of the node", name)
 		}
@@ -284,8 +288,8 @@ func FuzzRender(f *testing.F) {
 		if !IsOf(rendered, n, o) {
 			t.Fatalf("not rendered for its node: %s", rendered)
 		}
-		other := n
-		other.Name, other.UID, other.PodCIDRs = "worker-2", "uid-2", []string{"192.168.77.0/24", "fd77::/64"}
+		other := n.DeepCopy()
+		other.Name, other.UID, other.Spec.PodCIDRs = "worker-2", "uid-2", []string{"192.168.77.0/24", "fd77::/64"}
 		if IsOf(rendered, other, o) {
 			t.Fatalf("counts as that of another node: %s", rendered)
 		}

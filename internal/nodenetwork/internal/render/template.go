@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // parse returns a template, which is a JSON document. Its numbers keep their digits.
@@ -28,7 +30,7 @@ func parse(text string) (document any, err error) {
 
 // replacement replaces the variables in the strings of a template by the values of a node.
 type replacement struct {
-	node Node
+	node *corev1.Node
 	// size is the number of bytes of the values.
 	size int
 	// noPodCIDRs is ErrNoPodCIDRs if the template needs those of a node without any. Any other error is a fault of
@@ -101,7 +103,7 @@ func (r *replacement) inString(s string) (any, error) {
 
 // value returns the value of a variable as JSON.
 func (r *replacement) value(name string) (string, error) {
-	value, err := r.node.lookUp(name)
+	value, err := lookUp(r.node, name)
 	if err != nil {
 		return "", fmt.Errorf("${%s}: %w", name, err)
 	}
@@ -130,22 +132,13 @@ func asJSON(value any) (string, error) {
 // ErrNoPodCIDRs is the error of a template that uses the podCIDRs of a node without any.
 var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
 
-// Node has the fields of a Node that a template may use.
-type Node struct {
-	// Name and UID are in its metadata. A node that is deleted and created again has the
-	// same name and another UID.
-	Name, UID string
-	// PodCIDRs are spec.podCIDRs, in their order.
-	PodCIDRs            []string
-	Labels, Annotations map[string]string
-}
-
-func (n Node) lookUp(name string) (string, error) {
+// lookUp returns the value of a variable as JSON.
+func lookUp(n *corev1.Node, name string) (string, error) {
 	switch name {
 	case "ranges":
-		return n.ranges()
+		return ranges(n)
 	case "podCIDRs":
-		all, err := n.podCIDRs()
+		all, err := podCIDRs(n)
 		if err != nil {
 			return "", err
 		}
@@ -157,7 +150,7 @@ func (n Node) lookUp(name string) (string, error) {
 	switch {
 	case name != of+"["+key+"]":
 	case of == "podCIDRs":
-		return n.podCIDR(key)
+		return podCIDR(n, key)
 	case of == "labels", of == "json:labels":
 		return find(n.Labels, "label", key, of == "json:labels")
 	case of == "annotations", of == "json:annotations":
@@ -167,12 +160,12 @@ func (n Node) lookUp(name string) (string, error) {
 		"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
 }
 
-func (n Node) podCIDRs() ([]string, error) {
-	if len(n.PodCIDRs) == 0 {
+func podCIDRs(n *corev1.Node) ([]string, error) {
+	if len(n.Spec.PodCIDRs) == 0 {
 		return nil, ErrNoPodCIDRs
 	}
-	all := make([]string, len(n.PodCIDRs))
-	for i, text := range n.PodCIDRs {
+	all := make([]string, len(n.Spec.PodCIDRs))
+	for i, text := range n.Spec.PodCIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("Node.spec.podCIDRs has %q; expected a range such as 10.244.1.0/24", text)
@@ -183,8 +176,8 @@ func (n Node) podCIDRs() ([]string, error) {
 }
 
 // podCIDR returns one of the podCIDRs, counted from 0.
-func (n Node) podCIDR(index string) (string, error) {
-	all, err := n.podCIDRs()
+func podCIDR(n *corev1.Node, index string) (string, error) {
+	all, err := podCIDRs(n)
 	if err != nil {
 		return "", err
 	}
@@ -197,8 +190,8 @@ func (n Node) podCIDR(index string) (string, error) {
 
 // ranges returns a list of range sets as host-local's "ranges" has it: one set with one range for
 // each of the podCIDRs.
-func (n Node) ranges() (string, error) {
-	all, err := n.podCIDRs()
+func ranges(n *corev1.Node) (string, error) {
+	all, err := podCIDRs(n)
 	if err != nil {
 		return "", err
 	}
