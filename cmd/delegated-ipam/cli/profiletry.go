@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,75 +127,54 @@ func printTry(w io.Writer, r profiletry.Report, format string) error {
 	if len(r.Steps) == 0 {
 		return nil
 	}
-	p := tryPrinter{output.NewTable(w)}
-	for _, row := range [][]string{
-		{"Plugin:", r.Type},
-		{"Binary:", r.Binary},
-		{"Network:", r.Network},
-		{"Plugin versions:", strings.Join(r.Versions, ", ")},
-		{"CNI version:", r.CNIVersion},
-		{"Profile in use:", r.Profile},
-	} {
-		p.Row(row...)
+	p := output.NewTable(w)
+	section := func(title string) {
+		p.Line("")
+		p.Line(title + ":")
 	}
-	p.steps(r.Steps)
-	p.section(len(r.Notes), "Notes")
+	p.Row("Plugin:", r.Type)
+	p.Row("Binary:", r.Binary)
+	p.Row("Network:", r.Network)
+	p.Row("Plugin versions:", strings.Join(r.Versions, ", "))
+	p.Row("CNI version:", r.CNIVersion)
+	p.Row("Profile in use:", r.Profile)
+	section("Steps")
+	p.Row("VERB", "CONTAINER ID", "PURPOSE", "RESULT")
+	for _, s := range r.Steps {
+		p.Row(s.Verb, s.ContainerID, s.Purpose, cmp.Or(strings.Join(s.Addresses, ", "), s.Outcome))
+		if s.Error != "" {
+			p.Below(3, s.Error)
+		}
+	}
+	if len(r.Notes) > 0 {
+		section("Notes")
+	}
 	for _, note := range r.Notes {
 		p.Line("- " + note)
 	}
 	if r.Proposal != nil {
-		p.facts(r)
-		p.section(1, "Proposed profile")
+		section("Fields of the proposal")
+		p.Row("FIELD", "FROM", "VALUE")
+		for _, f := range r.Facts {
+			p.Row(f.Field, f.From, string(f.Value))
+			p.Below(2, f.Reason)
+			for _, d := range r.Differences {
+				if d.Field == f.Field {
+					p.Below(2, "unlike the profile: "+string(d.Profile))
+				}
+			}
+		}
+		section("Proposed profile")
 		if err := errors.Join(p.Flush(), output.JSON(w, r.Proposal)); err != nil {
 			return err
 		}
 	}
-	// At the end, where they are visible.
-	p.section(len(r.Leftovers), "Not released")
+	if len(r.Leftovers) > 0 { // at the end, where they are visible
+		section("Not released")
+	}
 	for _, l := range r.Leftovers {
 		p.Line(l.ContainerID + ": " + l.Reason)
 		p.Line(fmt.Sprintf("  run after %d s: %s", l.AfterSeconds, l.Command))
 	}
 	return p.Flush()
-}
-
-// tryPrinter prints the parts of the report.
-type tryPrinter struct{ output.Table }
-
-// section begins a part with a title, unless it would be empty.
-func (p tryPrinter) section(length int, title string) {
-	if length > 0 {
-		p.Line("")
-		p.Line(title + ":")
-	}
-}
-
-func (p tryPrinter) steps(all []profiletry.Step) {
-	p.section(len(all), "Steps")
-	p.Row("VERB", "CONTAINER ID", "PURPOSE", "RESULT")
-	for _, s := range all {
-		result := s.Outcome
-		if len(s.Addresses) > 0 {
-			result = strings.Join(s.Addresses, ", ")
-		}
-		p.Row(s.Verb, s.ContainerID, s.Purpose, result)
-		if s.Error != "" {
-			p.Below(3, s.Error)
-		}
-	}
-}
-
-// facts prints the fields of the proposal, with the value in the profile of the type where that differs.
-func (p tryPrinter) facts(r profiletry.Report) {
-	p.section(1, "Fields of the proposal")
-	p.Row("FIELD", "FROM", "VALUE")
-	for _, f := range r.Facts {
-		p.Row(f.Field, f.From, string(f.Value))
-		p.Below(2, f.Reason)
-		for _, d := range r.Differences {
-			if d.Field == f.Field {
-				p.Below(2, "unlike the profile: "+string(d.Profile))
-			}
-		}
-	}
 }

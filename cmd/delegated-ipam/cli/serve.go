@@ -77,7 +77,9 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 	for _, name := range o.set.UnknownVariables(d.env) {
 		log.WithField("variable", name).Warn("Ignored an environment variable that is not an option of delegated-ipam")
 	}
-	logSkipped(log, o.set)
+	for _, path := range o.set.SkippedFiles() {
+		log.WithField("file", path).Warn("Ignored a directory or backup file in --config-dir")
+	}
 	settings := &atomic.Pointer[[]options.Setting]{}
 	all := o.set.Settings()
 	settings.Store(&all)
@@ -96,13 +98,6 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
-}
-
-// logSkipped warns of each file of --config-dir that has no effect.
-func logSkipped(log logrus.FieldLogger, set *options.Set) {
-	for _, path := range set.SkippedFiles() {
-		log.WithField("file", path).Warn("Ignored a directory or backup file in --config-dir")
-	}
 }
 
 // reread reads the options again, applies the level of the log, and returns the running options with it. After an error
