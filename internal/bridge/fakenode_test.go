@@ -18,6 +18,11 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/crdagent"
 )
 
+// patchForbidden is an API server's refusal of a write.
+func patchForbidden() error {
+	return apierrors.NewForbidden(ciliumnode.Resource().GroupResource(), "worker", errors.New("no patch"))
+}
+
 // fakeNode is the CiliumNode at an API server, and the agent that answers marks.
 type fakeNode struct {
 	// node is nil if there is none; version is the one of its last change.
@@ -64,17 +69,6 @@ func (n *fakeNode) signal() {
 	if n.wake != nil {
 		n.wake()
 	}
-}
-
-// setUsed makes the agent use these published addresses, and no others.
-func (f *fixture) setUsed(ips ...netip.Addr) {
-	f.update(func() {
-		used := map[string]planner.Entry{}
-		for _, ip := range ips {
-			used[ip.String()] = planner.Entry{Owner: "default/pod", Resource: f.node.Spec.IPAM.Pool[ip.String()].Resource}
-		}
-		f.node.Status.IPAM.Used = used
-	})
 }
 
 func clone(n *ciliumnode.Node) *ciliumnode.Node {

@@ -11,20 +11,25 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodeevents"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // drainDelay is --excess-ip-release-delay of the tests.
 const drainDelay = 3 * time.Minute
 
 func ip(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+
+// defaultSettings are the defaults of the flags.
+func defaultSettings() planner.Settings {
+	o, _ := options.NewBridge(nil)
+	return Settings(*o)
+}
 
 func smallSettings() planner.Settings {
 	return planner.Settings{MinAllocate: 3, PreAllocate: 1, ReleaseExcess: true}
@@ -65,6 +70,15 @@ func (f *fixture) readAllocatable(context.Context) (int, error) {
 	return f.allocatable, f.allocatableErr
 }
 
+func (f *fixture) nodePods() nodePods {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.podsPending {
+		return nodePods{pending: true}
+	}
+	return nodePods{count: f.pods, ips: f.podIPs}
+}
+
 // update changes the fixture as another client would, and wakes the bridge.
 func (f *fixture) update(change func()) {
 	f.mu.Lock()
@@ -91,54 +105,12 @@ func (f *fixture) eventReasons() []string {
 	return slices.Sorted(slices.Values(f.events))
 }
 
-// wantEvents checks the reasons of all Events, in alphabetical order.
-func (f *fixture) wantEvents(t *testing.T, want ...string) {
-	t.Helper()
-	if got := f.eventReasons(); !slices.Equal(got, want) {
-		t.Errorf("the Events are %v; want %v", got, want)
-	}
-}
-
-func (f *fixture) wantEvent(t *testing.T, reason string, want bool) {
-	t.Helper()
-	if got := f.eventReasons(); slices.Contains(got, reason) != want {
-		t.Errorf("the Events are %v; want %s among them: %t", got, reason, want)
-	}
-}
-
-func (f *fixture) wantPublished(t *testing.T, want int) {
-	t.Helper()
-	if got := f.pool(); len(got) != want {
-		t.Errorf("%d addresses are published; want %d: %v", len(got), want, got)
-	}
-}
-
-func (f *fixture) wantSomePublished(t *testing.T) {
-	t.Helper()
-	if len(f.pool()) == 0 {
-		t.Error("no address is published")
-	}
-}
-
-// wantInPool checks for an address as pool returns it.
-func (f *fixture) wantInPool(t *testing.T, key string, want bool) {
-	t.Helper()
-	if got := f.pool(); slices.Contains(got, key) != want {
-		t.Errorf("the pool is %v; want %s in it: %t", got, key, want)
-	}
-}
-
 // between checks a count or a duration.
 func between[N cmp.Ordered](t *testing.T, what string, got, least, most N) {
 	t.Helper()
 	if got < least || got > most {
 		t.Errorf("%v %s; want %v to %v", got, what, least, most)
 	}
-}
-
-func wantMetric(t *testing.T, c prometheus.Collector, want float64) {
-	t.Helper()
-	between(t, "is the metric", testutil.ToFloat64(c), want, want)
 }
 
 // runController runs a controller on the fixture, in simulated time, while test runs.
@@ -181,44 +153,4 @@ func (f *fixture) hold(slots int) {
 	}
 }
 
-func (f *fixture) apiAway(is bool) {
-	f.update(func() {
-		f.apiErr, f.watchDown = nil, is
-		if is {
-			f.apiErr = errors.New("away")
-		}
-	})
-}
-
-func (f *fixture) daemonAway(is bool) {
-	f.update(func() {
-		f.daemonErr = nil
-		if is {
-			f.daemonErr = errAway()
-		}
-	})
-}
-
 func errAway() error { return fail(reasonDaemonUnavailable, errors.New("away")) }
-
-func firstIPs(n int) (ips []netip.Addr) {
-	for i := range n {
-		ips = append(ips, ip(i+1))
-	}
-	return ips
-}
-
-// waitForPool waits for the publication of all slots of smallSettings.
-func waitForPool(t *testing.T, f *fixture) {
-	t.Helper()
-	advance(time.Minute)
-	f.wantSmallPool(t)
-}
-
-// wantSmallPool checks that the slots of smallSettings are published, and no others.
-func (f *fixture) wantSmallPool(t *testing.T) {
-	t.Helper()
-	if got, want := f.pool(), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}; !slices.Equal(got, want) {
-		t.Fatalf("the pool is %v; want %v", got, want)
-	}
-}

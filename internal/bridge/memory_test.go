@@ -61,3 +61,35 @@ func TestRestoreOfPod(t *testing.T) {
 	check.Equal(t, "subject", got.Subject, ip(1).String()+","+ip(2).String())
 	check.Contains(t, got.Message, "Those in spec.ipam.pool stay there", "the others are not published")
 }
+
+func TestExcessWindow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		// slots is the excess at 0 s, 10 s, 20 s, …
+		slots []int
+		// want is the excess that has lasted for 30 s, at the time of the last.
+		want int
+	}{
+		"not long enough": {[]int{5, 5, 5}, 0},
+		"long enough":     {[]int{5, 5, 5, 5}, 5},
+		"the smallest":    {[]int{5, 2, 7, 7}, 2},
+		"interrupted":     {[]int{5, 5, 0, 5, 5}, 0},
+		"growing":         {[]int{1, 2, 3, 4, 5}, 2},
+		"an earlier dip":  {[]int{5, 1, 5, 5, 5}, 1},
+		"a dip before":    {[]int{1, 5, 5, 5, 5}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newState(time.Minute)
+				for i, slots := range tt.slots {
+					if i > 0 {
+						time.Sleep(10 * time.Second)
+					}
+					s.excess.observe(slots)
+				}
+				if got := s.lasting(30 * time.Second); got != tt.want {
+					t.Errorf("%d have lasted, want %d: %v", got, tt.want, s.excess)
+				}
+			})
+		})
+	}
+}
