@@ -47,9 +47,9 @@ type agent struct {
 // observation is the content of a CiliumNode when the agent saw it.
 type observation struct {
 	at time.Time
-	// pool is the number of entries of the pool, free of those that can be allocated, suspended of
-	// those with an owner, and handshakes the number of entries of release-ips.
-	pool, free, suspended, handshakes int
+	// pool is the number of entries of the pool, free of those that can be allocated, and suspended of
+	// those with an owner.
+	pool, free, suspended int
 	// size is its size in bytes.
 	size int
 }
@@ -165,7 +165,7 @@ func (a *agent) observe(object *unstructured.Unstructured) {
 		}
 	}
 	text, _ := object.MarshalJSON()
-	now := observation{at: time.Now(), pool: len(pool), handshakes: len(release), size: len(text)}
+	now := observation{at: time.Now(), pool: len(pool), size: len(text)}
 	for ip, entry := range pool {
 		if fieldOf(entry, "owner") != "" {
 			now.suspended++

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -134,67 +133,39 @@ func (b *bench) finish(t *testing.T) {
 
 type benchCase struct {
 	name string
-	// waits is set if the case mostly waits: it runs simultaneously with the others that do.
-	waits bool
 	// of are the suppliers that it measures.
 	of      []supplier
 	measure func(*testing.T, *bench, supplier) []row
 }
 
-const (
-	// manyNodes is the number of nodes in the outage that shows how its cost grows.
-	manyNodes = 100
-)
-
+// cases have the rows of docs/operate/bridge.md, "Sizing". The scenarios of internal/bridge have what is not a matter of load.
 func cases() []benchCase {
-	burstAt := func(updateRate time.Duration) func(*testing.T, *bench, supplier) []row {
-		return func(t *testing.T, b *bench, s supplier) []row { return burst(t, b, s, updateRate) }
-	}
-	outageOf := func(count int) func(*testing.T, *bench, supplier) []row {
-		return func(t *testing.T, b *bench, s supplier) []row { return outage(t, b, s, cmp.Or(count, b.nodes)) }
-	}
 	churnWith := func(watermark int) func(*testing.T, *bench, supplier) []row {
 		return func(t *testing.T, b *bench, s supplier) []row { return churn(t, b, s, watermark) }
 	}
-	all, either := []supplier{ownRange, sharedRange, operator}, []supplier{ownRange, sharedRange}
-	// A node with a range of its own has no excess and, after an outage, nothing to publish.
-	shared, excesses := []supplier{sharedRange}, []supplier{sharedRange, operator}
+	all := []supplier{ownRange, sharedRange, operator}
 	return []benchCase{
-		{"burst 1s", false, all, burstAt(time.Second)},
-		{"burst 15s", true, all, burstAt(defaultUpdateRate)},
-		{"excess", true, excesses, excess},
-		{"pods end", true, excesses, podsEnd},
-		{"slow plugin", true, either, slowPlugin},
-		{"pod again", true, either, podAgain},
-		{"fresh", false, either, freshNodes},
-		{"outage", false, shared, outageOf(0)},
-		{"outage of many", false, shared, outageOf(manyNodes)},
-		{"exhausted", true, shared, exhausted},
-		{"churn", false, all, churnWith(watermark)},
-		{"churn without a watermark", false, excesses, churnWith(0)},
+		{"burst", all, burst},
+		// A node with a range of its own has nothing to publish after an outage, and no excess.
+		{"outage", []supplier{sharedRange}, outage},
+		{"churn", all, churnWith(watermark)},
+		{"churn without a watermark", []supplier{sharedRange, operator}, churnWith(0)},
 	}
 }
 
 func (b *bench) measure(t *testing.T, s supplier) {
-	run := func(t *testing.T, waits bool) {
-		for i, c := range cases() {
-			if c.waits != waits || !slices.Contains(c.of, s) {
-				continue
-			}
-			t.Run(c.name, func(t *testing.T) {
-				if waits {
-					t.Parallel()
-				}
-				rows := c.measure(t, b, s)
-				for _, r := range rows {
-					t.Logf("%+v", r)
-				}
-				b.report.add(s, i, rows)
-			})
+	for i, c := range cases() {
+		if !slices.Contains(c.of, s) {
+			continue
 		}
+		t.Run(c.name, func(t *testing.T) {
+			rows := c.measure(t, b, s)
+			for _, r := range rows {
+				t.Logf("%+v", r)
+			}
+			b.report.add(s, i, rows)
+		})
 	}
-	t.Run("one by one", func(t *testing.T) { run(t, false) })
-	t.Run("simultaneously", func(t *testing.T) { run(t, true) })
 }
 
 type supplier string
@@ -214,7 +185,7 @@ var prefixes = map[supplier]string{operator: "operator-", ownRange: "own-"}
 // options returns the options of a node that this supplier serves. The operator reads its settings from
 // the CiliumNode.
 func (s supplier) options(o nodeOptions) nodeOptions {
-	o.updateRate, o.pluginDelay = cmp.Or(o.updateRate, time.Second), cmp.Or(o.pluginDelay, pluginDelay)
+	o.updateRate = cmp.Or(o.updateRate, time.Second)
 	if o.ownRange = s == ownRange; s != operator {
 		o.ipam = map[string]any{}
 		return o
@@ -236,7 +207,6 @@ type report struct {
 	// Machine names the machine.
 	Machine string
 
-	mu sync.Mutex
 	// rows has the rows of each case, in the order of cases.
 	rows map[supplier]map[int][]row
 }
@@ -253,8 +223,6 @@ func verdict(reached bool) string {
 
 // add adds the rows of the nth case.
 func (r *report) add(s supplier, n int, rows []row) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.rows == nil {
 		r.rows = map[supplier]map[int][]row{ownRange: {}, sharedRange: {}, operator: {}}
 	}
@@ -264,8 +232,6 @@ func (r *report) add(s supplier, n int, rows []row) {
 // markdown returns the report as a table: a row with the name of each case, then its measurements, with a
 // column for each supplier. The target is that of the bridge, with its own range where that was measured.
 func (r *report) markdown() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
 	b.WriteString("| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n")

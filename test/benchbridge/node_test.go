@@ -30,9 +30,8 @@ const (
 )
 
 type nodeOptions struct {
-	// updateRate is the agent's, 1 s by default, pluginDelay the time of a plugin call, the constant by
-	// default, releaseDelay the bridge's.
-	updateRate, pluginDelay, releaseDelay time.Duration
+	// updateRate is the agent's, 1 s by default, releaseDelay the bridge's.
+	updateRate, releaseDelay time.Duration
 	// bridge are flags of the bridge.
 	bridge []string
 	// ipam is spec.ipam of the new CiliumNode.
@@ -64,7 +63,7 @@ func (b *bench) newNode(t *testing.T, s supplier, prefix string, n int, o nodeOp
 		store = "node"
 		b.createNode(t, name)
 	}
-	node.plugin = servePlugin(t, name, node.socket, store, first, o.pluginDelay)
+	node.plugin = servePlugin(t, name, node.socket, store, first)
 	node.agent = newAgent(t, b.objects.Resource(ciliumNodes()), name, o.updateRate, o.ipam)
 	go func() { _ = node.agent.run(t.Context(), b.objects) }() // ends with the test
 	return node

@@ -2,7 +2,6 @@ package benchbridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -40,23 +39,18 @@ type plugin struct {
 	node, store string
 
 	first netip.Addr
-	delay time.Duration
 	calls chan struct{}
 
 	mu    sync.Mutex
 	held  map[string]engine.Attachment
 	taken map[netip.Addr]bool
-	// acquired are the times of the allocations.
-	acquired []time.Time
-	// exhausted is set while no address can be allocated.
-	exhausted bool
 }
 
 // servePlugin serves an imitated daemon at a socket until the test ends. store is that of the
-// plugin's profile. Its first address is first, each call takes delay.
-func servePlugin(t *testing.T, node, socket, store string, first netip.Addr, delay time.Duration) *plugin {
+// plugin's profile. Its first address is first.
+func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) *plugin {
 	p := &plugin{
-		node: node, store: store, first: first, delay: delay, calls: make(chan struct{}, maxCalls),
+		node: node, store: store, first: first, calls: make(chan struct{}, maxCalls),
 		held: map[string]engine.Attachment{}, taken: map[netip.Addr]bool{},
 	}
 	log := logrus.New()
@@ -81,7 +75,7 @@ func (p *plugin) call(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-p.calls }()
-	return cluster.Sleep(ctx, p.delay)
+	return cluster.Sleep(ctx, pluginDelay)
 }
 
 // Allocate allocates an address, or returns the one that the owner holds.
@@ -96,9 +90,6 @@ func (p *plugin) Allocate(ctx context.Context, r engine.AllocateRequest) (engine
 	defer p.mu.Unlock()
 	if a, held := p.held[r.Owner]; held {
 		return a, nil
-	}
-	if p.exhausted {
-		return engine.Attachment{}, errors.New("no addresses are available in the range")
 	}
 	ip := p.first
 	for p.taken[ip] {
@@ -131,7 +122,6 @@ func (p *plugin) hold(owner, pool string, ip netip.Addr) engine.Attachment {
 		Created: now, Changed: now,
 	}}
 	p.held[owner], p.taken[ip] = a, true
-	p.acquired = append(p.acquired, now)
 	return a
 }
 
@@ -149,29 +139,6 @@ func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.A
 		}
 	}
 	return engine.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
-}
-
-// exhaust sets whether no address can be allocated.
-func (p *plugin) exhaust(exhausted bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.exhausted = exhausted
-}
-
-// acquiredAt returns when the nth address was allocated, counted from 1; zero if it was not.
-func (p *plugin) acquiredAt(n int) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.acquired) < n {
-		return time.Time{}
-	}
-	return p.acquired[n-1]
-}
-
-func (p *plugin) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.held)
 }
 
 func (p *plugin) All() iter.Seq[engine.Attachment] {
