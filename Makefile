@@ -65,7 +65,7 @@ NOCACHE := -count=1
 # Most of the time of these tests is waiting for processes.
 FAULTS := test/faults/campaign.sh $(NOCACHE) -parallel 6
 # Without the race detector, which allocates.
-COUNTS := go test $(NOCACHE) -bench . -benchtime 20x ./test/bench
+COUNTS := go test $(NOCACHE) ./test/bench
 # The packages of Cilium whose tests the patch of deploy/cilium/agent changes.
 PATCHED := pkg/ipam pkg/ipam/cell pkg/option daemon/infraendpoints
 # The tests that start isc-dhcp-server.

@@ -7,10 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
-	"github.com/delegated-ipam/delegated-ipam/internal/daemon/statedir"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
@@ -29,7 +26,7 @@ const (
 )
 
 func TestAllocations(t *testing.T) {
-	r, _, c := components(t)
+	r, c := components(t)
 	target := call.Call{Owner: owner, Invocation: c}
 	result, err := r.Add(t.Context(), target)
 	check.Must(t, err)
@@ -73,40 +70,15 @@ func TestAllocations(t *testing.T) {
 }
 
 // components is a runner of the real host-local, and the context of an ADD.
-func components(b testing.TB) (*plugin.Runner, call.Network, call.Invocation) {
-	b.Helper()
-	n := harness.NewNode(b)
+func components(t *testing.T) (*plugin.Runner, call.Invocation) {
+	t.Helper()
+	n := harness.NewNode(t)
 	r, err := plugin.New(plugin.Options{
 		BinDirs: []string{n.BinDir}, LockFile: filepath.Join(n.Dir, "locks"), IfName: "eth0", Timeout: time.Minute, Profiles: sync.OnceValues(profile.Load),
 	})
-	check.Must(b, err)
+	check.Must(t, err)
 	nw := call.Network{Name: network, IPAMType: "host-local", PluginConfig: []byte(`{"type":"cilium-cni","ipam":{"type":"host-local","dataDir":"` + n.StoreDir + `","ranges":[[{"subnet":"10.15.0.0/16"}]]}}`)}
 	c, err := r.NewInvocation(context.Background(), nw, "a", owner)
-	check.Must(b, err)
-	return r, nw, c
-}
-
-func BenchmarkNewInvocation(b *testing.B) {
-	r, nw, _ := components(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := r.NewInvocation(context.Background(), nw, "a", owner)
-		check.Must(b, err)
-	}
-}
-
-func BenchmarkJournalWrite(b *testing.B) {
-	r, _, c := components(b)
-	result, err := r.Add(context.Background(), call.Call{Invocation: c})
-	check.Must(b, err)
-	c.PrevResult, result.Raw = result.Raw, nil
-	state, err := statedir.Lock(b.Context(), filepath.Join(b.TempDir(), "state"), statedir.Holder{}, nil)
-	check.Must(b, err)
-	j := journal.Open(state, journal.Options{})
-	b.Cleanup(func() { j.Close(); _ = state.Close() })
-	rec := attachment.Record{ContainerID: "a", Owner: owner, Pool: "default", State: attachment.Held, Network: network, Result: result, Invocations: []call.Invocation{c}}
-	b.ReportAllocs()
-	for b.Loop() {
-		check.Must(b, j.Write(rec))
-	}
+	check.Must(t, err)
+	return r, c
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -274,8 +273,8 @@ func (f *callFixture) checkUnwatched(want error) {
 }
 
 // fillRange makes leases of other containers for the first n addresses from 10.1.0.2 on, with few files.
-func (f *callFixture) fillRange(t testing.TB, n int) {
-	check.Must(t, os.MkdirAll(f.path(), dirMode))
+func (f *callFixture) fillRange(n int) {
+	check.Must(f, os.MkdirAll(f.path(), dirMode))
 	ip := netip.MustParseAddr("10.1.0.2")
 	source := ""
 	for i := range n {
@@ -286,7 +285,7 @@ func (f *callFixture) fillRange(t testing.TB, n int) {
 		} else {
 			err = os.Link(source, path)
 		}
-		check.Must(t, err)
+		check.Must(f, err)
 		ip = ip.Next()
 	}
 }
@@ -325,7 +324,7 @@ func TestCallLargeStore(t *testing.T) {
 	if testing.Short() {
 		leases /= 10
 	}
-	f.fillRange(t, leases)
+	f.fillRange(leases)
 	large := config(`"subnet":"10.1.0.0/16"`, "")
 	f.want("ADD first eth0", large, netip.AddrFrom4([4]byte{10, 1, byte((leases + 2) >> 8), byte(leases + 2)}).String())
 	check.Must(t, os.Remove(f.path(lastReserved+"0"))) // so that it begins at the start
@@ -366,23 +365,6 @@ func FuzzCall(f *testing.F) {
 			}
 		}
 	})
-}
-
-func BenchmarkCall(b *testing.B) {
-	for _, leases := range []int{10, 1000, 10_000} {
-		b.Run(fmt.Sprint(leases, "leases"), func(b *testing.B) {
-			f := &callFixture{dir: b.TempDir()}
-			defer closeStores(&f.Stores)
-			f.fillRange(b, leases)
-			a := Args{ContainerID: fmt.Sprint("pod-", rand.Uint32()), IfName: "eth0", Config: []byte(strings.ReplaceAll(config(`"subnet":"10.1.0.0/16"`, ""), dirMark, f.dir))}
-			for b.Loop() {
-				for _, command := range []string{"ADD", "DEL"} {
-					_, err := f.Call(b.Context(), command, a)
-					check.Must(b, err)
-				}
-			}
-		})
-	}
 }
 
 // confined returns a configuration whose store is in a directory, and false if it cannot be made so.
