@@ -1,11 +1,8 @@
 package plugin
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -190,20 +187,6 @@ func (f *fixture) wantAdd(c call.Call, want string) call.Result {
 		f.t.Errorf("ADD of %s returned %s, want %s", c.ContainerID, text, want)
 	}
 	return got
-}
-
-// byHand runs a plugin as a careless runtime would: by plain exec, without limits and checks.
-func (f *fixture) byHand(verb string, c call.Call) (stdout []byte, exit int) {
-	f.t.Helper()
-	cmd := exec.Command(c.Invocation.Binary)
-	cmd.Env = cniEnv(verb, c.Invocation, c.Args)
-	cmd.Stdin = bytes.NewReader(c.Invocation.Config)
-	stdout, err := cmd.Output()
-	var failed *exec.ExitError
-	if err != nil && !errors.As(err, &failed) {
-		f.t.Fatal(err)
-	}
-	return stdout, cmd.ProcessState.ExitCode()
 }
 
 // gc runs a GC with the given attachments, which must succeed.

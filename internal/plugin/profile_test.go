@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -105,25 +104,4 @@ func TestNetworkName(t *testing.T) {
 	f.network.Name = "Cal_Net"
 	_, err := f.newInvocation("id")
 	wantText(t, err, `"Cal_Net"`, "calico-ipam", "expected a DNS label")
-}
-
-// Trap: calico's GC frees what names an unknown pod, and keeps what names none, as our invocations.
-func TestCalicoGC(t *testing.T) {
-	for args, kept := range map[string][]string{
-		"": {"10.1.0.2", "fd00::2"},
-		";K8S_POD_NAMESPACE=default;K8S_POD_NAME=web":       {"10.1.0.2", "fd00::2"},
-		";K8S_POD_NAMESPACE=delegated-ipam;K8S_POD_NAME=id": nil,
-	} {
-		t.Run(args, func(t *testing.T) {
-			f := imitate(t, "calico-ipam")
-			target := f.call("id")
-			target.Invocation.Args += args
-			f.add(target)
-			f.write("living-pods", "default/web\n")
-			if out, err := exec.Command(target.Invocation.Binary, "reconcile").CombinedOutput(); err != nil {
-				t.Fatalf("reconcile: %v\n%s", err, out)
-			}
-			f.wantHeld(kept...)
-		})
-	}
 }

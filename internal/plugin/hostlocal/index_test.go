@@ -145,16 +145,3 @@ func TestIndexSize(t *testing.T) {
 		t.Errorf("a lookup has %v heap allocations; want at most 20", allocations)
 	}
 }
-
-func TestIndexUnwatched(t *testing.T) {
-	s := Store{Network: "proc", Dir: "/proc/self"}
-	if _, err := newIndex(s.Dir); err == nil {
-		t.Fatal("/proc is watched")
-	}
-	var stores Stores
-	for range 2 {
-		if found, err := stores.Find(s, containerid.For("owner", "node", "pods"), "eth0"); len(found) > 0 || err != nil {
-			t.Error(found, err)
-		}
-	}
-}
