@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/scenario"
 )
 
 // valid returns a valid profile with changes: pairs of a field and its JSON value, or an empty text
@@ -35,24 +36,32 @@ func TestUnknownType(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	for name, changes := range map[string][]string{
-		"without optional fields": nil,
-		"verified by ADD":         {"verifyBy", `"add"`, "repeatedAdd", `"same-answer"`, "lost", `{}`},
-		"verified by nothing":     {"verifyBy", `"nothing"`, "checkProves", `"nothing"`, "lost", ""},
-		"request":                 {"requests", `["CNI_ARGS"]`, "requestForm", `"cidr"`},
-		"requires a file":         {"requires", `[{"kind":"file","key":"conf","paths":["/etc/x"],"why":"ADD fails"}]`},
-		"small facts":             {"networkName", `"dns-label"`, "statusProves", `"nothing"`, "delGivesUpSeconds", "60", "tryUnsafe", `"it leaks"`},
-		"release from address":    {"namespace", `"link"`, "releaseFromAddress", "true"},
-		"DEL from any node":       {"store", `"remote"`, "delFromAnyNode", "true"},
-		"keyed by":                {"keyedBy", `"container"`},
-		"depends on nothing":      {"dependsOnPod", `"nothing"`},
-		"longest time to outlive": {"addOutlivesSeconds", "86400"},
-	} {
-		if _, err := Parse(valid(t, changes...)); err != nil {
-			t.Errorf("%s: %v", name, err)
+// TestProfiles parses the profiles of testdata/profiles.txt.
+func TestProfiles(t *testing.T) {
+	scenario.Each(t, "testdata/profiles.txt", func(t *testing.T, lines []string) {
+		changes, want, _ := strings.Cut(lines[0], "=>")
+		object, without, _ := strings.Cut(changes, "without ")
+		var pairs []string
+		fields := map[string]json.RawMessage{}
+		if strings.TrimSpace(object) != "" {
+			check.Must(t, json.Unmarshal([]byte(object), &fields))
 		}
-	}
+		for name, value := range fields {
+			pairs = append(pairs, name, string(value))
+		}
+		for _, name := range strings.Fields(without) {
+			pairs = append(pairs, name, "")
+		}
+		_, err := Parse(valid(t, pairs...))
+		if want = strings.TrimSpace(want); want == "" {
+			check.NoError(t, err)
+			return
+		}
+		check.Error(t, err, "plugin profile", want)
+		if len(fields["type"]) == 0 {
+			check.Error(t, err, `profile "mine"`)
+		}
+	})
 }
 
 func TestParseInvalid(t *testing.T) {
@@ -60,88 +69,18 @@ func TestParseInvalid(t *testing.T) {
 		data []byte
 		text string
 	}{
-		"not JSON":                      {[]byte("{\n  type: host-local\n}"), "line 2, column 3: invalid character 't'"},
-		"text":                          {[]byte("hello"), "line 1, column 1: invalid character 'h' looking for beginning of value; expected one JSON object"},
-		"empty":                         {nil, "empty file; expected one JSON object"},
-		"half a document":               {[]byte("{\n\"type\":"), "line 2, column 7: unexpected end; expected one JSON object"},
-		"a list":                        {[]byte("[1]"), "line 1, column 1: is a JSON array; expected an object"},
-		"null":                          {[]byte("null"), `type is ""; expected a plugin type`},
-		"two documents":                 {append(valid(t), "{}"...), "more than one JSON document"},
-		"extra bracket":                 {append(valid(t), '}'), "more than one JSON document"},
-		"an unknown key":                {valid(t, "repeatedAd", `"refused"`), "repeatedAd"},
-		"empty type":                    {valid(t, "type", `""`), `type is ""; expected a plugin type`},
-		"type with a path":              {valid(t, "type", `"../mine"`), `type is "../mine"; expected a plain file name`},
-		"type dots":                     {valid(t, "type", `".."`), `type is ".."; expected the file name`},
-		"type with a control character": {valid(t, "type", `"a\u0000"`), `type is "a\x00"; expected a plain file name`},
-
-		"an unknown repeatedAdd":  {valid(t, "repeatedAdd", `"maybe"`), `repeatedAdd is "maybe"`},
-		"an unknown verifyBy":     {valid(t, "verifyBy", `"hope"`), `verifyBy is "hope"`},
-		"an unknown checkProves":  {valid(t, "checkProves", `"all"`), `checkProves is "all"`},
-		"an unknown del":          {valid(t, "del", `"maybe"`), `del is "maybe"`},
-		"an unknown keyedBy":      {valid(t, "keyedBy", `"name"`), `keyedBy is "name"`},
-		"an unknown dependsOnPod": {valid(t, "dependsOnPod", `"mood"`), `dependsOnPod is "mood"`},
-		"ahead without addresses": {valid(t, "dependsOnPod", `"nothing"`, "unique", "false"), `although unique is false`},
-		"an unknown podIdentity":  {valid(t, "podIdentity", `"mine"`), `podIdentity is "mine"`},
-		"an unknown namespace":    {valid(t, "namespace", `"host"`), `namespace is "host"`},
-		"an unknown request":      {valid(t, "requests", `["CNI_ARGS","mail"]`, "requestForm", `"cidr"`), `requests is "mail"`},
-		"an unknown requestForm":  {valid(t, "requests", `["CNI_ARGS"]`, "requestForm", `"hex"`), `requestForm is "hex"`},
-
-		"stateDirKey alone":        {valid(t, "stateDirKey", `"dataDir"`), `expected both, or neither`},
-		"defaultStateDir alone":    {valid(t, "defaultStateDir", `"/var/x"`), `expected both, or neither`},
-		"relative defaultStateDir": {valid(t, "stateDirKey", `"dataDir"`, "defaultStateDir", `"var/x"`), `defaultStateDir is "var/x"; expected an absolute path`},
-
-		"no repeatedAdd":        {valid(t, "repeatedAdd", ""), `repeatedAdd is ""`},
-		"no addOutlivesSeconds": {valid(t, "addOutlivesSeconds", ""), "addOutlivesSeconds is missing"},
-		"no unique":             {valid(t, "unique", ""), "unique is missing"},
-		"unique null":           {valid(t, "unique", "null"), "unique is missing"},
-
-		"negative addOutlivesSeconds":    {valid(t, "addOutlivesSeconds", `-1`), "addOutlivesSeconds is -1"},
-		"addOutlivesSeconds above a day": {valid(t, "addOutlivesSeconds", `86401`), "addOutlivesSeconds is 86401"},
-		"an unknown store":               {valid(t, "store", `"moon"`), "store is \"moon\""},
-		"no lookup":                      {valid(t, "lookup", ""), "lookup is \"\""},
-		"lookup without a directory":     {valid(t, "lookup", `"host-local-leases"`), "stateDirKey"},
-		"addOutlivesSeconds a text":      {valid(t, "addOutlivesSeconds", `"1s"`), "addOutlivesSeconds is a JSON string; expected a whole number"},
-		"DEL from any node, store there": {valid(t, "store", `"node"`, "delFromAnyNode", "true"), `delFromAnyNode is true although store is "node"`},
-		"DEL from any node, queued":      {valid(t, "store", `"remote"`, "delFromAnyNode", "true", "del", `"queued"`), `del is "queued"`},
-		"release from any namespace":     {valid(t, "releaseFromAddress", "true"), `although namespace is "any"`},
-		"an unknown key in lost":         {valid(t, "lost", `{"code":[1]}`), `unknown field "code"`},
-		"lost.codes of CNI":              {valid(t, "lost", `{"codes":[999,11],"message":"no such lease"}`), "lost.codes has 11"},
-		"lost is a code":                 {valid(t, "lost", `{"codes":[110]}`), "lost.message is empty"},
-		"request twice":                  {valid(t, "requests", `["CNI_ARGS","CNI_ARGS"]`, "requestForm", `"cidr"`), `"CNI_ARGS" twice`},
-		"requests without requestForm":   {valid(t, "requests", `["CNI_ARGS"]`), `requestForm is ""`},
-		"requestForm without requests":   {valid(t, "requestForm", `"cidr"`), "there are no requests"},
-		"verified by CHECK without lost": {valid(t, "lost", `{}`), "lost.message is empty"},
-		"lost without CHECK": {
-			valid(t, "verifyBy", `"nothing"`), "which is not called",
-		},
-		"verified by CHECK that proves nothing": {valid(t, "checkProves", `"nothing"`), `although checkProves is "nothing"`},
-		"verified by ADD that is refused": {
-			valid(t, "verifyBy", `"add"`, "lost", `{}`), `although repeatedAdd is "refused"`,
-		},
-		"verified by ADD that allocates": {
-			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"another-address"`), `although repeatedAdd is "another-address"`,
-		},
-		"verified by ADD after a queued DEL": {
-			valid(t, "verifyBy", `"add"`, "lost", `{}`, "repeatedAdd", `"same-answer"`, "del", `"queued"`), `although del is "queued"`,
-		},
-		"unsafe of earlier builds":   {valid(t, "unsafe", `"x"`), `unknown field "unsafe"`},
-		"an empty danger":            {valid(t, "dangers", `["a",""]`), "dangers has an empty text"},
-		"an unknown networkName":     {valid(t, "networkName", `"short"`), `networkName is "short"`},
-		"an unknown statusProves":    {valid(t, "statusProves", `"all"`), `statusProves is "all"`},
-		"negative delGivesUpSeconds": {valid(t, "delGivesUpSeconds", "-1"), "delGivesUpSeconds is -1"},
-		"requires an unknown kind":   {valid(t, "requires", `[{"kind":"pipe","paths":["/x"],"why":"y"}]`), `requires[0].kind is "pipe"`},
-		"requires no path":           {valid(t, "requires", `[{"kind":"file","paths":[],"why":"y"}]`), `requires[0].paths is []`},
-		"requires a relative path":   {valid(t, "requires", `[{"kind":"file","paths":["/x","y"],"why":"y"}]`), `requires[0].paths is ["/x" "y"]`},
-		"requires without a reason":  {valid(t, "requires", `[{"kind":"file","paths":["/x"]}]`), `requires[0].why is empty`},
+		"not JSON":        {[]byte("{\n  type: host-local\n}"), "line 2, column 3: invalid character 't'"},
+		"text":            {[]byte("hello"), "line 1, column 1: invalid character 'h' looking for beginning of value; expected one JSON object"},
+		"empty":           {nil, "empty file; expected one JSON object"},
+		"half a document": {[]byte("{\n\"type\":"), "line 2, column 7: unexpected end; expected one JSON object"},
+		"a list":          {[]byte("[1]"), "line 1, column 1: is a JSON array; expected an object"},
+		"null":            {[]byte("null"), `type is ""; expected a plugin type`},
+		"two documents":   {append(valid(t), "{}"...), "more than one JSON document"},
+		"extra bracket":   {append(valid(t), '}'), "more than one JSON document"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Parse(c.data)
-			if err == nil || !strings.Contains(err.Error(), c.text) || !strings.HasPrefix(err.Error(), "plugin profile") {
-				t.Fatalf("got %v, %v, want an error that says %q", got, err, c.text)
-			}
-			if strings.Contains(string(c.data), `"type":"mine"`) && json.Valid(c.data) && !strings.Contains(err.Error(), `profile "mine"`) {
-				t.Errorf("got %q, want it to name the profile", err)
-			}
+			_, err := Parse(c.data)
+			check.Error(t, err, "plugin profile", c.text)
 		})
 	}
 }
