@@ -101,18 +101,6 @@ func TestJunkFiles(t *testing.T) {
 	}
 }
 
-// A file without a lease is of a killed program. ADD takes its address.
-func TestEmptyLease(t *testing.T) {
-	f := newCallFixture(t)
-	f.put("10.1.0.2=", "10.1.0.3=\r\n", "10.1.0.4=x\r\neth0")
-	f.want("DEL a eth0", oneRange, "")
-	f.want("CHECK a eth0", oneRange, "host-local: Failed to find address added by container a")
-	f.want("ADD a eth0", oneRange, "10.1.0.2")
-	f.want("ADD b eth0", oneRange, "10.1.0.3")
-	f.want("ADD c eth0", oneRange, "10.1.0.5")
-	f.wantLeases(`10.1.0.2=a\r\neth0`, `10.1.0.3=b\r\neth0`, `10.1.0.4=x\r\neth0`, `10.1.0.5=c\r\neth0`)
-}
-
 // Without permissions calls fail, and name the file.
 func TestCallPermissions(t *testing.T) {
 	for name, c := range map[string]struct {

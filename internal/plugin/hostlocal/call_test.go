@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/scenario"
 )
 
 // callFixture is the directory of a network, and what changes it.
@@ -88,137 +90,51 @@ func (f *callFixture) wantLeases(want ...string) {
 	check.Equal(f, "leases", f.leases(), want)
 }
 
-// What host-local's own tests assert of the program (plugins/ipam/host-local, v1.10.0).
+// TestCallFacts runs the scenarios of testdata/facts.txt. A call is "VERB container-ID interface -> addresses or error"; the
+// other lines write a file, or set the configuration of the next calls.
 func TestCallFacts(t *testing.T) {
-	two := config(`"ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"10.2.2.0/24"}],[{"subnet":"2001:db8:1::/64"}]]`, "")
-	sets := `"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.3.0/24"}]]`
-	ips := func(ipam, list string) string { return config(ipam, `,"args":{"cni":{"ips":[`+list+`]}}`) }
-	gc := func(valid ...string) string {
-		var all []string
-		for _, v := range valid {
-			id, ifname, _ := strings.Cut(v, " ")
-			all = append(all, fmt.Sprintf(`{"containerID":%q,"ifname":%q}`, id, ifname))
-		}
-		return config(`"subnet":"10.1.0.0/29"`, `,"cni.dev/valid-attachments":[`+strings.Join(all, ",")+`]`)
-	}
-	of := func(subnets ...string) string {
-		return config(`"ranges":[[{"subnet":"`+strings.Join(subnets, `"},{"subnet":"`)+`"}]]`, "")
-	}
-	type step struct{ call, config, want string }
-	const duplicate = "failed to allocate for range 0: 10.1.0.2 has been allocated to a, duplicate allocation is not allowed"
-	for name, c := range map[string]struct {
-		files  []string // before
-		steps  []step
-		leases []string // after
-	}{
-		"two families": {nil, []step{
-			{"ADD a eth0", two, "10.1.2.2 2001:db8:1::2"},
-			{"ADD b eth0", two, "10.1.2.3 2001:db8:1::3"},
-			{"DEL a eth0", two, ""},
-			{"ADD c eth0", two, "10.1.2.4 2001:db8:1::4"},
-		}, []string{`10.1.2.3=b\r\neth0`, `10.1.2.4=c\r\neth0`, `2001:db8:1::3=b\r\neth0`, `2001:db8:1::4=c\r\neth0`}},
-		"two interfaces of a container": {nil, []step{
-			{"ADD a eth0", oneRange, "10.1.0.2"},
-			{"ADD a eth1", oneRange, "10.1.0.3"},
-			{"DEL a eth0", oneRange, ""},
-			{"CHECK a eth1", oneRange, ""},
-			{"CHECK a eth0", oneRange, "host-local: Failed to find address added by container a"},
-		}, []string{`10.1.0.3=a\r\neth1`}},
-		"repeated ADD": {nil, []step{
-			{"ADD a eth0", oneRange, "10.1.0.2"},
-			{"ADD a eth0", oneRange, duplicate},
-			{"ADD b eth0", oneRange, "10.1.0.3"},
-			{"ADD a eth0", oneRange, duplicate},
-		}, []string{`10.1.0.2=a\r\neth0`, `10.1.0.3=b\r\neth0`}},
-		"repeated ADD with several leases": {[]string{"10.1.0.9=a\r\neth0", "10.1.0.10=a", "10.1.0.11=a\r\neth0"}, []step{
-			// The program reads the files in the order of their names.
-			{"ADD a eth0", of("10.1.0.0/24"), strings.Replace(duplicate, "10.1.0.2", "10.1.0.10", 1)},
-		}, []string{`10.1.0.10=a`, `10.1.0.11=a\r\neth0`, `10.1.0.9=a\r\neth0`}},
-		"a requested address twice": {nil, []step{
-			{"ADD a eth0", ips(`"subnet":"10.1.0.0/29"`, `"10.1.0.5","10.1.0.5"`), "10.1.0.5"},
-			{"ADD b eth0", ips(`"subnet":"10.1.0.0/29"`, `"192.0.2.9","192.0.2.9"`), notRequested + "192.0.2.9"},
-		}, []string{`10.1.0.5=a\r\neth0`}},
-		"unknown container": {nil, []step{{"DEL a eth0", oneRange, ""}}, nil},
-		"lease without an interface": {[]string{"10.1.0.2=a"}, []step{
-			{"CHECK a eth0", oneRange, ""},
-			{"ADD a eth0", oneRange, duplicate},
-			{"DEL a eth0", oneRange, ""},
-		}, nil},
-		"a lease without an interface stays beside one with it": {[]string{"10.1.0.2=a", "10.1.0.3=a\r\neth0"}, []step{
-			{"DEL a eth0", oneRange, ""},
-		}, []string{`10.1.0.2=a`}},
-		"white space": {[]string{"10.1.0.2= a\r\neth0\n"}, []step{
-			{"CHECK a eth0", oneRange, ""},
-			{"DEL a eth0", oneRange, ""},
-		}, nil},
-		"requested address": {nil, []step{
-			{"ADD a eth0", ips(`"subnet":"10.1.0.0/29"`, `"10.1.0.5"`), "10.1.0.5"},
-			{"ADD b eth0", ips(`"subnet":"10.1.0.0/29"`, `"10.1.0.5"`), "failed to allocate for range 0: requested IP address 10.1.0.5 is not available in range set 10.1.0.1-10.1.0.6"},
-			{"ADD c eth0", ips(`"subnet":"10.1.0.0/29"`, `"10.1.0.1"`), "failed to allocate for range 0: requested ip 10.1.0.1 is subnet's gateway"},
-		}, []string{`10.1.0.5=a\r\neth0`}},
-		"requested addresses of two range sets": {nil, []step{
-			{"ADD a eth0", ips(sets, `"10.1.2.88","10.1.3.77"`), "10.1.2.88 10.1.3.77"},
-		}, []string{`10.1.2.88=a\r\neth0`, `10.1.3.77=a\r\neth0`}},
-		"requested addresses of two families": {nil, []step{
-			{"ADD a eth0", ips(`"ranges":[[{"subnet":"172.16.1.0/24"},{"subnet":"10.1.2.0/24"}],[{"subnet":"2001:db8:1::/48"}]]`, `"10.1.2.88","2001:db8:1::999"`), "10.1.2.88 2001:db8:1::999"},
-		}, []string{`10.1.2.88=a\r\neth0`, `2001:db8:1::999=a\r\neth0`}},
-		"a requested address that is not used": {nil, []step{
-			{"ADD a eth0", ips(sets, `"10.1.2.88","10.1.2.77"`), notRequested + "10.1.2.77"},
-		}, nil},
-		"requested before the start and after the end": {nil, []step{
-			{"ADD a eth0", ips(`"subnet":"10.1.0.0/29","rangeStart":"10.1.0.3"`, `"10.1.0.2"`), notRequested + "10.1.0.2"},
-			{"ADD a eth0", ips(`"subnet":"10.1.0.0/29","rangeEnd":"10.1.0.3"`, `"10.1.0.4"`), notRequested + "10.1.0.4"},
-		}, nil},
-		"old versions have one address of each family": {nil, []step{
-			{"ADD a eth0", strings.Replace(config(sets, ""), "1.1.0", "0.2.0", 1), "CNI version 0.2.0 does not support more than 1 address per family"},
-		}, nil},
-
-		"first address":                {nil, []step{{"ADD a eth0", of("10.0.0.0/29"), "10.0.0.2"}}, []string{`10.0.0.2=a\r\neth0`}},
-		"first of IPv6":                {nil, []step{{"ADD a eth0", of("2001:db8:1::/64"), "2001:db8:1::2"}}, []string{`2001:db8:1::2=a\r\neth0`}},
-		"only address":                 {nil, []step{{"ADD a eth0", of("10.0.0.0/30"), "10.0.0.2"}}, []string{`10.0.0.2=a\r\neth0`}},
-		"after the last":               {[]string{"last_reserved_ip.0=10.0.0.5"}, []step{{"ADD a eth0", of("10.0.0.0/29"), "10.0.0.6"}}, []string{`10.0.0.6=a\r\neth0`}},
-		"last outside":                 {[]string{"last_reserved_ip.0=10.0.0.128"}, []step{{"ADD a eth0", of("10.0.0.0/29"), "10.0.0.2"}}, []string{`10.0.0.2=a\r\neth0`}},
-		"from the end to the first":    {[]string{"last_reserved_ip.0=10.0.0.6"}, []step{{"ADD a eth0", of("10.0.0.0/29"), "10.0.0.2"}}, []string{`10.0.0.2=a\r\neth0`}},
-		"advance to the next range":    {[]string{"last_reserved_ip.0=10.0.0.2"}, []step{{"ADD a eth0", of("10.0.0.0/30", "10.0.1.0/30"), "10.0.1.2"}}, []string{`10.0.1.2=a\r\neth0`}},
-		"from the last range to first": {[]string{"last_reserved_ip.0=10.0.2.2"}, []step{{"ADD a eth0", of("10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30"), "10.0.0.2"}}, []string{`10.0.0.2=a\r\neth0`}},
-		"only the last is free": {
-			[]string{"last_reserved_ip.0=10.1.0.3", "10.1.0.2=x", "10.1.0.4=x", "10.1.0.5=x", "10.1.0.6=x"},
-			[]step{{"ADD a eth0", oneRange, "10.1.0.3"}, {"DEL a eth0", oneRange, ""}, {"DEL x eth0", oneRange, ""}},
-			nil,
-		},
-		"all but the broadcast address": {nil, []step{
-			{"ADD a eth0", oneRange, "10.1.0.2"},
-			{"ADD b eth0", oneRange, "10.1.0.3"},
-			{"ADD c eth0", oneRange, "10.1.0.4"},
-			{"ADD d eth0", oneRange, "10.1.0.5"},
-			{"ADD e eth0", oneRange, "10.1.0.6"},
-			{"ADD f eth0", oneRange, "failed to allocate for range 0: no IP addresses available in range set: 10.1.0.1-10.1.0.6"},
-		}, []string{`10.1.0.2=a\r\neth0`, `10.1.0.3=b\r\neth0`, `10.1.0.4=c\r\neth0`, `10.1.0.5=d\r\neth0`, `10.1.0.6=e\r\neth0`}},
-		"a full second range set takes the address of the first": {[]string{"10.1.3.2=x"}, []step{
-			{"ADD a eth0", config(`"ranges":[[{"subnet":"10.1.2.0/24"}],[{"subnet":"10.1.3.0/30"}]]`, ""), "failed to allocate for range 1: no IP addresses available in range set: 10.1.3.1-10.1.3.2"},
-		}, []string{`10.1.3.2=x`}},
-
-		"GC keeps valid attachments": {[]string{"10.1.0.2=a\r\neth0", "10.1.0.3=b\r\neth0"}, []step{{"GC - -", gc("a eth0"), ""}}, []string{`10.1.0.2=a\r\neth0`}},
-		"GC of another interface":    {[]string{"10.1.0.2=a\r\neth0", "10.1.0.3=a\r\neth1"}, []step{{"GC - -", gc("a eth0"), ""}}, []string{`10.1.0.2=a\r\neth0`}},
-		"GC of all":                  {[]string{"10.1.0.2=a\r\neth0", "10.1.0.3=b"}, []step{{"GC - -", gc(), ""}, {"ADD c eth0", oneRange, "10.1.0.2"}}, []string{`10.1.0.2=c\r\neth0`}},
-		"GC without an interface":    {[]string{"10.1.0.2=a", "10.1.0.3=b"}, []step{{"GC - -", gc("a eth0"), ""}}, []string{`10.1.0.2=a`}},
-		"GC of addresses only":       {[]string{"lock=", "last_reserved_ip.0=10.1.0.2", "note=", "10.1.0.2=a\r\neth0"}, []step{{"GC - -", gc(), ""}}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newCallFixture(t)
-			f.put(c.files...)
-			for _, s := range c.steps {
-				f.want(s.call, s.config, s.want)
-			}
-			f.wantLeases(c.leases...)
-			for _, file := range c.files {
-				if name, _, _ := strings.Cut(file, "="); name == "note" || name == lockFile {
+	scenario.Each(t, "testdata/facts.txt", func(t *testing.T, lines []string) {
+		f := newCallFixture(t)
+		f.put()
+		version, ipam, more := "1.1.0", `"subnet":"10.1.0.0/29"`, ""
+		var leases []string
+		for _, line := range lines {
+			command, rest, _ := strings.Cut(line, " ")
+			switch words := strings.Fields(rest); command {
+			case "file": // NAME=content
+				file, err := strconv.Unquote(`"` + rest + `"`)
+				check.Must(t, err)
+				f.put(file)
+			case "touch":
+			case "version":
+				version = rest
+			case "ipam":
+				ipam = rest
+			case "subnets": // of one range set
+				ipam = `"ranges":[[{"subnet":"` + strings.Join(words, `"},{"subnet":"`) + `"}]]`
+			case "request":
+				more = `,"args":{"cni":{"ips":["` + strings.Join(words, `","`) + `"]}}`
+			case "valid": // attachments of eth0
+				var all []string
+				for _, id := range words {
+					all = append(all, fmt.Sprintf(`{"containerID":%q,"ifname":"eth0"}`, id))
+				}
+				more = `,"cni.dev/valid-attachments":[` + strings.Join(all, ",") + `]`
+			case "kept":
+				for _, name := range words {
 					_, err := os.Stat(f.path(name))
 					check.NoError(t, err)
 				}
+			case "leases":
+				leases = words
+			default:
+				call, want, _ := strings.Cut(line, "->")
+				f.want(call, strings.Replace(config(ipam, more), "1.1.0", version, 1), strings.TrimSpace(want))
+				more = ""
 			}
-		})
-	}
+		}
+		f.wantLeases(leases...)
+	})
 }
 
 // lockStore holds the lock of the store as another program.
