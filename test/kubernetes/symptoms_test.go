@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -48,7 +47,8 @@ type patient struct {
 }
 
 // testSymptoms brings about rows of docs/troubleshooting.md, finds their texts where the page says that they are,
-// and applies the remedies, after which everything must be well again.
+// and applies the remedies, after which everything must be well again. Rows that need no cluster are in TestTroubleshooting
+// of the packages e2e and bridge.
 func (tb *testbed) testSymptoms(t *testing.T) {
 	tb.ensurePods(t)
 	p := patient{tb, tb.nodes[0]}
@@ -174,50 +174,32 @@ func (p patient) notReady() []symptom {
 		return p.replace(pluginFile, pluginScript(verb, command), 0o755)
 	}
 	return []symptom{
-		{"no CNI configuration in", status, p.configure(func(string) string { return "" })},
 		{"pods.conflist", status, p.configure(func(string) string { return "{" })},
-		{"failed to find plugin", status, p.replace(pluginFile, "", 0)},
-		{"attachments cannot be verified or released", status, p.replace(pluginFile, "", 0)},
 		{"permission denied", status, p.replace(pluginFile, "x", 0o600)},
 		{"exec format error", status, p.replace(pluginFile, "x", 0o755)},
 		{"did not end within", status, script("STATUS", "exec "+shellFile+" sleep 1000")},
 		{"the plugin's server is down", status, script("STATUS", `echo '{"cniVersion":"1.1.0","code":50,"msg":"the plugin'"'"'s server is down"}'; exit 1`)},
 		{"which is on this container's own file system", status, with(`"host-local"`, `"host-local", "dataDir": "/var/lib/elsewhere"`)},
-		{"is refused as unsafe", status, with(`"host-local"`, `"whereabouts"`)},
 		{"journal.db: ", status, func(t *testing.T) func() {
 			file := p.n.path(daemonState + "/journal.db")
 			cluster.RunLines(t, "chattr +i "+file)
 			p.printed("allocate", "ciliumnode-symptom")(t)
 			return func() { cluster.RunLines(t, "chattr -i "+file) }
 		}},
-		{"nothing is changed until the original returns", status, func(t *testing.T) func() {
-			file := p.n.path(daemonState + "/journal.db")
-			check.Must(t, os.Rename(file, file+".away"))
-			return func() { check.Must(t, os.Rename(file+".away", file)) }
-		}},
 	}
 }
 
 func (p patient) notRunning() []symptom {
-	// second starts another daemon in the container, with further options, and returns what it logs.
-	second := func(flags ...string) func(*testing.T) string {
-		return func(t *testing.T) string {
-			t.Helper()
-			pid, err := p.n.find(daemonProgram())
-			check.Must(t, err)
-			enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
-			out, _ := cluster.Run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), flags)...))
-			check.Must(t, os.RemoveAll(p.n.path("/run/delegated-ipam/second")))
-			return out
-		}
+	// refused starts another daemon in the container, with an invalid option.
+	refused := func(t *testing.T) string {
+		t.Helper()
+		pid, err := p.n.find(daemonProgram())
+		check.Must(t, err)
+		enter := []string{"K8S_NODE_NAME=" + p.n.name, "timeout", "4", "nsenter", "--mount", "--net", "--pid", "--target", strconv.Itoa(pid), "--"}
+		out, _ := cluster.Run(exec.CommandContext(t.Context(), "env", slices.Concat(enter, argsOf(t, pid), []string{"--verify-interval=soon"})...))
+		return out
 	}
-	const other = "--state-dir=/var/run/delegated-ipam/second"
-	return []symptom{
-		{"waiting for the state directory", second("--socket-path=/var/run/delegated-ipam/second.sock"), nothing},
-		{"another daemon serves network", second("--socket-path=/var/run/delegated-ipam/second.sock", other), nothing},
-		{"already listens on it", second(other, "--node-name=another"), nothing},
-		{"Error: --", second("--verify-interval=soon"), nothing},
-	}
+	return []symptom{{"Error: --", refused, nothing}}
 }
 
 // argsOf returns the arguments of a process; the first is the program's path in its container.
@@ -241,13 +223,11 @@ func (p patient) refusals() []symptom {
 		return out
 	}
 	return []symptom{
-		{"no daemon can be reached at", p.printed("-H", "/nowhere.sock", "list"), nothing},
 		{"permission denied", byAnotherUser, nothing},
 		{"may not call: expected one that --allow-uids", byAnotherUser, func(t *testing.T) func() {
 			check.Must(t, os.Chmod(socket, 0o666))
 			return func() { check.Must(t, os.Chmod(socket, 0o660)) }
 		}},
-		{"is not admitted by --owners", p.printed("allocate", "mine"), nothing},
 		{"Retry-After", func(t *testing.T) string {
 			const requests = `for n in $(seq 30); do curl --silent --include --unix-socket "$0" -X POST "http://localhost/v1/ipam?owner=ciliumnode-symptom-$n" & done; wait`
 			out, _ := p.n.command(t.Context(), "sh", "-c", requests, daemonSocket)
@@ -429,15 +409,6 @@ func (p patient) addressProblems() []symptom {
 				p.releaseOwn(t)
 			}
 		}},
-		{"releasing", p.printed("list"), func(t *testing.T) func() {
-			a := p.freeSlot(t)
-			back := p.replace(pluginFile, pluginScript("DEL", `echo '{"cniVersion":"1.0.0","code":11,"msg":"try again later"}'; exit 1`), 0o755)(t)
-			p.printed("release", a.Addresses[0].IP.String())(t)
-			return func() {
-				back()
-				p.printed("release", a.Addresses[0].IP.String())(t)
-			}
-		}},
 	}
 }
 
@@ -459,12 +430,12 @@ func foreignJournal(t *testing.T) []byte {
 func (p patient) recordProblems(t *testing.T) []symptom {
 	status, foreign := p.printed("status"), foreignJournal(t)
 	// damage changes the journal, which the next daemon reads.
-	damage := func(text string, change func(data []byte, containerID string) []byte) symptom {
+	damage := func(text string, change func(data []byte) []byte) symptom {
 		return symptom{text, status, func(t *testing.T) func() {
 			file := p.n.path(daemonState + "/journal.db")
 			data, err := os.ReadFile(file)
 			check.Must(t, err)
-			check.Must(t, os.WriteFile(file, change(data, p.freeSlot(t).ContainerID), 0o600))
+			check.Must(t, os.WriteFile(file, change(data), 0o600))
 			p.restart(t)
 			return func() {
 				removed, err := filepath.Glob(p.n.path(daemonState) + "/quarantine/*")
@@ -477,11 +448,8 @@ func (p patient) recordProblems(t *testing.T) []symptom {
 		}}
 	}
 	return []symptom{
-		damage("written on another machine", func([]byte, string) []byte { return foreign }),
-		damage("the checksum does not match", func(data []byte, containerID string) []byte {
-			return bytes.ReplaceAll(data, []byte(containerID), bytes.Repeat([]byte("x"), len(containerID)))
-		}),
-		damage("damaged", func(data []byte, _ string) []byte { return data[:5000] }),
+		damage("written on another machine", func([]byte) []byte { return foreign }),
+		damage("damaged", func(data []byte) []byte { return data[:5000] }),
 		{"leases", p.found, func(t *testing.T) func() {
 			a := p.freeSlot(t)
 			check.Must(t, os.Remove(p.leaseFile(a.Addresses[0].IP)))
@@ -502,31 +470,11 @@ func (p patient) poolProblems() []symptom {
 		out, _ := p.kubectl(t.Context(), "--namespace", systemNamespace, "logs", pod, "--since-time="+began.Format(time.RFC3339)) // it may be starting
 		return out
 	}
-	patch := func(t *testing.T, patch string) {
-		t.Helper()
-		check.Must(t, cluster.Patch(t.Context(), p.CiliumNodes(), p.n.name, patch))
-	}
 	rows := []symptom{
-		{"DaemonUnavailable", logged, func(t *testing.T) func() {
-			socket := p.n.path(daemonSocket)
-			check.Must(t, os.Rename(socket, socket+".away"))
-			patch(t, `{"metadata":{"labels":{"symptom":"daemon"}}}`) // the bridge looks again
-			return func() { check.Must(t, os.Rename(socket+".away", socket)) }
-		}},
 		{"NotPermitted", logged, func(t *testing.T) func() {
 			p.mustKubectl(t, "delete", "clusterrolebinding", "delegated-ipam-bridge")
 			p.printed("release", p.freeSlot(t).Addresses[0].IP.String())(t) // the bridge must withdraw it
 			return func() { p.apply(t, p.manifests(t)) }
-		}},
-		{"PoolExhausted", logged, func(t *testing.T) func() {
-			written := p.fillRange(t)
-			back := p.bridgeFlags(t, "--min-allocate=200", "--pre-allocate=8")
-			return func() {
-				for _, file := range written {
-					check.Must(t, os.Remove(file))
-				}
-				back()
-			}
 		}},
 		{"AgentNotResponding", logged, func(t *testing.T) func() {
 			agent := p.n.signal(t, daemon("cilium-agent"), syscall.SIGSTOP)
@@ -534,13 +482,6 @@ func (p patient) poolProblems() []symptom {
 			return func() {
 				check.Must(t, syscall.Kill(agent, syscall.SIGCONT))
 				back()
-			}
-		}},
-		{"WrongIPAMMode", logged, func(t *testing.T) func() {
-			patch(t, `{"spec":{"ipam":{"podCIDRs":["192.0.2.0/24"]}}}`)
-			return func() {
-				check.Must(t, p.CiliumNodes().Delete(t.Context(), p.n.name, metav1.DeleteOptions{}))
-				p.n.signal(t, daemon("cilium-agent"), syscall.SIGKILL)
 			}
 		}},
 	}
