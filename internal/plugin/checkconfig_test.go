@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
-	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
@@ -90,35 +89,6 @@ func TestCheckConfigCached(t *testing.T) {
 	accepted(4)
 	if calls := f.calls(call.VerbCheck); calls[0].Env["CNI_CONTAINERID"] == calls[1].Env["CNI_CONTAINERID"] {
 		t.Errorf("CHECK was run twice for %q", calls[0].Env["CNI_CONTAINERID"])
-	}
-}
-
-// What proves nothing about the configuration is not a refusal.
-func TestCheckConfigUnknown(t *testing.T) {
-	for name, c := range map[string]struct {
-		script string
-		change func(inv *call.Invocation)
-		calls  int
-	}{
-		"an error of CNI":     {`{"error":{"code":11,"msg":"try again later"}}`, nil, 2},
-		"a crash":             {`{"exitCode":2}`, nil, 2},
-		"an unheld container": {`{"error":{"code":999,"msg":"Failed to find address"}}`, nil, 1},
-		"CHECK is disabled":   {`{}`, func(inv *call.Invocation) { inv.DisableCheck = true }, 0},
-		"CHECK is unknown":    {`{}`, func(inv *call.Invocation) { inv.Profile.VerifyBy = profile.VerifyNothing }, 0},
-		"another plugin":      {`{}`, func(inv *call.Invocation) { inv.Profile.Lookup = profile.LookupNone }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := imitate(t, "host-local")
-			inv := f.invocation("id")
-			if c.change != nil {
-				c.change(&inv)
-			}
-			f.script(call.VerbCheck, c.script)
-			for range 2 {
-				check.Must(t, f.runner.CheckConfig(t.Context(), f.network, inv))
-			}
-			f.wantCalls(call.VerbCheck, c.calls)
-		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -18,53 +17,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
-
-func TestOutcome(t *testing.T) {
-	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
-	add := []string{call.VerbAdd}
-	for name, c := range map[string]struct {
-		verbs   []string
-		script  string
-		outcome call.Outcome
-		want    string
-	}{
-		"error and exit status 1":    {every, `{"error":` + goodError + `}`, call.Refused, "refused (code 999): no; none left"},
-		"error and exit status 77":   {every, `{"error":` + goodError + `,"exitCode":77}`, call.Refused, "code 999"},
-		"error and exit status 0":    {every, `{"error":` + goodError + `,"exitCode":0}`, call.Unknown, "its exit status is 0"},
-		"error with code 0":          {every, `{"error":{"code":0,"msg":"no"}}`, call.Unknown, "not a CNI error"},
-		"error with a negative code": {every, `{"error":{"code":-1,"msg":"no"}}`, call.Unknown, "not a CNI error"},
-		"result and exit status 1":   {every, `{"result":` + goodResult + `,"exitCode":1}`, call.Unknown, "exit status 1, and stdout is not a CNI error"},
-		"result and error":           {every, `{"result":` + goodResult + `,"error":` + goodError + `}`, call.Unknown, "not a CNI error"},
-		"exit status 2, no output":   {every, `{"exitCode":2,"stderr":"panic: nil map"}`, call.Unknown, "exit status 2 and nothing on stdout; if each call ends so, look for what a killed one has left in the plugin's store, such as a lock (stderr: panic: nil map)"},
-		"stderr with control bytes":  {every, `{"exitCode":2,"stderr":"a\u001b[31m\nlevel=error\u0000b\u0085"}`, call.Unknown, `(stderr: a\x1b[31m level=error\x00b)`},
-		"killed after the result":    {every, `{"result":` + goodResult + `,"killSelf":9}`, call.Unknown, "signal: killed"},
-		"100 MB on stdout":           {every, `{"stdoutBytes":100000000}`, call.Unknown, "more than 1048576 bytes"},
-		"3 MB of stderr":             {every, `{"stderrBytes":3000000,"error":` + goodError + `}`, call.Refused, "code 999"},
-		"message with control bytes": {every, `{"error":{"code":100,"msg":"a\nb"}}`, call.Refused, "(code 100): a b"},
-		"not JSON":                   {add, `{"stdout":"hello"}`, call.Unknown, "cannot be parsed: invalid character"},
-		"no output":                  {add, `{"exitCode":0}`, call.Unknown, "cannot be parsed"},
-		"missing uplink": {
-			add, `{"result":{"cniVersion":"1.1.0","interfaces":[{"name":"no-such-link"}],"ips":[{"address":"10.1.0.9/24"}]}}`,
-			call.Unknown, "no-such-link",
-		},
-	} {
-		for _, verb := range c.verbs {
-			t.Run(verb+": "+name, func(t *testing.T) {
-				t.Parallel()
-				f := newFake(t)
-				target := f.call("id")
-				f.script(verb, c.script)
-				e := wantError(t, f.run(verb, target), c.outcome, c.want)
-				if e.Verb != verb || e.Plugin != fakeType || (verb != call.VerbStatus && e.ContainerID != "id") {
-					t.Errorf("got an error of %s %s %q, want one of %s %s \"id\"", e.Plugin, e.Verb, e.ContainerID, fakeType, verb)
-				}
-				if len(e.Stderr) > process.MaxStderr || len(e.Msg) > maxMessage {
-					t.Errorf("got %d bytes of stderr and %d of message, want at most %d and %d", len(e.Stderr), len(e.Msg), process.MaxStderr, maxMessage)
-				}
-			})
-		}
-	}
-}
 
 func TestUnknownExitStatus(t *testing.T) {
 	x := newFake(t).runner.execution(call.VerbDel, call.Call{})
@@ -159,33 +111,6 @@ func TestCancelledCall(t *testing.T) {
 	_, err := f.runner.Add(ctx, target)
 	wantError(t, err, call.NotStarted, "context canceled")
 	f.wantCalls(call.VerbAdd, 1)
-}
-
-func TestNotStarted(t *testing.T) {
-	every := []string{call.VerbAdd, call.VerbDel, call.VerbCheck, call.VerbStatus}
-	for name, c := range map[string]struct {
-		verbs  []string
-		change func(*Options)
-		binary string
-		want   string
-	}{
-		"missing plugin":        {every, nil, "missing", "no longer exists: failed to find plugin \"missing\""},
-		"not executable":        {every, nil, "calls.lock", "mode 0755"},
-		"lock file not created": {[]string{call.VerbDel}, func(o *Options) { o.LockFile = filepath.Join(o.BinDirs[0], "no", "such", "directory") }, fakeType, "lock file of plugin calls"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			target := f.call("id")
-			f.must(target, call.VerbDel) // creates the lock file
-			if c.change != nil {
-				f.start(c.change)
-			}
-			target.Invocation.Plugin, target.Invocation.Binary = c.binary, filepath.Join(f.bin, c.binary)
-			for _, verb := range c.verbs {
-				wantError(t, f.run(verb, target), call.NotStarted, c.want)
-			}
-		})
-	}
 }
 
 func TestCallLog(t *testing.T) {

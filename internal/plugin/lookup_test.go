@@ -85,50 +85,6 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestLookupReadsLease(t *testing.T) {
-	f := newReal(t, dualStack)
-	f.addInStore(f.call("id"))
-	v4, both := addrs("10.1.0.9"), addrs("10.1.0.9", "fd00::9")
-	const found = "10.1.0.9/24 via 10.1.0.1"
-	for name, c := range map[string]struct {
-		lease   string // of 10.1.0.9
-		ips     []netip.Addr
-		held    bool
-		found   string
-		unknown string // the error of both
-	}{
-		"this ID and interface":    {"mine\r\neth0", v4, true, found, ""},
-		"one of two":               {"mine\r\neth0", both, false, found, ""},
-		"another ID":               {"mine2\r\neth0", v4, false, "", ""},
-		"ID only":                  {"mine\r\n", v4, false, "", "10.1.0.9"},
-		"empty":                    {"", v4, false, "", "names no container ID"},
-		"zeros after a power loss": {"\x00\x00\x00\x00", v4, false, "", "not a lease file"},
-		"too long":                 {strings.Repeat(" ", 8<<10) + "mine\r\neth0", v4, false, "", "not a lease file"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f.writeLease("10.1.0.9", c.lease)
-			defer os.Remove(filepath.Join(f.leaseDir(), "10.1.0.9"))
-			inv := f.invocation("mine")
-			if c.unknown != "" {
-				f.wantNoLookup(inv, c.ips, c.unknown)
-				return
-			}
-			f.wantHolds(inv, c.ips, c.held)
-			f.wantLookup(inv, c.found)
-		})
-	}
-	t.Run("no address", func(t *testing.T) {
-		_, err := f.runner.Holds(f.invocation("mine"), nil)
-		wantText(t, err, "no address")
-		f.wantLookup(f.invocation("mine"), "")
-	})
-	t.Run("among unreadable files", func(t *testing.T) {
-		f.writeLease("10.1.0.200", "")
-		f.writeLease("10.1.0.201", "id")
-		f.wantLookup(f.invocation("id"), firstIPs)
-	})
-}
-
 // A file that is not regular neither blocks a lookup nor is followed.
 func TestLookupIrregularFile(t *testing.T) {
 	f := newReal(t, dualStack)
@@ -139,14 +95,6 @@ func TestLookupIrregularFile(t *testing.T) {
 	for _, ip := range addrs("10.1.0.11", "10.1.0.12", "10.1.0.13") {
 		f.wantNoLookup(f.invocation("mine"), []netip.Addr{ip}, "not a lease file")
 	}
-}
-
-func TestLookupMissingDir(t *testing.T) {
-	f := newReal(t, dualStack)
-	inv := f.invocation("id")
-	f.wantNoLookup(inv, addrs("10.1.0.2"), "no such file or directory")
-	check.Must(t, os.WriteFile(f.leaseDir(), nil, 0o600))
-	f.wantNoLookup(inv, addrs("10.1.0.2"), "not a directory")
 }
 
 func TestLookupForbiddenDir(t *testing.T) {

@@ -77,14 +77,18 @@ func newRow(columns, values []string) row {
 }
 
 // combined returns each combination of rows; one without values if there is no table. A value of a later table may have
-// columns of an earlier one.
+// columns of an earlier one, such as abbreviations in a table of one row.
 func combined(tables [][]row) []row {
 	all := []row{{"", slices.Clone[[]string]}}
 	for _, table := range tables {
 		var next []row
 		for _, before := range all {
 			for _, r := range table {
-				next = append(next, row{before.name + r.name, func(lines []string) []string { return before.fill(r.fill(lines)) }})
+				name := before.name + r.name
+				if len(table) == 1 { // abbreviations
+					name = before.name
+				}
+				next = append(next, row{name, func(lines []string) []string { return before.fill(r.fill(lines)) }})
 			}
 		}
 		all = next
