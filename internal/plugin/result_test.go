@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
+	"github.com/delegated-ipam/delegated-ipam/test/scenario"
 )
 
 // parse reads output as Add does.
@@ -33,69 +34,33 @@ func oneLink(name string) (string, error) {
 	return "02:00:00:00:00:01", nil
 }
 
+// TestReadResult reads what plugins print, in testdata/results.
+//
+//evidence:operate/security it prints endlessly, no result, or more than 64 addresses
 func TestReadResult(t *testing.T) {
-	for name, c := range map[string]struct {
-		cniVersion string
-		stdout     string
-		addresses  string
-		mac        string
-		raw        string
-	}{
-		"missing gateway": {
-			"1.0.0", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
-			"10.1.0.9/32", "", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32"}]}`,
-		},
-		"gateway of zeros": {
-			"1.0.0", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32","gateway":"0.0.0.0"}]}`,
-			"10.1.0.9/32", "", `{"cniVersion":"1.0.0","ips":[{"address":"10.1.0.9/32","gateway":"0.0.0.0"}]}`,
-		},
-		"mapped 4-in-6": {
-			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"::ffff:10.1.0.9/120","gateway":"::ffff:10.1.0.1"}]}`,
-			"10.1.0.9/24 via 10.1.0.1", "", "",
-		},
-		"missing version": {
-			"1.1.0", `{"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
-		},
-		"older version than the call": {
-			"1.1.0", `{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}]}`,
-		},
-		"MAC, the name is not looked up": {
-			"1.1.0", `{"interfaces":[{"name":"gone","mac":"02:00:00:00:00:0a"}],"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "02:00:00:00:00:0a", "",
-		},
-		"no MAC, an interface without a name": {
-			"1.1.0", `{"interfaces":[{},{"mac":"02:00:00:00:00:0a"}],"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "", "",
-		},
-		"MAC of the first interface without a sandbox": {
-			"1.1.0", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"},{"name":"ens5","mac":"02-00-00-00-00-0A"},{"name":"uplink"}],"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "02:00:00:00:00:0a", "",
-		},
-		"MAC of the named link": {
-			"1.1.0", `{"interfaces":[{"name":"uplink"}],"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "02:00:00:00:00:01", "",
-		},
-		"no MAC, all interfaces have a sandbox": {
-			"1.1.0", `{"interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","sandbox":"/ns"}],"ips":[{"address":"10.1.0.9/24"}]}`,
-			"10.1.0.9/24", "", "",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parse([]byte(c.stdout), c.cniVersion)
-			check.Must(t, err)
-			if text := ipsOf(got); text != c.addresses {
-				t.Errorf("got addresses %s, want %s", text, c.addresses)
+	scenario.Each(t, "testdata/results/*.txt", func(t *testing.T, lines []string) {
+		var got call.Result
+		var err error
+		for _, line := range lines {
+			command, want, _ := strings.Cut(line, " ")
+			switch command {
+			case "read":
+				version, printed, _ := strings.Cut(want, " ")
+				got, err = parse([]byte(printed), version)
+				continue
+			case "error":
+				check.Error(t, err)
+				continue
+			case "addresses":
+				check.Equal(t, command, ipsOf(got), want)
+			case "MAC":
+				check.Equal(t, command, got.MasterMAC, want)
+			case "kept":
+				check.True(t, want == "-" || sameJSON(t, got.Raw, []byte(want)), "kept %s; want %s", got.Raw, want)
 			}
-			if got.MasterMAC != c.mac {
-				t.Errorf("got MAC %q, want %q", got.MasterMAC, c.mac)
-			}
-			if c.raw != "" && !sameJSON(t, got.Raw, []byte(c.raw)) {
-				t.Errorf("got raw result %s, want %s", got.Raw, c.raw)
-			}
-		})
-	}
+			check.NoError(t, err)
+		}
+	})
 }
 
 // A result of each CNI version is read, and converted to each for CHECK and DEL.
@@ -152,39 +117,10 @@ func TestLargestResult(t *testing.T) {
 	if err != nil || len(got.Addresses) != 64 {
 		t.Errorf("got %d addresses, %v; want 64", len(got.Addresses), err)
 	}
-}
-
-//evidence:operate/security it prints endlessly, no result, or more than 64 addresses
-func TestReadInvalidResult(t *testing.T) {
-	for name, c := range map[string]struct{ cniVersion, stdout string }{
-		"null":                           {"1.1.0", `null`},
-		"a list":                         {"1.1.0", `[]`},
-		"no document":                    {"1.1.0", ``},
-		"two documents":                  {"1.1.0", goodResult + goodResult},
-		"no addresses":                   {"1.1.0", `{"cniVersion":"1.1.0","ips":[]}`},
-		"null in ips":                    {"1.1.0", `{"cniVersion":"1.1.0","ips":[null]}`},
-		"null in ips of 0.4.0":           {"0.4.0", `{"cniVersion":"0.4.0","ips":[null]}`},
-		"null in interfaces":             {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[null],"ips":[{"address":"10.1.0.9/24"}]}`},
-		"entry without address":          {"1.1.0", `{"cniVersion":"1.1.0","ips":[{}]}`},
-		"no prefix length":               {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9"}]}`},
-		"prefix too long":                {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"fd00::1/129"}]}`},
-		"mapped 4-in-6 prefix too short": {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"::ffff:10.1.0.9/64"}]}`},
-		"unspecified address":            {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"0.0.0.0/0"}]}`},
-		"multicast address":              {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"ff02::1/64"}]}`},
-		"one address twice":              {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"},{"address":"::ffff:10.1.0.9/128"}]}`},
-		"65 addresses":                   {"1.1.0", resultOf(65)},
-		"gateway not an address":         {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24","gateway":"x"}]}`},
-		"invalid MAC":                    {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a","mac":"x"}],"ips":[{"address":"10.1.0.9/24"}]}`},
-		"missing uplink":                 {"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{"name":"a"}],"ips":[{"address":"10.1.0.9/24"}]}`},
-		"route without a destination":    {"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.9/24"}],"routes":[{}]}`},
-		"unknown version":                {"1.1.0", `{"cniVersion":"9.9.9","ips":[{"address":"10.1.0.9/24"}]}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, err := parse([]byte(c.stdout), c.cniVersion); err == nil {
-				t.Errorf("got %+v, want an error", got)
-			}
-		})
-	}
+	_, err = parse([]byte(resultOf(65)), "1.1.0")
+	check.Error(t, err)
+	_, err = parse([]byte(goodResult+goodResult), "1.1.0")
+	check.Error(t, err)
 }
 
 func TestLinkMAC(t *testing.T) {
