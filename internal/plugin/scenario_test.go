@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/internal/process"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -90,6 +91,11 @@ func (s *script) do(line string) {
 	case name == "CHECK-CONFIG":
 		s.err = s.runner.CheckConfig(s.Context(), s.network, s.target.Invocation)
 		s.wantError(want)
+	case name == "CHECK-ADDRESSES":
+		if s.err = s.runner.CheckAddresses(s.network, s.target.Invocation); s.err != nil {
+			wantText(s.T, s.err, `/net.d/05.conflist: network "net": `)
+		}
+		s.wantError(want)
 	case name == "ADD" && strings.Contains(want, "/"):
 		s.raw = s.wantAdd(s.target, want).Raw
 	case slices.Contains([]string{"ADD", "DEL", "CHECK", "STATUS"}, name):
@@ -136,6 +142,17 @@ var prepare = map[string]func(s *script, args string){
 	"ipam":         func(s *script, args string) { s.configure(args, `{}`) },
 	"capabilities": func(s *script, args string) { s.configure(`{"type":"scripted",`+twoRanges+`}`, args) },
 	"network":      func(s *script, args string) { s.fixture.network = networkOf("net", args) },
+	// beside installs the fake under other names, and files that a configuration can name.
+	"beside": func(s *script, args string) {
+		for _, other := range strings.Fields(args) {
+			check.Must(s, os.Symlink(filepath.Join(s.bin, "host-local"), filepath.Join(s.bin, other)))
+		}
+		s.write("resolv.conf", "nameserver 10.0.0.1\n")
+		s.write("large", strings.Repeat("#", hostlocal.MaxResolvConf+1))
+	},
+	"for-containers": func(s *script, args string) {
+		s.network.File, s.network.ServesContainers = "/net.d/05.conflist", args == "yes"
+	},
 	"network-name": func(s *script, args string) { s.network.Name = args },
 	"owner":        func(s *script, args string) { s.owner = args },
 	"profile": func(s *script, args string) {
@@ -244,6 +261,9 @@ var checks = map[string]func(s *script, args string) string{
 		var fields map[string]json.RawMessage
 		check.Must(s, json.Unmarshal(s.target.Config, &fields))
 		return string(fields[key])
+	},
+	"range": func(s *script, args string) string {
+		return string(s.runner.Range(s.network, addrs(strings.Fields(args)...)))
 	},
 	"netns": func(s *script, _ string) string { return s.target.NetNS },
 }
