@@ -11,23 +11,11 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
-
-// pod returns the pod of a DaemonSet of the kustomization with all parts, and its only container.
-func pod(t *testing.T, daemonSet string) (deployed, corev1.Container) {
-	t.Helper()
-	spec := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), daemonSet).Spec.Template.Spec
-	if len(spec.Containers)+len(spec.InitContainers) != 1 {
-		t.Errorf("%s has %d containers and %d before them; want one in all", daemonSet, len(spec.Containers), len(spec.InitContainers))
-	}
-	return deployed{pod: spec}, spec.Containers[0]
-}
 
 // wantNoPrivileges wants a container without privileges.
 func wantNoPrivileges(t *testing.T, c corev1.Container) {
@@ -46,39 +34,12 @@ func wantMounts(t *testing.T, d deployed, c corev1.Container, want map[string]mo
 	}
 }
 
-func TestBridgePod(t *testing.T) {
-	d, c := pod(t, "delegated-ipam-bridge")
-	wantOnEachNode(t, d.pod, c)
-	wantReplaced(t, c.LivenessProbe)
-	wantNoPrivileges(t, c)
-	wantMounts(t, d, c, map[string]mount{"/var/run/delegated-ipam": {"/var/run/delegated-ipam", true}})
-	s := c.SecurityContext
-	if s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.RunAsUser == nil || *s.RunAsUser == 0 || *s.RunAsGroup != group {
-		t.Errorf("the security context is %v; want a user other than root, of the group %d", s, group)
-	}
-	if s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("the seccomp profile is %v", s.SeccompProfile)
-	}
-	if c.Image != "ghcr.io/delegated-ipam/delegated-ipam-bridge:local" { // the name from "make image"
-		t.Errorf("the image of the bridge is %s", c.Image)
-	}
+// The socket gets the group of the process that creates it, of which the bridge is a member.
+func TestAllowedGroup(t *testing.T) {
 	each(t, func(t *testing.T, d deployed) {
-		// The socket gets the group of the process that creates it (TestContainer).
-		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; d.bridge && got != strconv.Itoa(group) {
-			t.Errorf("allow-gids is %q, and the bridge has group %d", got, group)
+		if got := d.files(t, "/etc/delegated-ipam/options")["allow-gids"]; d.bridge && got != strconv.FormatInt(*d.daemon.SecurityContext.RunAsGroup, 10) {
+			t.Errorf("allow-gids is %q, and the socket has group %d", got, *d.daemon.SecurityContext.RunAsGroup)
 		}
-	})
-}
-
-// The token of delegated-ipam-network must not be visible to the daemon, which runs plugins.
-func TestNetworkPod(t *testing.T) {
-	d, c := pod(t, "delegated-ipam-network")
-	wantOnEachNode(t, d.pod, c)
-	wantReplaced(t, c.LivenessProbe)
-	wantNoPrivileges(t, c)
-	wantMounts(t, d, c, map[string]mount{
-		"/etc/delegated-ipam/template": {"ConfigMap", true},
-		"/run/delegated-ipam":          {"/run/delegated-ipam-network", false},
 	})
 }
 
@@ -128,16 +89,6 @@ func TestWithoutPodsRight(t *testing.T) {
 	args := named[*appsv1.DaemonSet](t, all, "delegated-ipam-bridge").Spec.Template.Spec.Containers[0].Args
 	if !slices.Contains(args, "--watch-pods=false") {
 		t.Errorf("the arguments are %q", args)
-	}
-}
-
-// A rolling update must not run two pods on a node.
-func TestUpdateStrategy(t *testing.T) {
-	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge", "delegated-ipam-network"} {
-		u := named[*appsv1.DaemonSet](t, kustomized(t, "with-bridge"), name).Spec.UpdateStrategy
-		if u.Type != appsv1.RollingUpdateDaemonSetStrategyType || u.RollingUpdate.MaxSurge.IntValue() != 0 || u.RollingUpdate.MaxUnavailable.IntValue() < 1 {
-			t.Errorf("the update strategy of %s is %v", name, u)
-		}
 	}
 }
 
@@ -204,32 +155,5 @@ func TestSameNetwork(t *testing.T) {
 	}
 	if want := map[string]int{"network": 5, "conflist": 2}; !maps.Equal(count, want) {
 		t.Errorf("installations with a template and with a configuration for all nodes: %v; want %v", count, want)
-	}
-}
-
-// It reads Nodes, and writes Events only.
-func TestNetworkRights(t *testing.T) {
-	want := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-	}
-	if got := named[*rbacv1.ClusterRole](t, kustomized(t, "network"), "delegated-ipam-network").Rules; !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("the rules are %v; want %v", got, want)
-	}
-}
-
-// The audit reads, and no more.
-func TestAuditRights(t *testing.T) {
-	all := kustomized(t, "audit")
-	want := []rbacv1.PolicyRule{
-		{APIGroups: []string{"cilium.io"}, Resources: []string{"ciliumnodes"}, Verbs: []string{"list"}},
-		{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}},
-	}
-	if got := named[*rbacv1.ClusterRole](t, all, "delegated-ipam-audit").Rules; !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("the rules are %v; want %v", got, want)
-	}
-	pod := named[*batchv1.CronJob](t, all, "delegated-ipam-audit").Spec.JobTemplate.Spec.Template.Spec
-	if got := container(t, pod.Containers, "audit").Command; !slices.Equal(got, []string{"delegated-ipam-bridge", "audit"}) || pod.ServiceAccountName != "delegated-ipam-audit" {
-		t.Errorf("%v as %s", got, pod.ServiceAccountName)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/cli/values"
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/diff"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -28,7 +27,8 @@ var sets = []string{
 	"daemon.image.registry=registry.example.com:5000,daemon.image.tag=v1,bridge.image.registry=,bridge.image.repository=b," +
 		"bridge.image.digest=sha256:" + digest + ",imagePullSecrets[0].name=pull",
 
-	// The bridge's own owners and group stay, and it may connect to a socket of another group.
+	// The bridge's own owners and group stay, and it may connect to a socket of another group. YAML has large numbers as
+	// floating ones, also in what Helm renders.
 	"daemon.options.socket-group=77",
 	`daemon.options.owners=router\,health,daemon.options.allow-gids=1000600000`,
 	"daemon.options.owners=",
@@ -56,6 +56,11 @@ var sets = []string{
 	"daemon.options.missing-netns-release-delay=10m,hostPaths.netns=/run/k3s/net",
 	"daemon.runtimeSocket=/run/crio/crio.sock",
 
+	// Without the creation of rights there are still accounts.
+	allParts + " + rbac.create=false",
+	"commonLabels.team=net,podLabels.scrape=yes",
+	"daemon.enabled=false", "daemon.enabled=false,bridge.enabled=false", "deleteHook.enabled=false",
+
 	// The values of a part hold for its pods alone, beside those for every part.
 	allParts + " + " + common,
 	allParts + "," + common + " + " + ofPart("daemon"),
@@ -81,9 +86,21 @@ func ofPart(part string) string {
 	return strings.ReplaceAll("PART.imagePullSecrets[0].name=own,PART.nodeSelector.pool=a,PART.podAnnotations.part=yes,PART.tolerations[0].key=own,PART.extraArgs[0]=--log-level=debug", "PART", part)
 }
 
+// The chart with every part. It shows what the manifests have, too (TestOneSource).
+func TestChart(t *testing.T) {
+	const parts = "audit.enabled=true,reclaim.enabled=true,daemon.installCNI=true,daemon.runtimeSocket=/run/containerd/containerd.sock"
+	const monitors = "podMonitor.enabled=true,podMonitor.labels.release=prometheus,bridge.metricsAddress=0.0.0.0:9000," +
+		"network.metricsAddress=[::]:9968,daemon.options.metrics-address=192.0.2.1:9967"
+	var got strings.Builder
+	files := chartText(t, parts, monitors)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&got, "# %s\n%s", name, files[name])
+	}
+	wantGolden(t, "testdata/chart.yaml", got.String())
+}
+
 // Values change these lines of the rendered chart, and no others.
 func TestValues(t *testing.T) {
-	const file = "testdata/values.diff"
 	var got strings.Builder
 	for _, set := range sets {
 		fmt.Fprintf(&got, "=== %s\n", set)
@@ -100,11 +117,16 @@ func TestValues(t *testing.T) {
 			}
 		}
 	}
+	wantGolden(t, "testdata/values.diff", got.String())
+}
+
+func wantGolden(t *testing.T, file, got string) {
+	t.Helper()
 	if os.Getenv("UPDATE_GOLDEN") != "" {
-		check.Must(t, os.WriteFile(file, []byte(got.String()), 0o644))
+		check.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	if want := read(t, file); got.String() != want {
-		t.Errorf("not the content of %s (UPDATE_GOLDEN=1 go test ./... writes it):\n%s", file, diff.Diff(want, got.String()))
+	if want := read(t, file); got != want {
+		t.Errorf("not the content of %s (UPDATE_GOLDEN=1 go test ./... writes it):\n%s", file, diff.Diff(want, got))
 	}
 }
 
@@ -167,34 +189,4 @@ func lineDiff(t *testing.T, before, after string) string {
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "")
-}
-
-// Without the creation of rights there are still accounts.
-func TestNoRights(t *testing.T) {
-	accounts := 0
-	for _, o := range daemonSets(t, allParts, "rbac.create=false") {
-		switch kind := o.GetObjectKind().GroupVersionKind().Kind; {
-		case kind == "ServiceAccount":
-			accounts++
-		case strings.Contains(kind, "Role"):
-			t.Errorf("%s %s was created", kind, metadataOf(t, o).GetName())
-		}
-	}
-	if accounts != 4 {
-		t.Errorf("%d accounts were created; want 4", accounts)
-	}
-}
-
-// YAML has large numbers as floating ones, also in what Helm renders.
-func TestLargeSocketGroup(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	check.Must(t, os.WriteFile(file, []byte(largeGroups), 0o600))
-	all, err := template(t, ourChart, newest, values.Options{ValueFiles: []string{file}})
-	check.Must(t, err)
-	for _, name := range []string{"delegated-ipam", "delegated-ipam-bridge"} {
-		pod := named[*appsv1.DaemonSet](t, all, name).Spec.Template.Spec
-		if c := pod.SecurityContext; c == nil || !slices.Equal(c.SupplementalGroups, []int64{1000600000}) {
-			t.Errorf("%s is not a member of the socket's group: %v", name, c)
-		}
-	}
 }

@@ -22,16 +22,18 @@ import (
 // hostPaths has each path of the host that a container of ours may mount, with the containers that may write to
 // it. None has the agent's socket and state, or /var/lib with those of the whole node.
 var hostPaths = map[string][]string{
-	"/var/run/delegated-ipam":         {"delegated-ipam", "uninstall"},
-	"/var/lib/delegated-ipam":         {"delegated-ipam", "uninstall"},
-	"/run/delegated-ipam-network":     {"network"},
-	"/var/lib/cni/networks":           {"delegated-ipam"},
-	"/opt/cni/bin":                    {"install-cni", "remove-cni"},
-	"/etc/cni/net.d":                  nil,
-	"/etc/machine-id":                 nil,
-	"/var/run/netns":                  nil,
-	"/run/containerd/containerd.sock": nil, // a socket needs no write access; in "runtime" alone (TestRuntimeSocket)
+	"/var/run/delegated-ipam":     {"delegated-ipam", "uninstall"},
+	"/var/lib/delegated-ipam":     {"delegated-ipam", "uninstall"},
+	"/run/delegated-ipam-network": {"network"},
+	"/var/lib/cni/networks":       {"delegated-ipam"},
+	"/opt/cni/bin":                {"install-cni", "remove-cni"},
+	"/etc/cni/net.d":              nil,
+	"/etc/machine-id":             nil,
+	"/var/run/netns":              nil,
+	runtimeSocket:                 nil, // a socket needs no write access
 }
+
+const runtimeSocket = "/run/containerd/containerd.sock"
 
 // Each container of ours, in each installation, with every part and what the comments offer.
 //
@@ -39,7 +41,7 @@ var hostPaths = map[string][]string{
 //evidence:operate/security it writes where the container runtime reads: `/opt/cni/bin`, `/etc/cni/net.d`, the rendered configuration
 //evidence:operate/security it mounts a file system, or traces a process outside its container
 func TestConfined(t *testing.T) {
-	const socket = "daemon.runtimeSocket=/run/containerd/containerd.sock"
+	const socket = "daemon.runtimeSocket=" + runtimeSocket
 	all := everything(t, allParts, "daemon.installCNI=true", socket)
 	for _, name := range []string{"uninstall", "audit", "reclaim-job"} {
 		all = append(all, kustomized(t, name)...)
@@ -74,6 +76,12 @@ func wantConfined(t *testing.T, d deployed, c corev1.Container, in runtime.Objec
 		if strings.HasPrefix(m.from, "/") && (!allowed || !m.readOnly && !slices.Contains(writers, c.Name)) {
 			t.Errorf("%s mounts %s at %s; want one of %v", at, m, path, hostPaths)
 		}
+	}
+	if _, mounted := d.mounts(t, c)[runtimeSocket]; mounted && !strings.HasSuffix(c.Name, "runtime") {
+		t.Errorf("%s, where plugins may run, has the runtime's socket", at)
+	}
+	if c.LivenessProbe != nil {
+		wantReplaced(t, c.LivenessProbe)
 	}
 	wantNoPrivileges(t, c)
 	s := c.SecurityContext

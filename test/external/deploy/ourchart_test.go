@@ -59,6 +59,14 @@ func TestChartMetadata(t *testing.T) {
 func TestOneSource(t *testing.T) {
 	wantOneSource(t, daemonSets(t), kustomized(t, "with-bridge"))
 	wantOneSource(t, daemonSets(t, "bridge.enabled=false", "network.enabled=false", "daemon.installCNI=true"), kustomized(t, "pods"))
+	all := sources(t, daemonSets(t, "audit.enabled=true,reclaim.enabled=true"))
+	for _, part := range []string{"audit", "reclaim-job"} {
+		for name, o := range sources(t, kustomized(t, part)) {
+			if d := diff.Diff(all[name], o); d != "" {
+				t.Errorf("%s differs between chart and kustomization:\n%s", name, d)
+			}
+		}
+	}
 }
 
 func wantOneSource(t *testing.T, chart, kustomization []runtime.Object) {

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"reflect"
 	"regexp"
 	"slices"
 	"testing"
@@ -15,10 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
-
-// group is the group of the socket and of the bridge: one of those that systemd's allocation
-// (UIDS-GIDS) leaves unused, and no image's default.
-const group = 60913
 
 // tokenPath is the path of the service account's token.
 const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -66,38 +61,16 @@ func TestMounts(t *testing.T) {
 	})
 }
 
-// The container of the first installation, to which TestSameContainer compares the others.
-func TestContainer(t *testing.T) {
+// The container of the first installation, to which TestSameContainer compares the others. testdata/chart.yaml shows it.
+func TestProbes(t *testing.T) {
 	c := bare(render(t, installations[0]))
-	want := &corev1.SecurityContext{
-		RunAsUser: new(int64(0)), RunAsGroup: new(int64(group)),
-		ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
-		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		SELinuxOptions: &corev1.SELinuxOptions{Level: "s0", Type: "spc_t"},
-	}
-	if !reflect.DeepEqual(c.SecurityContext, want) {
-		t.Errorf("the security context is %v; want %v", c.SecurityContext, want)
-	}
-	if c.Image != "ghcr.io/delegated-ipam/delegated-ipam:local" { // the name from "make image"
-		t.Errorf("the image is %s", c.Image)
-	}
-	if r := c.Resources; r.Requests.Cpu().IsZero() || r.Requests.Memory().IsZero() || r.Limits.Memory().Cmp(*r.Requests.Memory()) <= 0 || !r.Limits.Cpu().IsZero() {
-		t.Errorf("requests %v, limits %v; a CPU limit may throttle the daemon while it holds a lock of the plugin", r.Requests, r.Limits)
-	}
-	if !slices.Contains(c.Args, "--max-plugin-processes=8") {
-		t.Errorf("%v do not limit the plugin processes, whose memory counts", c.Args)
-	}
-	wantReplaced(t, c.LivenessProbe)
 	n := harness.NewNode(t)
 	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
 	n.Start(t, "--enable-ipv6=false")
 	for kind, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "ready": c.ReadinessProbe, "live": c.LivenessProbe} {
-		if probe == nil || probe.Exec == nil {
-			t.Fatalf("the %s probe is %v; want a command, because the kubelet cannot use a unix socket", kind, probe)
-		}
+		// The kubelet cannot use a unix socket. The command waits almost one second.
 		if want := []string{"delegated-ipam", "probe", kind}; !slices.Equal(probe.Exec.Command, want) || probe.TimeoutSeconds < 2 {
-			t.Errorf("the command is %v in %d s; want %v, which waits almost one", probe.Exec.Command, probe.TimeoutSeconds, want)
+			t.Errorf("the command is %v in %d s; want %v", probe.Exec.Command, probe.TimeoutSeconds, want)
 		}
 		// The machine may be busy.
 		if out := n.Command(t, append(slices.Clone(probe.Exec.Command[1:]), "--timeout=30s")...); out.ExitCode != 0 {
@@ -195,33 +168,4 @@ func bare(d deployed) corev1.Container {
 	c := *d.daemon.DeepCopy()
 	c.RestartPolicy, c.VolumeMounts, c.SecurityContext.AppArmorProfile = nil, nil, nil
 	return c
-}
-
-func TestPlacement(t *testing.T) {
-	each(t, func(t *testing.T, d deployed) { wantOnEachNode(t, d.pod, d.daemon) })
-}
-
-// wantOnEachNode wants a pod to be scheduled on each node, before the agent and without eviction, and
-// its container to get the node's name.
-func wantOnEachNode(t *testing.T, pod corev1.PodSpec, c corev1.Container) {
-	t.Helper()
-	if pod.PriorityClassName != "system-node-critical" {
-		t.Errorf("the priority class is %q", pod.PriorityClassName)
-	}
-	if !pod.HostNetwork {
-		t.Error("the pod lacks the host network: it would wait for the agent, and a daemon would not find a second one")
-	}
-	if !slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
-		return t.Operator == corev1.TolerationOpExists && t.Key == "" && t.Effect == ""
-	}) {
-		t.Errorf("the tolerations are %v; want all taints tolerated", pod.Tolerations)
-	}
-	if got := pod.NodeSelector["kubernetes.io/os"]; got != "linux" {
-		t.Errorf("the node selector is for %q; want linux", got)
-	}
-	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-		return e.Name == "K8S_NODE_NAME" && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"
-	}) {
-		t.Error("the container does not get the node's name")
-	}
 }

@@ -126,6 +126,9 @@ func TestValuesRefused(t *testing.T) {
 		"daemon.options.socket-mode=0600":    "0660",
 		"bridge.options.max-allocate=2":      "8 or more",
 		"bridge.metricsAddress=[::]:9968":    "network.metricsAddress",
+		"podMonitor.enabled=true":            "does not reach",
+
+		"podMonitor.enabled=true,bridge.metricsAddress=0.0.0.0:9966,network.metricsAddress=0.0.0.0:9968": "does not reach",
 
 		"bridge.serviceAccount.create=false":                                         someError,
 		"network.serviceAccount.create=false":                                        someError,
