@@ -3,9 +3,7 @@ package contract
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cilium/cilium/api/v1/client/daemon"
-	"github.com/cilium/cilium/api/v1/client/ipam"
 	"github.com/cilium/cilium/api/v1/models"
 	"github.com/cilium/cilium/pkg/client"
 	gocni "github.com/containerd/go-cni"
@@ -78,53 +75,6 @@ func TestCiliumRestoreRelease(t *testing.T) {
 	}
 }
 
-func TestCiliumErrors(t *testing.T) {
-	t.Parallel()
-	allocated := func(family string) func(*client.Client) error {
-		return func(c *client.Client) error {
-			_, err := c.IPAMAllocate(family, "ingress", "", false)
-			return err
-		}
-	}
-	restored := func(ip, owner string) func(*client.Client) error {
-		return func(c *client.Client) error { return c.IPAMAllocateIP(ip, owner, "") }
-	}
-	released := func(ip string) func(*client.Client) error {
-		return func(c *client.Client) error { return c.IPAMReleaseIP(ip, "") }
-	}
-	tests := map[string]struct {
-		start startFunc
-		do    func(*client.Client) error
-		want  func(error) bool
-	}{
-		"allocate, forbidden": {onlyRouter, allocated(""), is[*ipam.PostIpamForbidden]},
-		"allocate, failure":   {addFails, allocated(""), is[*ipam.PostIpamFailure]},
-		"allocate, family": {empty, allocated("ipx"), func(err error) bool {
-			var status interface{ IsCode(int) bool }
-			return errors.As(err, &status) && status.IsCode(http.StatusUnprocessableEntity)
-		}},
-		"restore, invalid":   {empty, restored("banana", "a"), is[*ipam.PostIpamIPInvalid]},
-		"restore, forbidden": {onlyRouter, restored("10.15.0.9", "ingress"), is[*ipam.PostIpamIPForbidden]},
-		"restore, exists":    {routerHolds, restored("10.15.0.2", "ingress"), is[*ipam.PostIpamIPExists]},
-		"restore, failure":   {routerHolds, restored("10.15.0.9", "router"), is[*ipam.PostIpamIPFailure]},
-		"restore, disabled":  {ipv4Only, restored("fd00:15::9", "a"), is[*ipam.PostIpamIPDisabled]},
-		"release, invalid":   {empty, released("banana"), is[*ipam.DeleteIpamIPInvalid]},
-		"release, forbidden": {fromOtherUser, released("10.15.0.2"), is[*ipam.DeleteIpamIPForbidden]},
-		"release, not found": {empty, released("10.15.0.9"), is[*ipam.DeleteIpamIPNotFound]},
-		"release, failure":   {delFails, released("10.15.0.2"), is[*ipam.DeleteIpamIPFailure]},
-		"release, disabled":  {ipv4Only, released("fd00:15::9"), is[*ipam.DeleteIpamIPDisabled]},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, s := tt.start(t)
-			if err := tt.do(ciliumClient(t, s)); !tt.want(err) {
-				t.Errorf("got %T: %v", err, err)
-			}
-		})
-	}
-}
-
 func TestCiliumStatusAndConfig(t *testing.T) {
 	t.Parallel()
 	_, s := routerHolds(t)
@@ -163,12 +113,6 @@ func allocate(t *testing.T, c *client.Client, family, owner, pool string, expira
 		t.Fatalf("the response is not valid for Cilium's model: %v", err)
 	}
 	return got
-}
-
-// is reports whether an error is of a type.
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
 }
 
 // wantFamily checks that the response has one family as cilium-cni needs it, or lacks it.
