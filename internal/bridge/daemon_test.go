@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +19,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/pkg/client"
+	"github.com/delegated-ipam/delegated-ipam/test/scenario"
 )
 
 // fakeServer has one response to every request, and records the requests.
@@ -110,59 +111,63 @@ func pluginError(t *testing.T, verb string) string {
 	return string(text)
 }
 
-func TestDaemonErrors(t *testing.T) {
-	acquire := func(t *testing.T, s daemonClient) error {
-		_, err := s.acquire(t.Context(), 3)
-		return err
-	}
-	restore := func(t *testing.T, s daemonClient) error { return s.restore(t.Context(), 3, ip(9), netip.Addr{}) }
-	restoreBoth := func(t *testing.T, s daemonClient) error {
-		return s.restore(t.Context(), 3, ip(9), netip.MustParseAddr("fd00::9"))
-	}
-	release := func(t *testing.T, s daemonClient) error { return s.release(t.Context(), ip(9)) }
-	list := func(t *testing.T, s daemonClient) error { _, err := s.slots(t.Context(), nil); return err }
-	for name, tt := range map[string]struct {
-		call    func(t *testing.T, s daemonClient) error
-		server  fakeServer
-		request string
-		reason  string
-	}{
-		"acquired":           {acquire, fakeServer{code: 201, body: `{"address":{"ipv4":"10.0.0.9"}}`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", ""},
-		"exhausted":          {acquire, fakeServer{code: 502, body: `"no IP addresses available in range set: 10.0.0.1-10.0.0.9"`}, "POST /v1/ipam?owner=ciliumnode-3&pool=blue", reasonPoolExhausted},
-		"plugin failed":      {acquire, fakeServer{code: 502, body: pluginError(t, call.VerbAdd)}, "", reasonPluginFailed},
-		"disk full":          {acquire, fakeServer{code: 502, body: `"owner \"ciliumnode-3\": the journal could not be written: no space left on device; the ADD was not run"`}, "", reasonRequestRefused},
-		"no configuration":   {acquire, fakeServer{code: 502, body: `"no CNI configuration in directory /etc/cni/net.d"`}, "", reasonRequestRefused},
-		"queue full":         {acquire, fakeServer{code: 502, body: `"no IP addresses available"`, retryAfter: "5"}, "", reasonDaemonBusy},
-		"owner forbidden":    {acquire, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
-		"restored":           {restore, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?owner=ciliumnode-3&pool=blue", ""},
-		"restored, IPv6 too": {restoreBoth, fakeServer{code: 200}, "POST /v1/ipam/10.0.0.9?also=fd00%3A%3A9&owner=ciliumnode-3&pool=blue", ""},
-		"not restored":       {restore, fakeServer{code: 500, body: `"another"`}, "", reasonRequestRefused},
-		"another owner":      {restore, fakeServer{code: 409}, "", reasonRequestRefused},
-		"restore forbidden":  {restore, fakeServer{code: 403}, "", reasonOwnerNotAdmitted},
-		"restore later":      {restore, fakeServer{code: 500, body: `"full"`, retryAfter: "5"}, "", reasonDaemonBusy},
-		"released":           {release, fakeServer{code: 200}, "DELETE /v1/ipam/10.0.0.9?pool=blue", ""},
-		"released before":    {release, fakeServer{code: 404}, "", ""},
-		"release failed":     {release, fakeServer{code: 500, body: pluginError(t, call.VerbDel)}, "", reasonPluginFailed},
-		"no list":            {list, fakeServer{code: 404}, "GET /v1/ipam", reasonDaemonUnavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := tt.call(t, clientOf(t, &tt.server))
-			if tt.request != "" && (len(tt.server.requests) != 1 || tt.server.requests[0] != tt.request) {
-				t.Errorf("sent %q; want %q", tt.server.requests, tt.request)
+// TestDaemon runs the cases of testdata/daemon.
+func TestDaemon(t *testing.T) {
+	scenario.Each(t, "testdata/daemon/*.txt", func(t *testing.T, lines []string) {
+		var server fakeServer
+		var err error
+		for _, line := range lines {
+			command, rest, _ := strings.Cut(line, " ")
+			switch words := strings.Fields(rest); command {
+			case "response":
+				code, body, _ := strings.Cut(rest, " ")
+				server.code, err = strconv.Atoi(code)
+				check.Must(t, err)
+				if text, retry := strings.CutPrefix(body, "retry "); retry {
+					server.retryAfter, body = "5", text
+				}
+				if verb, failed := strings.CutSuffix(body, " failed"); failed {
+					body = pluginError(t, verb)
+				}
+				// The server has one response to each request: status and configuration.
+				server.body = strings.Replace(body, `{"delegated-ipam"`, `{"status":{"addressing":{"ipv4":{"enabled":true},"ipv6":{}}},"delegated-ipam"`, 1)
+			case "call":
+				err = callDaemon(t, clientOf(t, &server), words[0], words[1:])
+			case "requests":
+				check.Equal(t, command, strings.Join(server.requests, " "), rest)
+			case "reason":
+				wantReason(t, err, rest)
+				check.True(t, (err == nil) == (rest == ""), "got %v", err)
 			}
-			wantReason(t, err, tt.reason)
-			if tt.reason == "" && err != nil {
-				t.Errorf("got %v; want none", err)
-			}
-		})
-	}
-	t.Run("no server", func(t *testing.T) {
-		err := list(t, newDaemonClient(t, filepath.Join(t.TempDir(), "none")))
-		wantReason(t, err, reasonDaemonUnavailable)
-		if want := "none: no such file or directory; start delegated-ipam on this node"; !strings.Contains(err.Error(), want) {
-			t.Errorf("got %q; want %q in it", err, want)
 		}
 	})
+	err := callDaemon(t, newDaemonClient(t, filepath.Join(t.TempDir(), "none")), "list", nil)
+	wantReason(t, err, reasonDaemonUnavailable)
+	check.Error(t, err, "none: no such file or directory; start delegated-ipam on this node")
+}
+
+func callDaemon(t *testing.T, s daemonClient, name string, args []string) (err error) {
+	t.Helper()
+	switch name {
+	case "acquire":
+		_, err = s.acquire(t.Context(), 3)
+	case "restore":
+		var also netip.Addr
+		if len(args) > 1 {
+			also = netip.MustParseAddr(args[1])
+		}
+		err = s.restore(t.Context(), 3, netip.MustParseAddr(args[0]), also)
+	case "release":
+		err = s.release(t.Context(), ip(9))
+	case "list":
+		_, err = s.slots(t.Context(), nil)
+	case "check-node":
+		var got served
+		if got, err = s.checkNode(t.Context()); err == nil {
+			check.Equal(t, "families", got.families, []string{"ipv4"})
+		}
+	}
+	return err
 }
 
 // wantReason checks the reason of a failure; an empty one wants none.
@@ -179,31 +184,5 @@ func TestAcquire(t *testing.T) {
 	want := planner.Slot{Number: 3, Addresses: []netip.Addr{ip(9), netip.MustParseAddr("fd00::9")}, Held: true}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-}
-
-func TestCheckNode(t *testing.T) {
-	const status = `{"delegated-ipam":{"node-name":%q,"attachments":{},"pools":[],"counters":{}}}`
-	for name, tt := range map[string]struct {
-		server fakeServer
-		reason string
-	}{
-		"this node":       {fakeServer{code: 200, body: fmt.Sprintf(status, "worker")}, ""},
-		"another node":    {fakeServer{code: 200, body: fmt.Sprintf(status, "other")}, reasonNodeMismatch},
-		"its pool":        {fakeServer{code: 200, body: `{"delegated-ipam":{"pools":[{"pool":"default"},{"pool":"blue"}]}}`}, ""},
-		"other pools":     {fakeServer{code: 200, body: `{"delegated-ipam":{"pools":[{"pool":"default"},{"pool":"red"}]}}`}, reasonNodeMismatch},
-		"no name":         {fakeServer{code: 200, body: `{"delegated-ipam":{}}`}, ""},
-		"another program": {fakeServer{code: 200, body: `{"cilium":{"state":"Ok"}}`}, reasonDaemonUnavailable},
-		"failure":         {fakeServer{code: 500}, reasonDaemonUnavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			// The server has one response to each request: status and configuration.
-			tt.server.body = strings.Replace(tt.server.body, `{"delegated-ipam"`, `{"status":{"addressing":{"ipv4":{"enabled":true},"ipv6":{}}},"delegated-ipam"`, 1)
-			got, err := clientOf(t, &tt.server).checkNode(t.Context())
-			wantReason(t, err, tt.reason)
-			if err == nil && !slices.Equal(got.families, []string{"ipv4"}) {
-				t.Errorf("the families are %v", got.families)
-			}
-		})
 	}
 }
