@@ -14,7 +14,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // wantLookup fails the test if a lookup fails or does not return the addresses.
@@ -45,44 +44,6 @@ func (f *fixture) wantNoLookup(inv call.Invocation, ips []netip.Addr, text strin
 	}
 	_, err = f.runner.Lookup(f.t.Context(), inv)
 	wantText(f.t, err, "lookup of container ID", text)
-}
-
-// A lookup returns what the ADD of the real host-local returned.
-func TestLookup(t *testing.T) {
-	for name, ipam := range map[string]string{
-		"two families":            `"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/120"}]]`,
-		"IPv6 first":              `"ranges":[[{"subnet":"fd00::/120"}],[{"subnet":"10.1.0.0/24"}]]`,
-		"IPv6 with routes":        `"ranges":[[{"subnet":"fd00::/120","gateway":"fe80::1"}]],"routes":[{"dst":"::/0"},{"dst":"fd01::/64","gw":"fd00::9"}]`,
-		"two sets of one family":  `"ranges":[[{"subnet":"10.2.0.0/24"}],[{"subnet":"10.1.0.0/24"}]]`,
-		"two ranges in a set":     `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.1","rangeEnd":"10.1.0.1"},{"subnet":"10.2.0.0/23","rangeStart":"10.2.1.9","gateway":"10.2.0.77"}]]`,
-		"two ranges of a subnet":  `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.50","rangeEnd":"10.1.0.60","gateway":"10.1.0.3"}],[{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.20","rangeEnd":"10.1.0.30","gateway":"10.1.0.4"}]]`,
-		"old form":                `"subnet":"10.1.0.0/16","rangeStart":"10.1.5.5","rangeEnd":"10.1.5.9","gateway":"10.1.255.254","routes":[{"dst":"0.0.0.0/0"}]`,
-		"old form and ranges":     `"subnet":"10.1.0.0/16","ranges":[[{"subnet":"fd00::/64"}]]`,
-		"small subnets":           `"ranges":[[{"subnet":"10.1.0.8/29"}],[{"subnet":"fd00::8/125"}]]`,
-		"addresses mapped 4-in-6": `"ranges":[[{"subnet":"10.1.0.0/24","rangeStart":"::ffff:10.1.0.7","gateway":"::ffff:10.1.0.9"}]]`,
-	} {
-		for _, plugins := range []string{"", harness.PluginsV19, harness.PluginsV14} {
-			t.Run(name+", "+plugins, func(t *testing.T) {
-				f := newRealOf(t, plugins, `{"type":"host-local","dataDir":"DIR",`+ipam+`}`)
-				target := f.call("id")
-				if plugins == "" && strings.Contains(ipam, `"gateway":"fe80::1"`) {
-					wantError(t, f.run(call.VerbAdd, target), call.Refused, "gateway fe80::1 not in network fd00::/120")
-					return
-				}
-				f.addInStore(f.call("other"))
-				want := f.addInStore(target)
-				got := f.wantLookup(target.Invocation, ipsOf(want))
-				if !sameJSON(t, got.Raw, want.Raw) {
-					t.Errorf("got %s\nwant %s", got.Raw, want.Raw)
-				}
-				f.wantHolds(target.Invocation, call.Addrs(want.Addresses), true)
-				target.PrevResult = got.Raw
-				f.must(target, call.VerbCheck, call.VerbDel)
-				f.wantHolds(target.Invocation, call.Addrs(want.Addresses), false)
-				f.wantLookup(target.Invocation, "")
-			})
-		}
-	}
 }
 
 // A file that is not regular neither blocks a lookup nor is followed.

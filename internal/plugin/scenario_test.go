@@ -29,9 +29,10 @@ type script struct {
 	// target is what calls are about, and err the last error.
 	target call.Call
 	err    error
-	// raw is the last result, and owner the owner of new invocations.
-	raw   json.RawMessage
-	owner string
+	// stored is the result that is in the store, raw the last one, and owner the owner of new invocations.
+	stored call.Result
+	raw    json.RawMessage
+	owner  string
 }
 
 // TestScenarios runs the scenarios of testdata/*.txt, which package scenario reads. The first line makes the plugin: "fake
@@ -119,7 +120,8 @@ func (s *script) wantError(want string) {
 	if outcome != "error" {
 		e := wantError(s.T, s.err, call.Outcome(outcome), "")
 		if len(e.Stderr) > process.MaxStderr || len(e.Msg) > maxMessage {
-			s.Errorf("got %d bytes of stderr and %d of message, want at most %d and %d", len(e.Stderr), len(e.Msg), process.MaxStderr, maxMessage)
+			s.Errorf("got %d bytes of stderr and %d of message, want at most %d and %d",
+				len(e.Stderr), len(e.Msg), process.MaxStderr, maxMessage)
 		}
 	}
 	wantText(s.T, s.err, strings.Split(texts, "; ")...)
@@ -206,7 +208,17 @@ var prepare = map[string]func(s *script, args string){
 		}
 		s.gc(s.target, valid...)
 	},
-	"in-store": func(s *script, _ string) { s.addInStore(s.target) },
+	"in-store": func(s *script, _ string) { s.stored = s.addInStore(s.target) },
+	"same-lookup": func(s *script, _ string) { // as that ADD, which CHECK and DEL get
+		got := s.wantLookup(s.target.Invocation, ipsOf(s.stored))
+		check.True(s, sameJSON(s.T, got.Raw, s.stored.Raw), "got %s, want %s", got.Raw, s.stored.Raw)
+		s.wantHolds(s.target.Invocation, call.Addrs(s.stored.Addresses), true)
+		s.target.PrevResult = got.Raw
+	},
+	"gone": func(s *script, _ string) {
+		s.wantHolds(s.target.Invocation, call.Addrs(s.stored.Addresses), false)
+		s.wantLookup(s.target.Invocation, "")
+	},
 }
 
 // checks return what is compared with the answer.

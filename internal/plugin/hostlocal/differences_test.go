@@ -8,34 +8,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// Older versions accept configurations that v1.10.0 and Call refuse.
-func TestRefusedByNewest(t *testing.T) {
-	all := programs(t)
-	for ipam, text := range map[string]string{
-		`"subnet":"10.1.0.0/29","gateway":"10.9.0.1"`: "gateway 10.9.0.1 not in network 10.1.0.0/29",
-		`"subnet":"10.1.0.0/29","gateway":"fd00::1"`:  "gateway fd00::1 not in network 10.1.0.0/29",
-		// An explicit end before the start is refused by all.
-		`"subnet":"10.1.0.0/29","rangeStart":"10.1.0.7"`: "RangeStart 10.1.0.7 is after RangeEnd 10.1.0.6 in network 10.1.0.0/29",
-	} {
-		f := newCallFixture(t)
-		r := request{command: "DEL", id: "a", ifname: "eth0", config: strings.Replace(config(ipam, ""), "1.1.0", "1.0.0", 1)}
-		want := reply{Err: "invalid range set 0: " + text}
-		got, _ := embedded(t.Context(), &f.Stores, f.dir, r)
-		check.Equal(t, ipam, got, want)
-		for _, p := range all {
-			if p.version != newest {
-				want = reply{}
-			}
-			got, err := p.call(f.dir, r)
-			check.NoError(t, err)
-			check.Equal(t, p.version+" with "+ipam, got, want)
-		}
-		if !acceptedByOlder(r.configIn(f.dir)) {
-			t.Errorf("refusedByNewest lacks %q", text)
-		}
-	}
-}
-
 // Call differs from the program in these things, on purpose.
 func TestIntendedDifferences(t *testing.T) {
 	p := programs(t)[0]
