@@ -129,10 +129,10 @@ func (o *fakeBackend) Holds(call.Invocation, []netip.Addr) (bool, error) { retur
 // noReport has an empty report.
 type noReport struct{}
 
-func (noReport) Report(context.Context) *models.DelegatedIPAMStatus {
+func (noReport) Report(context.Context, string) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{}
 }
 
 func (r noReport) ReportNetwork(ctx context.Context, _ string) *models.DelegatedIPAMStatus {
-	return r.Report(ctx)
+	return r.Report(ctx, "")
 }
