@@ -75,8 +75,9 @@ func (e *Engine) schedule(op *operation) {
 	if due, ok := a.Due(time.Now()); ok && !e.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 	}
-	if attachment.IsWarm(a.Owner) && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
-		a.shared.workqueue.add(a) // two were given back, or acquired, at one time
+	// Two were given back, or acquired, at one time. A release that has failed waits for its time.
+	if attachment.IsWarm(a.Owner) && a.Failures == 0 && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
+		a.shared.workqueue.add(a)
 	}
 	for _, other := range op.doubted {
 		other.shared.workqueue.add(other)

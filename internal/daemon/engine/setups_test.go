@@ -95,6 +95,9 @@ var setups = map[string]func(n *fakeNode, o *Options, value string){
 	"verify-by":      func(n *fakeNode, _ *Options, v string) { n.profile.VerifyBy = profile.Verify(v) },
 
 	// The behaviour of the plugin, and of the node.
+	"releasing-fails": func(n *fakeNode, _ *Options, _ string) {
+		n.fault = func(step string) fault { return map[string]fault{"write releasing": writeFailed}[step] }
+	},
 	"bare":             func(n *fakeNode, _ *Options, _ string) { n.bare = true },
 	"blue-error":       func(n *fakeNode, _ *Options, v string) { n.blueErr = errorOf(v) },
 	"blue-network":     func(n *fakeNode, _ *Options, v string) { n.networks["blue"] = v },
