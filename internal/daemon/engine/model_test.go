@@ -195,6 +195,9 @@ func (s *simulation) checkRecords(rt *rapid.T) (held map[string]bool) {
 		switch {
 		case r.State == attachment.Held:
 			held[r.IDInUse()] = true
+			for _, inv := range r.Invocations {
+				held[inv.ContainerID] = held[inv.ContainerID] || inv.KeepsLost
+			}
 		case r.State == attachment.Tombstone, r.State == attachment.Adding && r.InUse():
 		default:
 			rt.Errorf("the record of %s with claims %v is still %s", r.Owner, r.Claims, r.State)
