@@ -132,7 +132,3 @@ type noReport struct{}
 func (noReport) Report(context.Context, string) *models.DelegatedIPAMStatus {
 	return &models.DelegatedIPAMStatus{}
 }
-
-func (r noReport) ReportNetwork(ctx context.Context, _ string) *models.DelegatedIPAMStatus {
-	return r.Report(ctx, "")
-}

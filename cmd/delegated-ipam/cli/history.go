@@ -68,6 +68,9 @@ func eventFilter(given []string) (func(history.Event) bool, error) {
 	return func(e history.Event) bool { return owners.Match(e.Owner) || e.Pod != "" && owners.Match(e.Pod) }, nil
 }
 
+// eventOwnerWidth is ownerWidth beside a time.
+const eventOwnerWidth = 26
+
 // printEvents prints a table that fits output.Width, unless it has long addresses.
 func printEvents(t output.Table, all []history.Event) {
 	t.Row("TIME", "EVENT", "OWNER", "ADDRESSES")
@@ -81,7 +84,7 @@ func printEvents(t output.Table, all []history.Event) {
 			ips = append(ips, ip.String())
 		}
 		lines := addressLines(ips)
-		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), output.Middle(owner, ownerWidth), lines[0])
+		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), output.Middle(owner, eventOwnerWidth), lines[0])
 		t.Below(3, lines[1:]...)
 	}
 }

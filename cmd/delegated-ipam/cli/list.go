@@ -45,8 +45,8 @@ in the network of one pool.
              note: pod, lost, expiration, cooldown, last error
 
 The table fits 80 columns unless it has long addresses: the middle of a long owner is
-omitted, and POOL without a second one. -o wide prints everything, CLAIMS (the families that a client has allocated)
-and CONTAINER-ID too.
+omitted, and POOL without a second one. -o wide prints everything, CLAIMS (the families
+that a client has allocated) and CONTAINER-ID too.
 
 Below the table, and alone with --summary, are the used and free addresses of each pool.
 Used are all that the plugin has allocated, also to others. If its ranges are not known they
@@ -190,7 +190,7 @@ func age(a *models.Attachment, now time.Time) string {
 }
 
 // The widths of cells with which most tables fit output.Width.
-const ownerWidth, addressWidth = 26, 26
+const ownerWidth, addressWidth = 36, 26
 
 // addressLines returns addresses, in one line if that is short.
 func addressLines(ips []string) []string {

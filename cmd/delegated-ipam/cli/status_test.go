@@ -105,7 +105,7 @@ func TestListNarrow(t *testing.T) {
 		o := s.dependencies().exec(t, "list")
 		o.wants(t, cmdline.ExitOK, o.stdout)
 		if strings.Contains(body, one) {
-			for _, want := range []string{"cni/012345678…9abcdef/eth0   ", "2001:db8:1111:2222:3333:4444:5555:6666\n", "kube-system/coredns-7db6d8ff4d-abcde;\n"} {
+			for _, want := range []string{"cni/0123456789abcd…456789abcdef/eth0   ", "2001:db8:1111:2222:3333:4444:5555:6666\n", "kube-system/coredns-7db6d8ff4d-abcde;\n"} {
 				if !strings.Contains(o.stdout, want) {
 					t.Errorf("%s: it lacks %s:\n%s", name, want, o.stdout)
 				}

@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/journal"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
 )
 
@@ -71,9 +73,10 @@ func list(lines []string, heading string) error {
 }
 
 // ofRuntime reports whether the runtime of a container releases a record. Its DEL reaches the plugin without
-// the daemon, too.
+// the daemon, too, but not what the plugin has under an ID of the daemon.
 func ofRuntime(r attachment.Record) bool {
-	return attachment.OfContainer(r.Owner) && r.Lent == nil && (r.State == attachment.Adding || r.State == attachment.Held)
+	ours := func(inv call.Invocation) bool { return r.Lent != nil || inv.KeepsLost }
+	return attachment.OfContainer(r.Owner) && !slices.ContainsFunc(r.Invocations, ours) && (r.State == attachment.Adding || r.State == attachment.Held)
 }
 
 // lateUntil returns until when a DEL may act: not longer than its duration from now on, even if the

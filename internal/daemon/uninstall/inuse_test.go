@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/internal/boltfile"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
@@ -28,6 +29,25 @@ func TestLateUntil(t *testing.T) {
 	} {
 		got := lateUntil(tt.late, now)
 		check.True(t, got.Equal(tt.want), "%+v: %v; want %v", tt.late, got, tt.want)
+	}
+}
+
+// The DEL of a runtime does not reach what the plugin has under an ID of the daemon.
+func TestOfRuntime(t *testing.T) {
+	const owner = "cni/c/eth0"
+	own := call.Invocation{ContainerID: "c"}
+	kept := call.Invocation{ContainerID: "cilium-agent-x-u1", KeepsLost: true}
+	for name, c := range map[string]struct {
+		record attachment.Record
+		want   bool
+	}{
+		"container":          {attachment.Record{Owner: owner, State: attachment.Held, Invocations: []call.Invocation{own}}, true},
+		"keeps a lost one":   {attachment.Record{Owner: owner, State: attachment.Held, Invocations: []call.Invocation{kept, own}}, false},
+		"lent":               {attachment.Record{Owner: owner, State: attachment.Held, Invocations: []call.Invocation{own}, Lent: &attachment.Lent{}}, false},
+		"ended":              {attachment.Record{Owner: owner, State: attachment.Releasing, Invocations: []call.Invocation{own}}, false},
+		"owner of the agent": {attachment.Record{Owner: "router", State: attachment.Held, Invocations: []call.Invocation{own}}, false},
+	} {
+		check.Equal(t, name, ofRuntime(c.record), c.want)
 	}
 }
 
