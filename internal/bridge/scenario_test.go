@@ -132,7 +132,10 @@ func (s *script) command(text string) {
 	case act != nil:
 		act(s, args)
 	case number != nil:
-		s.wantNumber(name, number(s), args)
+		s.mu.Lock()
+		got := number(s)
+		s.mu.Unlock()
+		s.wantNumber(name, got, args)
 	case shown != nil:
 		check.Equal(s, name, shown(s), args)
 	default:
@@ -271,7 +274,12 @@ func (s *script) address(text string) netip.Addr {
 
 // numbers are what a check compares with a number.
 var numbers = map[string]func(s *script) float64{
-	"published":       func(s *script) float64 { return float64(len(s.pool())) },
+	"published": func(s *script) float64 {
+		if s.node == nil {
+			return 0
+		}
+		return float64(len(s.node.Spec.IPAM.Pool))
+	},
 	"held":            func(s *script) float64 { return float64(len(s.held)) },
 	"handshakes":      func(s *script) float64 { return float64(len(s.node.Status.IPAM.ReleaseIPs)) },
 	"writes":          func(s *script) float64 { return float64(s.patches) },
@@ -298,6 +306,8 @@ var texts = map[string]func(s *script) string{
 // actions are other commands.
 var actions = map[string]func(s *script, args string){
 	"reset": func(s *script, _ string) { // the counters
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.patches, s.gets, s.dryRuns, s.lists, s.acquires, s.restores = 0, 0, 0, 0, 0, 0
 		if s.agent != nil {
 			s.agent.start = time.Now()

@@ -41,7 +41,7 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	}
 	if verb == call.VerbAdd {
 		for key, value := range inv.AddOnly {
-			if stdin, err = setKey(stdin, value, call.KeyRuntimeConfig, key); err != nil {
+			if stdin, err = setRecorded(stdin, value, call.KeyRuntimeConfig, key); err != nil {
 				return input{}, err
 			}
 		}
@@ -67,7 +67,7 @@ func addPrevResult(config json.RawMessage, verb string, inv call.Invocation) (js
 	prev, err := resultAs(inv.PrevResult, inv.CNIVersion)
 	switch {
 	case err == nil:
-		return setKey(config, prev, "prevResult")
+		return setRecorded(config, prev, "prevResult")
 	case verb == call.VerbCheck:
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
@@ -98,9 +98,9 @@ func addRequest(config json.RawMessage, verb string, inv call.Invocation) (with 
 	case profile.RequestCNIArgs:
 		return config, appendArg(inv.Args, "IP="+ips[0]), nil
 	case profile.RequestRuntimeConfig:
-		config, err = setKey(config, list, call.KeyRuntimeConfig, "ips")
+		config, err = setRecorded(config, list, call.KeyRuntimeConfig, "ips")
 	case profile.RequestArgsCNI:
-		config, err = setKey(config, list, call.KeyArgs, "cni", "ips")
+		config, err = setRecorded(config, list, call.KeyArgs, "cni", "ips")
 	}
 	return config, inv.Args, err
 }
@@ -122,6 +122,15 @@ func appendArg(args, arg string) string {
 		return arg
 	}
 	return args + ";" + arg
+}
+
+// setRecorded is setKey for the configuration of a record.
+func setRecorded(config, value json.RawMessage, path ...string) (json.RawMessage, error) {
+	config, err := setKey(config, value, path...)
+	if err != nil {
+		return nil, fmt.Errorf("recorded network configuration: %w", err)
+	}
+	return config, nil
 }
 
 // setKey sets the value at a path of nested objects, which are made where they are missing. A nil value removes it.
