@@ -180,7 +180,9 @@ func printFindings(t output.Table, findings []doctor.Finding) {
 		if first.Remedy != "" {
 			below = append(below, output.Wrap("remedy: "+first.Remedy, output.Width)...)
 		}
-		t.Below(3, below...)
+		for _, line := range below {
+			t.Below(3, line)
+		}
 	}
 }
 

@@ -68,10 +68,7 @@ func eventFilter(given []string) (func(history.Event) bool, error) {
 	return func(e history.Event) bool { return owners.Match(e.Owner) || e.Pod != "" && owners.Match(e.Pod) }, nil
 }
 
-// eventOwnerWidth is ownerWidth beside a time.
-const eventOwnerWidth = 26
-
-// printEvents prints a table that fits output.Width, unless it has long addresses.
+// printEvents prints a table that fits output.Width. Long addresses are below the owner.
 func printEvents(t output.Table, all []history.Event) {
 	t.Row("TIME", "EVENT", "OWNER", "ADDRESSES")
 	for _, e := range all {
@@ -83,8 +80,14 @@ func printEvents(t output.Table, all []history.Event) {
 		for _, ip := range e.Addresses {
 			ips = append(ips, ip.String())
 		}
-		lines := addressLines(ips)
-		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), output.Middle(owner, eventOwnerWidth), lines[0])
-		t.Below(3, lines[1:]...)
+		short, below := "(below)", shortLines(ips)
+		if len(below) == 1 {
+			short, below = below[0], nil
+		}
+		t.Row(e.Time.UTC().Format(time.RFC3339), string(e.Event), owner, short)
+		for _, ip := range below {
+			t.Below(2, ip)
+		}
 	}
+	t.Shrink(2, minOwner)
 }

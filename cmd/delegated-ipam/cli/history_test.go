@@ -21,13 +21,14 @@ func TestHistory(t *testing.T) {
 {"time":"2026-03-01T11:0`)
 	const title = "TIME                   EVENT       OWNER"
 	for arg, want := range map[string]string{
-		"": title + `                        ADDRESSES
-2026-03-01T10:00:00Z   allocated   router                       10.15.0.2,fd00:15::2
-2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1    10.15.0.3
-2026-03-01T11:00:00Z   freed       router                       10.15.0.2
-                                                                2001:db8:1111:2222:3333:4444:5555:6666
-2026-03-01T11:00:00Z   allocated   cni/012345678…9abcdef/eth0   10.15.0.2
-2026-03-01T12:00:00Z   freed       lease cilium-agent-gone-0    10.15.0.9
+		"": title + `                    ADDRESSES
+2026-03-01T10:00:00Z   allocated   router                   10.15.0.2,fd00:15::2
+2026-03-01T10:00:01Z   allocated   pod kube-sy…/coredns-1   10.15.0.3
+2026-03-01T11:00:00Z   freed       router                   (below)
+                                   10.15.0.2
+                                   2001:db8:1111:2222:3333:4444:5555:6666
+2026-03-01T11:00:00Z   allocated   cni/0123456…bcdef/eth0   10.15.0.2
+2026-03-01T12:00:00Z   freed       lease ciliu…ent-gone-0   10.15.0.9
 `,
 		"10.15.0.3": title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
 		"kube-*":    title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
@@ -35,6 +36,7 @@ func TestHistory(t *testing.T) {
 	} {
 		o := testDependencies(nil).exec(t, append([]string{"history", "--state-dir=" + dir}, strings.Fields(arg)...)...)
 		o.wants(t, cmdline.ExitOK, want)
+		wantNarrow(t, o.stdout)
 	}
 	var got []history.Event
 	o := testDependencies(nil).exec(t, "history", "10.15.0.2", "-o=json", "--state-dir="+dir)

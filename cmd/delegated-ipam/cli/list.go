@@ -44,9 +44,9 @@ in the network of one pool.
   ADDRESSES  all addresses that the plugin returned; below, if there is something to
              note: pod, lost, expiration, cooldown, last error
 
-The table fits 80 columns unless it has long addresses: the middle of a long owner is
-omitted, and POOL without a second one. -o wide prints everything, CLAIMS (the families
-that a client has allocated) and CONTAINER-ID too.
+The table fits 80 columns: the middle of a longer owner is omitted, and POOL without a
+second one. -o wide prints everything, CLAIMS (the families that a client has allocated)
+and CONTAINER-ID too.
 
 Below the table, and alone with --summary, are the used and free addresses of each pool.
 Used are all that the plugin has allocated, also to others. If its ranges are not known they
@@ -189,19 +189,23 @@ func age(a *models.Attachment, now time.Time) string {
 	return output.Duration(now.Sub(time.Time(a.Created)))
 }
 
-// The widths of cells with which most tables fit output.Width.
-const ownerWidth, addressWidth = 36, 26
+const (
+	// minOwner and minPool are the least widths of owners and pools, and maxJoined is the longest line with two addresses.
+	minOwner, minPool, maxJoined = 8, 6, 32
+)
 
-// addressLines returns addresses, in one line if that is short.
-func addressLines(ips []string) []string {
-	if joined := strings.Join(ips, ","); len(joined) <= addressWidth {
+// addressLines returns the addresses, in one line if that is short.
+func addressLines(a *models.Attachment) []string { return shortLines(ips(a)) }
+
+// shortLines returns addresses in one line if that is short.
+func shortLines(ips []string) []string {
+	if joined := strings.Join(ips, ","); len(joined) <= maxJoined {
 		return []string{joined}
 	}
 	return ips
 }
 
-// narrow prints attachments in a table that fits output.Width, unless it has long addresses, with the pool if there are
-// several.
+// narrow prints attachments in a table that fits output.Width, with the pool if there are several.
 func narrow(t output.Table, all []*models.Attachment, now time.Time) {
 	several := slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool != all[0].Pool })
 	columns := 0
@@ -210,13 +214,20 @@ func narrow(t output.Table, all []*models.Attachment, now time.Time) {
 			others = slices.Insert(others, 0, pool)
 		}
 		columns = 1 + len(others)
-		t.Row(slices.Insert(others, 0, output.Middle(owner, ownerWidth))...)
+		t.Row(slices.Insert(others, 0, owner)...)
 	}
 	row("OWNER", "POOL", "STATE", "AGE", "ADDRESSES")
 	for _, a := range all {
-		lines := addressLines(ips(a))
+		lines := addressLines(a)
 		row(a.Owner, a.Pool, a.State, age(a, now), lines[0])
-		t.Below(columns-1, append(lines[1:], output.Wrap(note(a, now), addressWidth)...)...)
+		for _, line := range lines[1:] {
+			t.Below(columns-1, line)
+		}
+		t.WrapBelow(columns-1, note(a, now))
+	}
+	t.Shrink(0, minOwner)
+	if several {
+		t.Shrink(1, minPool)
 	}
 }
 

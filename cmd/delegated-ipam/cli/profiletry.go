@@ -143,7 +143,7 @@ func printTry(w io.Writer, r profiletry.Report, format string) error {
 	for _, s := range r.Steps {
 		p.Row(s.Verb, s.ContainerID, s.Purpose, cmp.Or(strings.Join(s.Addresses, ", "), s.Outcome))
 		if s.Error != "" {
-			p.Below(3, s.Error)
+			p.Below(2, s.Error)
 		}
 	}
 	if len(r.Notes) > 0 {

@@ -94,13 +94,16 @@ func printChanges(w io.Writer, all []change, asJSON bool) error {
 			}
 			continue
 		}
-		state, lines := c.Attachment.State, addressLines(ips(c.Attachment))
+		state, lines := c.Attachment.State, addressLines(c.Attachment)
 		if c.Change == changeRemoved {
 			state = "-"
 		}
 		// As wide as the longest ones, so that all changes are aligned.
-		t.Row(c.Time.Format(time.TimeOnly), fmt.Sprintf("%-7s", c.Change), fmt.Sprintf("%-9s", state), output.Middle(c.Attachment.Owner, ownerWidth), lines[0])
-		t.Below(4, lines[1:]...)
+		t.Row(c.Time.Format(time.TimeOnly), fmt.Sprintf("%-7s", c.Change), fmt.Sprintf("%-9s", state), c.Attachment.Owner, lines[0])
+		for _, line := range lines[1:] {
+			t.Below(3, line)
+		}
 	}
+	t.Shrink(3, minOwner)
 	return t.Flush()
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
@@ -39,28 +38,30 @@ func Print(w io.Writer, format string, v any, fill func(Table)) error {
 type Table struct{ *page }
 
 type page struct {
-	out  io.Writer
-	text bytes.Buffer
-	// columns aligns the cells of consecutive lines in text.
-	columns *tabwriter.Writer
+	out io.Writer
+	// text are the lines with complete columns, and rows the further ones.
+	text      bytes.Buffer
+	rows      []row
+	shrinking []shrinking
 }
 
-// gap is between two columns.
-const gap = 3
+type row struct {
+	cells []string
+	wrap  bool // the last cell
+}
+
+// shrinking is a column that becomes narrower, but not than least, in a table wider than Width.
+type shrinking struct{ column, least int }
 
 // NewTable returns an empty table that is printed to w.
-func NewTable(w io.Writer) Table {
-	p := &page{out: w}
-	p.columns = tabwriter.NewWriter(&p.text, 0, 0, gap, ' ', 0)
-	return Table{p}
-}
+func NewTable(w io.Writer) Table { return Table{&page{out: w}} }
 
 // Row adds a line; an empty cell is printed as "-", so that every line has as many cells.
 func (t Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = cell(cmp.Or(c, "-"))
 	}
-	fmt.Fprintln(t.columns, strings.Join(cells, "\t"))
+	t.rows = append(t.rows, row{cells: cells})
 }
 
 // Optional adds a line unless its value is empty.
@@ -70,18 +71,86 @@ func (t Table) Optional(name, value string) {
 	}
 }
 
-// Below adds lines to the row above, in its last column, which has this index.
-func (t Table) Below(column int, lines ...string) {
-	for _, line := range lines {
-		fmt.Fprintln(t.columns, strings.Repeat("\t", column)+cell(line))
+// Below adds a line to the row above it, in the column with this index.
+func (t Table) Below(column int, text string) { t.below(column, text, false) }
+
+// WrapBelow adds text to the row above it, in lines that fit the column with this index.
+func (t Table) WrapBelow(column int, text string) {
+	if text != "" {
+		t.below(column, text, true)
 	}
 }
 
+func (t Table) below(column int, text string, wrap bool) {
+	t.rows = append(t.rows, row{append(make([]string, column), cell(text)), wrap})
+}
+
+// Shrink makes a column narrower if the table is wider than Width, before the columns of later calls. Of a cell that does
+// not fit the middle is omitted.
+func (t Table) Shrink(column, least int) {
+	t.shrinking = append(t.shrinking, shrinking{column, least})
+}
+
 // Line adds a line of text without columns, which ends the columns above it.
-func (t Table) Line(text string) { fmt.Fprintln(t.columns, cell(text)) }
+func (t Table) Line(text string) {
+	t.EndColumns()
+	fmt.Fprintln(&t.text, cell(text))
+}
+
+const (
+	// gap is between two columns, and minWrapped the least width of wrapped text.
+	gap, minWrapped = 3, 24
+)
 
 // EndColumns makes the columns of further rows independent of those above.
-func (t Table) EndColumns() { _ = t.columns.Flush() } // to memory
+func (t Table) EndColumns() {
+	// widths are those of the columns, lasts those of the cells that end a row: no column follows them.
+	var widths, lasts []int
+	for _, r := range t.rows {
+		for len(widths) < len(r.cells) {
+			widths, lasts = append(widths, 0), append(lasts, 0)
+		}
+		last := len(r.cells) - 1
+		for i, c := range r.cells[:last] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+		if r.wrap {
+			lasts[last] = max(lasts[last], minWrapped)
+		} else {
+			lasts[last] = max(lasts[last], utf8.RuneCountInString(r.cells[last]))
+		}
+	}
+	start := func(column int) (n int) {
+		for _, width := range widths[:column] {
+			n += width + gap
+		}
+		return n
+	}
+	for _, s := range t.shrinking {
+		if s.column >= len(widths) {
+			continue // a table without rows
+		}
+		excess := 0
+		for i, last := range lasts {
+			if last > 0 {
+				excess = max(excess, start(i)+last-Width)
+			}
+		}
+		widths[s.column] = min(widths[s.column], max(s.least, widths[s.column]-excess))
+	}
+	for _, r := range t.rows {
+		last := len(r.cells) - 1
+		for i, c := range r.cells[:last] {
+			fmt.Fprintf(&t.text, "%-*s", widths[i]+gap, Middle(c, widths[i]))
+		}
+		lines := r.cells[last:]
+		if r.wrap {
+			lines = Wrap(r.cells[last], max(minWrapped, Width-start(last)))
+		}
+		fmt.Fprintln(&t.text, strings.Join(lines, "\n"+strings.Repeat(" ", start(last))))
+	}
+	t.rows, t.shrinking = nil, nil
+}
 
 // Flush prints the table.
 func (t Table) Flush() error {
@@ -121,14 +190,24 @@ func Middle(text string, width int) string {
 	return string(all[:width-1-end]) + "…" + string(all[len(all)-end:])
 }
 
-// Wrap returns text as lines of at most width characters, broken at spaces; a longer word is a line.
+// Wrap returns text as lines of at most width characters, broken at spaces where that is possible.
 func Wrap(text string, width int) (lines []string) {
+	line := []rune{}
 	for _, word := range strings.Fields(text) {
-		if last := len(lines) - 1; last >= 0 && utf8.RuneCountInString(lines[last]+" "+word) <= width {
-			lines[last] += " " + word
-		} else {
-			lines = append(lines, word)
+		rest := []rune(word)
+		if len(line) > 0 && len(line)+1+len(rest) > width {
+			lines, line = append(lines, string(line)), line[:0]
 		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for len(rest) > width {
+			lines, rest = append(lines, string(rest[:width])), rest[width:]
+		}
+		line = append(line, rest...)
+	}
+	if len(line) > 0 {
+		lines = append(lines, string(line))
 	}
 	return lines
 }

@@ -55,7 +55,7 @@ func TestMiddle(t *testing.T) {
 func TestWrap(t *testing.T) {
 	for text, want := range map[string][]string{
 		"": nil, "one": {"one"}, "one two three": {"one two", "three"}, "12345678 9": {"12345678", "9"},
-		"a 123456789abcdefghi b": {"a", "123456789abcdefghi", "b"},
+		"a 123456789abcdefghi b": {"a", "12345678", "9abcdefg", "hi b"},
 	} {
 		if got := Wrap(text, 8); !slices.Equal(got, want) {
 			t.Errorf("%q becomes %q; want %q", text, got, want)
