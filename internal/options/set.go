@@ -78,7 +78,7 @@ func (s *Set) Settings() []Setting {
 }
 
 // SkippedFiles returns the paths in --config-dir that Resolve has skipped and that deserve a
-// warning, sorted: those that cannot be meant as an option.
+// warning, sorted: directories, and the backup and temporary files of editors and packagers.
 func (s *Set) SkippedFiles() []string { return s.skipped }
 
 // Resolve sets each option that no flag has set from the environment or from its file in
@@ -176,8 +176,7 @@ type configFile struct{ option, path, text string }
 // readConfigDir returns the options in --config-dir: the name of each file is the option, its
 // content the value without the line end. Names that begin with a dot are skipped: a mounted
 // ConfigMap keeps its versions there (..data and its target), and the other files are links into
-// these. Directories, and names with a character that no option has, such as those of the backup files of
-// editors and packagers, are skipped, too. Any other name is an error.
+// these. Backup files and directories are skipped, too. Any other name is an error.
 func (s *Set) readConfigDir() (found []configFile, err error) {
 	s.skipped = nil
 	f := s.flags.Lookup(configDir)
@@ -194,9 +193,11 @@ func (s *Set) readConfigDir() (found []configFile, err error) {
 		name, path := e.Name(), filepath.Join(dir, e.Name())
 		isOption := name != configDir && s.flags.Lookup(name) != nil
 		switch {
+		case isBackup(name):
+			s.skipped = append(s.skipped, path)
 		case strings.HasPrefix(name, "."):
 		// In place of an option a directory is a mistake that would leave the option unset.
-		case strings.ContainsAny(name, ".~#"), e.IsDir() && !isOption:
+		case !isOption && isDir(path):
 			s.skipped = append(s.skipped, path)
 		case !isOption:
 			errs = append(errs, fmt.Errorf("%s is not an option of serve; expected files named after its flags, without the leading dashes", path))
@@ -209,4 +210,24 @@ func (s *Set) readConfigDir() (found []configFile, err error) {
 		}
 	}
 	return found, errors.Join(errs...)
+}
+
+// isDir reports whether a path leads to a directory.
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// backupExtensions belong to backup, temporary and replaced files of editors, patch, dpkg and rpm.
+// The swap files of vim end in .swp, .swo and so on.
+var backupExtensions = []string{
+	".bak", ".backup", ".orig", ".old", ".save", ".tmp", ".rej", ".swp", ".swo", ".swn", ".swx",
+	".dpkg-old", ".dpkg-new", ".dpkg-dist", ".dpkg-bak", ".dpkg-tmp", ".rpmsave", ".rpmnew", ".rpmorig",
+}
+
+// isBackup reports whether an editor or a package manager leaves a file of that name next to the
+// edited one.
+func isBackup(name string) bool {
+	return strings.HasSuffix(name, "~") || strings.HasPrefix(name, "#") || strings.HasPrefix(name, ".#") ||
+		slices.Contains(backupExtensions, strings.ToLower(filepath.Ext(name)))
 }

@@ -252,16 +252,17 @@ func TestLargestConfigFile(t *testing.T) {
 }
 
 func TestSkippedConfigFiles(t *testing.T) {
-	files := map[string]string{"owners": "router", ".hidden": "x", ".owners.swp": "all", ".#owners": "all"}
+	files := map[string]string{"owners": "router", ".hidden": "x"}
 	var want []string
-	for _, name := range []string{"owners~", "owners.bak", "owners.orig", "#owners#", "owners.tmp", "owners.rpmsave", "owners.dpkg-old"} {
+	for _, name := range []string{"owners~", "owners.bak", "owners.orig", ".owners.swp", ".owners.swo", "#owners#", ".#owners", "owners.tmp", "owners.rpmsave", "owners.dpkg-old"} {
 		files[name] = "all"
 		want = append(want, name)
 	}
 	dir := writeDir(t, files)
-	want = append(want, "lost+found")
+	want = append(want, "lost+found", "more")
 	check.Must(t, errors.Join(
 		os.Mkdir(filepath.Join(dir, "lost+found"), 0o755),
+		os.Symlink("lost+found", filepath.Join(dir, "more")),
 		os.Mkdir(filepath.Join(dir, "..2026_03_01_12_00_00.1"), 0o755),
 		os.Symlink("..2026_03_01_12_00_00.1", filepath.Join(dir, "..data")),
 	))
