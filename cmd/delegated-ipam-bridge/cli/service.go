@@ -3,8 +3,6 @@ package cli
 import (
 	"flag"
 	"io"
-	"os/signal"
-	"syscall"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -26,7 +24,8 @@ type service struct {
 // start checks the options of a service, creates its log, handles SIGHUP and SIGUSR1, and serves. An
 // invalid option is an error of usage.
 func (d dependencies) start(cmd *cobra.Command, s service) error {
-	signal.Ignore(syscall.SIGHUP) // until it is handled
+	hangups, stopHangups := cmdline.Hangups()
+	defer stopHangups()
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
 	if err := s.validate(); err != nil {
 		return cmdline.Usage(err)
@@ -36,7 +35,7 @@ func (d dependencies) start(cmd *cobra.Command, s service) error {
 		return err
 	}
 	cmdline.LimitMemory(log)
-	defer cmdline.OnSignal(syscall.SIGHUP, func() { log.Info(s.onHangup) })()
+	defer cmdline.OnEach(hangups, func() { log.Info(s.onHangup) })()
 	return s.serve(log)
 }
 

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -60,7 +58,8 @@ the stacks of all goroutines to stderr.`,
 }
 
 func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
-	signal.Ignore(syscall.SIGHUP) // until it is handled
+	hangups, stopHangups := cmdline.Hangups()
+	defer stopHangups()
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
 	config, err := o.resolve()
 	if err != nil {
@@ -89,7 +88,7 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 		fields[s.Name] = fmt.Sprintf("%s (%s)", s.Value, s.Source)
 	}
 	log.WithFields(fields).Debug("Options")
-	defer cmdline.OnSignal(syscall.SIGHUP, func() {
+	defer cmdline.OnEach(hangups, func() {
 		next := o.reread(log, *settings.Load())
 		settings.Store(&next)
 	})()

@@ -30,28 +30,45 @@ func Main(run Run, version string) {
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr, version))
 }
 
-// DumpGoroutines writes the stacks of all goroutines to w at each SIGUSR1 until stop is called.
+// Hangups returns a channel that receives SIGHUP, which does not terminate the process any more
+// until stop is called. Signals that arrive before the last one was received count as one.
+func Hangups() (hangups <-chan os.Signal, stop func()) {
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGHUP)
+	return received, func() { signal.Stop(received) }
+}
+
+// DumpGoroutines writes the stacks of all goroutines to w at each SIGUSR1, which does not terminate
+// the process any more, until stop is called. stop waits for a dump in progress.
 func DumpGoroutines(w io.Writer) (stop func()) {
-	return OnSignal(syscall.SIGUSR1, func() {
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGUSR1)
+	stopDumps := OnEach(received, func() {
 		// As a panic prints them. An error of stderr cannot be reported anywhere.
 		_ = pprof.Lookup("goroutine").WriteTo(w, 2)
 	})
+	return func() {
+		signal.Stop(received)
+		stopDumps()
+	}
 }
 
-// OnSignal calls do for each signal, which does not terminate the process any more, until stop is called, which waits for
-// a call in progress. Signals that arrive during a call count as one.
-func OnSignal(s os.Signal, do func()) (stop func()) {
-	received, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(received, s)
+// OnEach calls do for each signal until stop is called, which waits for a call in progress.
+func OnEach(signals <-chan os.Signal, do func()) (stop func()) {
+	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for range received {
-			do()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-signals:
+				do()
+			}
 		}
 	}()
 	return func() {
-		signal.Stop(received)
-		close(received)
+		close(stopped)
 		<-done
 	}
 }

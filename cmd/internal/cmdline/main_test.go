@@ -15,14 +15,15 @@ func send(t *testing.T, s syscall.Signal) {
 	}
 }
 
-func TestOnSignal(t *testing.T) {
-	calls := make(chan struct{})
-	stop := OnSignal(syscall.SIGHUP, func() { calls <- struct{}{} })
+func TestHangups(t *testing.T) {
+	hangups, stop := Hangups()
+	defer stop()
 	for range 2 {
 		send(t, syscall.SIGHUP)
-		<-calls
+		if got := <-hangups; got != syscall.SIGHUP {
+			t.Errorf("got %s", got)
+		}
 	}
-	stop()
 }
 
 func TestDumpGoroutines(t *testing.T) {
