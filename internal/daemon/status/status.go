@@ -96,8 +96,8 @@ func New(o Options) *Reporter {
 	return r
 }
 
-// Every part is checked after readyTicks ticks, and after each one while the daemon is not ready, so that a recovery is
-// noticed soon.
+// Every part is checked after readyTicks ticks, and one that is a reason why the daemon is not ready after each, so that a
+// recovery is noticed soon.
 const (
 	tick       = time.Second
 	readyTicks = 5
@@ -108,7 +108,7 @@ func (r *Reporter) Start() {
 	r.Conf.OnChange(r.change)
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	for _, ended := range r.start() {
+	for _, ended := range r.start(func(string) bool { return true }) {
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -121,26 +121,32 @@ func (r *Reporter) Run(ctx context.Context) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for n := 0; !r.stopping.Load(); {
-		ready := r.report(r.poolProbes()).Ready
+		rep := r.report(r.poolProbes())
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.changed:
 		case <-ticks.C:
-			if n++; n%readyTicks == 0 || !ready {
-				r.start()
-			}
+			n++
+			r.start(func(pool string) bool { return n%readyTicks == 0 || slices.Contains(rep.of, pool) })
 		}
 	}
 }
 
-// start begins all checks and returns their ends.
-func (r *Reporter) start() []<-chan struct{} {
-	ends := []<-chan struct{}{r.stateDir.start(), r.moved.start()}
+// start begins the checks of the pools that are due, of "" those that every pool needs, and returns their ends.
+func (r *Reporter) start(due func(pool string) bool) (ends []<-chan struct{}) {
+	if due("") {
+		ends = append(ends, r.stateDir.start())
+	}
+	moved := due("")
 	for _, c := range r.poolProbes() {
-		if c.confErr == nil {
+		moved = moved || due(c.pool) // it is why the pool is not ready, or the plugin is
+		if c.confErr == nil && due(c.pool) {
 			ends = append(ends, c.start())
 		}
+	}
+	if moved {
+		ends = append(ends, r.moved.start())
 	}
 	return ends
 }

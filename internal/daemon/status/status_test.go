@@ -29,11 +29,13 @@ import (
 // fakeNode is the journal and the engine. Its writes wait for hang, unless that is nil.
 type fakeNode struct {
 	hang    chan struct{}
+	writes  atomic.Int32
 	write   atomic.Pointer[error]
 	failure engine.Failure
 }
 
 func (f *fakeNode) Writable() error {
+	f.writes.Add(1)
 	if f.hang != nil {
 		<-f.hang
 	}
@@ -89,6 +91,26 @@ func (r *Reporter) run(t *testing.T) {
 // about returns the reasons with a text.
 func about(rep *models.DelegatedIPAMStatus, text string) []string {
 	return slices.DeleteFunc(slices.Clone(rep.Reasons), func(why string) bool { return !strings.Contains(why, text) })
+}
+
+// A part that is not the reason why the daemon is not ready is checked as seldom as in a daemon that is ready.
+func TestReadyPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeNode{}
+		r := newReporter(t, f)
+		r.run(t)
+		check.Equal(t, "ready without a CNI configuration", r.Report(t.Context(), "").Ready, false)
+		time.Sleep(2*readyTicks*tick + tick/2)
+		synctest.Wait()
+		check.Equal(t, "checks of the state directory", f.writes.Load(), 3)
+		err := errors.New("disk full")
+		f.write.Store(&err)
+		time.Sleep(readyTicks * tick)
+		f.writes.Store(0)
+		time.Sleep(readyTicks * tick)
+		synctest.Wait()
+		check.Equal(t, "checks of one that fails", f.writes.Load(), readyTicks)
+	})
 }
 
 // A dead disk delays no report for longer than reportTimeout, is reported, and does not hide the other reasons.
