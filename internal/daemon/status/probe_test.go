@@ -67,7 +67,8 @@ func TestFresh(t *testing.T) {
 		go func() { c.finish <- 2 }()
 		check.Equal(t, "first", get(), 2)
 		check.Equal(t, "while it is slow", get(), 2)
-		go func() { c.finish <- 4 }()
+		// Not before get waits: it would begin another run.
+		go func() { time.Sleep(time.Millisecond); c.finish <- 4 }()
 		check.Equal(t, "second", get(), 4)
 	})
 }
