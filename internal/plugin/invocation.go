@@ -125,18 +125,17 @@ func (o pluginObject) capabilities() ([]string, error) {
 // networkConfig turns the plugin object into the complete network configuration that the plugin
 // reads on stdin, and returns it (CNI spec section 3, "Deriving execution configuration"). It leaves
 // out what belongs to one call; prepare adds that.
-func (o pluginObject) networkConfig(name, cniVersion string) (_ json.RawMessage, err error) {
+func (o pluginObject) networkConfig(name, cniVersion string) (json.RawMessage, error) {
 	o["name"], _ = json.Marshal(name) // text always can be marshalled
 	o["cniVersion"], _ = json.Marshal(cniVersion)
 	delete(o, "prevResult")
 	delete(o, "runtimeConfig")
 	// Every attachment would request the address that a configuration requests.
-	if args, ok := o[call.KeyArgs]; ok {
-		if o[call.KeyArgs], err = setKey(args, nil, "cni", "ips"); err != nil {
-			return nil, fmt.Errorf("args: %w", err)
-		}
+	config, err := json.Marshal(o)
+	if err == nil && o[call.KeyArgs] != nil {
+		return setKey(config, nil, call.KeyArgs, "cni", "ips")
 	}
-	return json.Marshal(o)
+	return config, err
 }
 
 // checkNetNS returns an error if path is the namespace of this process or of process 1, in which no

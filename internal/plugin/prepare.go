@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
@@ -41,7 +43,7 @@ func (r *Runner) prepare(verb string, inv call.Invocation) (input, error) {
 	}
 	if verb == call.VerbAdd {
 		for key, value := range inv.AddOnly {
-			if stdin, err = setRecorded(stdin, value, call.KeyRuntimeConfig, key); err != nil {
+			if stdin, err = setKey(stdin, value, call.KeyRuntimeConfig, key); err != nil {
 				return input{}, err
 			}
 		}
@@ -67,7 +69,7 @@ func addPrevResult(config json.RawMessage, verb string, inv call.Invocation) (js
 	prev, err := resultAs(inv.PrevResult, inv.CNIVersion)
 	switch {
 	case err == nil:
-		return setRecorded(config, prev, "prevResult")
+		return setKey(config, prev, "prevResult")
 	case verb == call.VerbCheck:
 		return nil, fmt.Errorf("prevResult: %w", err)
 	}
@@ -98,9 +100,9 @@ func addRequest(config json.RawMessage, verb string, inv call.Invocation) (with 
 	case profile.RequestCNIArgs:
 		return config, appendArg(inv.Args, "IP="+ips[0]), nil
 	case profile.RequestRuntimeConfig:
-		config, err = setRecorded(config, list, call.KeyRuntimeConfig, "ips")
+		config, err = setKey(config, list, call.KeyRuntimeConfig, "ips")
 	case profile.RequestArgsCNI:
-		config, err = setRecorded(config, list, call.KeyArgs, "cni", "ips")
+		config, err = setKey(config, list, call.KeyArgs, "cni", "ips")
 	}
 	return config, inv.Args, err
 }
@@ -124,35 +126,32 @@ func appendArg(args, arg string) string {
 	return args + ";" + arg
 }
 
-// setRecorded is setKey for the configuration of a record.
-func setRecorded(config, value json.RawMessage, path ...string) (json.RawMessage, error) {
-	config, err := setKey(config, value, path...)
-	if err != nil {
-		return nil, fmt.Errorf("recorded network configuration: %w", err)
+// setKey sets the value at a path of nested objects in a network configuration of a record. Objects are made where they
+// are missing. A nil value removes the key.
+func setKey(config, value json.RawMessage, path ...string) (json.RawMessage, error) {
+	objects, inner := make([]map[string]json.RawMessage, len(path)), config
+	for i, key := range path {
+		if inner == nil && value == nil {
+			return config, nil
+		}
+		if inner != nil {
+			if err := json.Unmarshal(inner, &objects[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w; expected an object", cmp.Or(strings.Join(path[:i], "."), "recorded network configuration"), err)
+			}
+		}
+		inner = objects[i][key]
 	}
-	return config, nil
-}
-
-// setKey sets the value at a path of nested objects, which are made where they are missing. A nil value removes it.
-func setKey(object, value json.RawMessage, path ...string) (json.RawMessage, error) {
-	if len(path) == 0 || object == nil && value == nil {
-		return value, nil
-	}
-	var keys map[string]json.RawMessage
-	if object != nil {
-		if err := json.Unmarshal(object, &keys); err != nil {
-			return nil, fmt.Errorf("%w; expected an object", err)
+	for i, key := range slices.Backward(path) {
+		if objects[i] == nil {
+			objects[i] = map[string]json.RawMessage{}
+		}
+		if objects[i][key] = value; value == nil {
+			delete(objects[i], key)
+		}
+		var err error
+		if value, err = json.Marshal(objects[i]); err != nil {
+			return nil, err
 		}
 	}
-	inner, err := setKey(keys[path[0]], value, path[1:]...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path[0], err)
-	}
-	if keys == nil {
-		keys = map[string]json.RawMessage{}
-	}
-	if keys[path[0]] = inner; inner == nil {
-		delete(keys, path[0])
-	}
-	return json.Marshal(keys)
+	return value, nil
 }
