@@ -3,12 +3,14 @@ package contract
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/google/uuid"
 )
@@ -27,7 +29,8 @@ type answer struct {
 // had before.
 func exchange(conn net.Conn, raw, method string, held map[string]string) (answer, error) {
 	defer conn.Close()
-	if _, err := io.WriteString(conn, raw); err != nil {
+	// Cilium's server may respond and close the connection before it has received a body.
+	if _, err := io.WriteString(conn, raw); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return answer{}, err
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: strings.ToUpper(method)})
