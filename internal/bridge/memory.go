@@ -242,8 +242,10 @@ func (s *state) observe(uid types.UID, o planner.Observed) {
 // ask records the marks of a write, which the agent may answer before the next observation.
 func (s *state) ask(batch []planner.Action) {
 	for _, a := range batch {
-		for _, ip := range a.IPs {
-			s.asked[ip] = s.asked[ip] || a.Kind == planner.MarkForRelease
+		if a.Kind == planner.MarkForRelease {
+			for _, ip := range a.IPs {
+				s.asked[ip] = true
+			}
 		}
 	}
 }

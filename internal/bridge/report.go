@@ -84,7 +84,7 @@ func (s snapshot) problems(st *state) map[string]nodeevents.Problem {
 	}
 	for _, a := range s.plan.Restore {
 		// Another attempt does not end the problem; its success does.
-		if ip := a.IPs[0]; s.isUsed(ip) && st.refusals[planner.Restore].of[ip] != nil {
+		if ip := a.IPs[0]; s.observed.InUse(ip) && st.refusals[planner.Restore].of[ip] != nil {
 			subjects[planner.AddressNotHeld] = append(subjects[planner.AddressNotHeld], ip.String())
 		}
 	}
@@ -107,12 +107,6 @@ func (s snapshot) problems(st *state) map[string]nodeevents.Problem {
 		}
 	}
 	return current
-}
-
-// isUsed reports whether the agent uses an address, or a pod has it.
-func (s snapshot) isUsed(ip netip.Addr) bool {
-	_, used := s.observed.Used[ip]
-	return used || s.observed.PodIPs[ip]
 }
 
 // maxNamed limits the addresses that one message names: an Event takes at most 1024 bytes.

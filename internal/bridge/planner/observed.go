@@ -116,6 +116,13 @@ type Observed struct {
 	PodsPending bool
 }
 
+// InUse reports whether the agent uses an address, or a pod has it: a new CiliumNode does not show yet what is used, and
+// one of an etcd that was restored has answers of the agent from before the address was used again.
+func (o Observed) InUse(ip netip.Addr) bool {
+	_, used := o.Used[ip]
+	return used || o.PodIPs[ip]
+}
+
 // Remembered is what the bridge knows of earlier moments, and loses at its end.
 type Remembered struct {
 	// Drained are the suspended addresses that have been unused for long enough since the agent

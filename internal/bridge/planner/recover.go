@@ -60,7 +60,7 @@ func (b *builder) recoverUsed() {
 // finish ends the handshakes of addresses that are neither in the pool nor used.
 func (b *builder) finish() {
 	for _, ip := range sortedAddrs(b.Handshakes) {
-		if ip == Ping || b.inPool(ip) || b.inUse(ip) {
+		if ip == Ping || b.inPool(ip) || b.InUse(ip) {
 			continue
 		}
 		n, held := b.slotOf[ip]
@@ -92,7 +92,7 @@ func (b *builder) recoverPublished() {
 		if _, held := b.slotOf[ip]; held {
 			continue
 		}
-		used := b.inUse(ip)
+		used := b.InUse(ip)
 		switch {
 		case !ours:
 			b.report(ForeignEntry, ip)

@@ -25,16 +25,9 @@ func (b *builder) known(ip netip.Addr) bool {
 	return used || b.inPool(ip)
 }
 
-// inUse reports whether the agent uses an address, or a pod has it: a new CiliumNode does not show yet what is
-// used, and one of an etcd that was restored has answers of the agent from before the address was used again.
-func (b *builder) inUse(ip netip.Addr) bool {
-	_, used := b.Used[ip]
-	return used || b.PodIPs[ip]
-}
-
-// slotInUse is inUse for a slot, also one that has lost the address.
+// slotInUse is InUse for a slot, also one that has lost the address.
 func (b *builder) slotInUse(s Slot) bool {
-	return b.used[s.Number] || slices.ContainsFunc(s.Addresses, b.inUse)
+	return b.used[s.Number] || slices.ContainsFunc(s.Addresses, b.InUse)
 }
 
 // usedSlots returns the held slots of which the agent uses an address, also one that the slot has lost.

@@ -92,7 +92,7 @@ func (b *builder) addressPhase(s Slot, ip netip.Addr) Phase {
 	n, ours := entry.Slot()
 	handshake := b.Handshakes[ip]
 	switch {
-	case !published && !b.inUse(ip) && handshake != "":
+	case !published && !b.InUse(ip) && handshake != "":
 		return Withdrawn
 	case !published, s.Held && !s.Outside && (!ours || n != s.Number):
 		return Held
@@ -115,7 +115,7 @@ func (b *builder) addressPhase(s Slot, ip netip.Addr) Phase {
 // in the pool cancels it.
 func (b *builder) begun(s Slot) bool {
 	return slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { return b.Pool[ip].Suspended() || b.Handshakes[ip] != "" }) &&
-		!slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { return b.inUse(ip) && !b.inPool(ip) })
+		!slices.ContainsFunc(s.Addresses, func(ip netip.Addr) bool { return b.InUse(ip) && !b.inPool(ip) })
 }
 
 // advance adds the next step of a slot.
@@ -128,7 +128,7 @@ func (b *builder) publish(s Slot) {
 		if b.addressPhase(s, ip) != Held {
 			continue
 		}
-		if b.inUse(ip) && !b.inPool(ip) {
+		if b.InUse(ip) && !b.inPool(ip) {
 			b.add(Publish, s.Number, ip)
 			b.unmark(s.Number, ip)
 		} else if !s.Unconfigured {
@@ -185,7 +185,7 @@ func (b *builder) release(s Slot) {
 // it. It stays in the pool as long as it is used.
 func (b *builder) confine(s Slot) {
 	for _, ip := range s.Addresses {
-		used := b.inUse(ip)
+		used := b.InUse(ip)
 		if (used || b.inPool(ip)) && !b.Pool[ip].Suspended() {
 			b.add(Suspend, s.Number, ip)
 		}
