@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -193,11 +194,12 @@ func (op *Operation) settleKept(freed bool) error {
 	if err := op.writeIfDirty(); err != nil || op.Rec.Lent == nil || !op.VerifyDue {
 		return err
 	}
-	found, err := reported, error(nil)
-	if !freed {
-		found, err = op.verify()
+	if freed {
+		op.setLost(errors.New("the plugin has allocated its addresses again"))
+		return nil
 	}
-	if err == nil && found == reported {
+	found, err := op.verify()
+	if err == nil && found == reported { // no container uses it, so no DEL has to confirm that
 		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
 	}
 	return err

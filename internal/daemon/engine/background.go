@@ -75,7 +75,7 @@ func (e *Engine) schedule(op *operation) {
 	if due, ok := a.Due(time.Now()); ok && !e.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 	}
-	// Two were given back, or acquired, at one time. A release that has failed waits for its time.
+	// Two leases were returned or acquired concurrently. A release that has failed waits for RetryAt.
 	if attachment.IsWarm(a.Owner) && a.Failures == 0 && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
 		a.shared.workqueue.add(a)
 	}
