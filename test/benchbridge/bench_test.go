@@ -146,7 +146,7 @@ func cases() []benchCase {
 	all := []supplier{ownRange, sharedRange, operator}
 	return []benchCase{
 		{"burst", all, burst},
-		// A node with a range of its own has nothing to publish after an outage, and no excess.
+		// A node with its own range has nothing to publish after an outage, and no excess.
 		{"outage", []supplier{sharedRange}, outage},
 		{"churn", all, churnWith(watermark)},
 		{"churn without a watermark", []supplier{sharedRange, operator}, churnWith(0)},

@@ -76,7 +76,7 @@ func newRow(columns, values []string) row {
 	}}
 }
 
-// combined returns each combination of rows; one without values if there is no table. A value of a later table may have
+// combined returns each combination of rows; an empty one if there is no table. A value of a later table may have
 // columns of an earlier one, such as abbreviations in a table of one row.
 func combined(tables [][]row) []row {
 	all := []row{{"", slices.Clone[[]string]}}

@@ -557,7 +557,7 @@ func TestExploreLimit(t *testing.T) {
 	}
 }
 
-// Where the pods are listed, there is no such limit.
+// TestExploreLimit needs a bridge that does not list the pods.
 func TestExploreListedPods(t *testing.T) {
 	e := explore(true, true)
 	t.Logf("%d states, %d plans", len(e.from), len(e.plans))

@@ -26,7 +26,7 @@
 //	adopt     An owner of the API has no record, and a lookup finds a lease under its container ID, because a journal
 //	          was lost: write held. Without lookups the DEL of hold frees that lease. The DEL of a runtime for a container
 //	          without a record runs the plugin's, under a new releasing record. What was acquired ahead keeps its
-//	          addresses, under an ID that nobody asks for: of host-local in our process until the first start after a
+//	          addresses, under an ID that no request names: of host-local in our process until the first start after a
 //	          reboot releases what no record has (daemon/leftovers.go), of other plugins until they are freed by hand.
 //
 // An owner is one of the API or, with the prefix cni/, a container interface that a container runtime adds. Their main
@@ -138,9 +138,9 @@
 // does not list, and then the plugin's GC, with the IDs of all others. "g1" is the generation of the container ID.
 // host-local has lookups and no late verbs; with it a container has the rows of an owner, without the first lookup.
 // "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late; "DEL, DEL" is one for each
-// container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background, not a
-// request, looks them up: if the plugin has others for the ID, it has added the container without the daemon, and only the
-// record is removed. The exploration draws it (make explore DRAW=-draw):
+// container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background looks
+// them up, and a request does not: if the plugin has others for the ID, it has added the container without the daemon,
+// and only the record is removed. The exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
 //	  killed after  disk           store     the start                                ends with      or the request again

@@ -150,7 +150,7 @@ func TestWriteFailed(t *testing.T) {
 		synctest.Wait()
 		check.Equal(t, "reasons before", len(about(r.Report(t.Context(), ""), "disk")), 0)
 		r.WriteFailed(errors.New("disk full"))
-		check.Equal(t, "reasons at once", len(about(r.Report(t.Context(), ""), "disk full")), 1)
+		check.Equal(t, "reasons before the next check", len(about(r.Report(t.Context(), ""), "disk full")), 1)
 		still := errors.New("still no space on the disk")
 		f.write.Store(&still)
 		time.Sleep(tick + time.Millisecond)
