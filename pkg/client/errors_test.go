@@ -65,7 +65,7 @@ func TestNotDaemon(t *testing.T) {
 		"null list":                      {"list", response{code: 200, body: "null"}},
 		"null attachment":                {"list", response{code: 200, body: "[null]"}},
 		"null address":                   {"list", response{code: 200, body: `[{"owner":"a","addresses":[null]}]`}},
-		"cilium-agent's status":          {"status", response{code: 200, body: `{"cilium":{"state":"Ok"}}`}},
+		"cilium-agent's status":          {"status", response{code: 200, body: `{"cilium":{"state":"Ok"},"ipam":{}}`}},
 		"null status":                    {"status", response{code: 200, body: "null"}},
 		"null pool":                      {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[null]}}`}},
 		"null addresses of a pool":       {"status", response{code: 200, body: `{"delegated-ipam":{"pools":[{"addresses":[null]}]}}`}},

@@ -166,7 +166,7 @@ func TestInvalidJSON(t *testing.T) {
 }
 
 func TestForeignServer(t *testing.T) {
-	agent := jsonResponse(200, `{"cilium":{"state":"Ok"}}`)
+	agent := jsonResponse(200, `{"cilium":{"state":"Ok"},"ipam":{}}`)
 	list, status := "GET /v1/ipam", "GET /v1/healthz"
 	lists := []string{"list", "gc", "id router", "release --all --yes"}
 	for name, tt := range map[string]struct {

@@ -206,7 +206,7 @@ func TestDoctorNoDaemon(t *testing.T) {
 // doctor reports a server that is not a daemon.
 func TestDoctorForeignServer(t *testing.T) {
 	for body, path := range map[string]string{
-		`{"cilium":{"state":"Ok"}}`:                 "/v1/healthz",
+		`{"cilium":{"state":"Ok"},"ipam":{}}`:       "/v1/healthz",
 		`{"delegated-ipam":{"pools":[null]}}`:       "/v1/healthz",
 		`{"delegated-ipam":{"options":[null]}}`:     "/v1/healthz",
 		`{"delegated-ipam":{"quarantined":[null]}}`: "/v1/healthz",
