@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,14 @@ func TestNotDaemon(t *testing.T) {
 				t.Errorf("got %v; want ErrNotDaemon", err)
 			}
 		})
+	}
+}
+
+// With --health-details=authorized others than callers get the state alone.
+func TestStatusWithoutDetails(t *testing.T) {
+	c, _ := start(t, response{code: 200, body: `{"cilium":{"state":"Warning"}}`})
+	if _, err := c.Status(t.Context()); !errors.Is(err, client.ErrForbidden) || !strings.Contains(err.Error(), "it is Warning, and shows") {
+		t.Errorf("got %v; want ErrForbidden with the state", err)
 	}
 }
 

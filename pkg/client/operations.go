@@ -243,16 +243,20 @@ func Allocated(a *models.Attachment) []netip.Addr {
 
 // Status returns the state of the daemon (GET /healthz); DelegatedIpam in it is not nil, and no
 // list in that has a nil pointer. The daemon responds within half a second, also if the plugin or
-// the disk hangs. Every process that can open the socket may ask.
+// the disk hangs. Every process that can open the socket may ask, unless the daemon runs with
+// --health-details=authorized.
 //
-// Errors: [ErrNotDaemon], and errors of the connection. A daemon that is not ready is not an
-// error.
+// Errors: [ErrForbidden], [ErrNotDaemon], and errors of the connection. A daemon that is not ready
+// is not an error.
 func (c *Client) Status(ctx context.Context) (*models.StatusResponse, error) {
 	s := &models.StatusResponse{}
 	if err := c.send(ctx, request{method: http.MethodGet, path: "/healthz"}, s); err != nil {
 		return nil, err
 	}
 	own := s.DelegatedIpam
+	if own == nil && s.Ipam == nil && s.Cilium != nil && s.Cilium.Msg == "" { // cilium-agent's status has both
+		return nil, c.failed(fmt.Errorf("%w: it is %s, and shows the details of its status to authorized callers only (--health-details)", ErrForbidden, s.Cilium.State))
+	}
 	if own == nil {
 		return nil, c.failed(notDaemon(`the status has no part "delegated-ipam"`))
 	}

@@ -191,6 +191,14 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
+// A user who is not a caller of a daemon with --health-details=authorized.
+func TestStatusWithoutDetails(t *testing.T) {
+	for _, line := range []string{"status", "list --summary", "release router"} {
+		s := startDaemon(t, map[string][]response{"GET /v1/healthz": {jsonResponse(200, `{"cilium":{"state":"Ok"}}`)}, "GET /v1/ipam": {jsonResponse(200, "[]")}})
+		s.dependencies().exec(t, strings.Fields(line)...).wants(t, cmdline.ExitFailed, "", s.socket, "it is Ok", "to authorized callers only")
+	}
+}
+
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }

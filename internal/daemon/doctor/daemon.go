@@ -9,7 +9,7 @@ import (
 // checkDaemon checks that the daemon responds and is ready.
 func checkDaemon(o *Observations, r *report) {
 	if o.StatusErr != nil {
-		r.fail("start the daemon, end one that hangs, or name its socket; without its response no leases are compared, and the other findings are those of a new start",
+		r.fail("start the daemon, end one that hangs, name its socket, or run doctor as an authorized user; without its response no leases are compared, and the other findings are those of a new start",
 			"%s", o.StatusErr)
 		return
 	}
