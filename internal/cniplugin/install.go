@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -120,17 +121,16 @@ func writeFile(path string, content []byte) error {
 // remove deletes the program from a directory, unless a configuration in confDir may name it: pods
 // could neither be started nor ended.
 func remove(dir, confDir string, stdout io.Writer) error {
-	entries, err := os.ReadDir(confDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	paths, networks, err := configurations(confDir, ".conf", ".conflist", ".json") // as libcni
+	// The directory of a network may have further plugins of it (CNI 1.1).
+	for _, network := range networks {
+		plugins, _, networkErr := configurations(network, ".conf")
+		paths, err = append(paths, plugins...), errors.Join(err, networkErr)
+	}
+	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		path := filepath.Join(confDir, e.Name())
-		switch filepath.Ext(path) {
-		case ".conf", ".conflist", ".json": // as libcni
-		default:
-			continue
-		}
+	for _, path := range paths {
 		content, err := os.ReadFile(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -145,6 +145,24 @@ func remove(dir, confDir string, stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintf(stdout, "%s is removed\n", path)
 	return err
+}
+
+// configurations returns the files with one of the extensions in a directory, which may be absent, and its directories.
+func configurations(dir string, extensions ...string) (paths, dirs []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case e.IsDir():
+			dirs = append(dirs, path)
+		case slices.Contains(extensions, filepath.Ext(path)):
+			paths = append(paths, path)
+		}
+	}
+	return paths, dirs, nil
 }
 
 // removeFile deletes a file that may be absent.

@@ -106,6 +106,11 @@ func TestInstall(t *testing.T) {
 	check.Equal(t, "files", check.Names(t, bin), Type)
 	check.Must(t, os.Rename(named, named+".cilium_bak"))
 	write(named, `{"plugins": [{"ipam": {"type": "host-local"}}]}`, 0o600)
+	further := filepath.Join(conf, "pods.conf", "10-cilium.conf") // of the network pods.conf
+	check.Must(t, os.Mkdir(filepath.Dir(further), 0o700))
+	write(further, `{"ipam": {"type": "delegated-ipam-cni"}}`, 0o600)
+	wantRun(t, 1, further+" names it", "remove", bin, conf)
+	check.Must(t, os.Rename(further, further+"list"))
 	wantRun(t, 0, path+" is removed", "remove", bin, conf)
 	check.Equal(t, "files", check.Names(t, bin), "")
 	wantRun(t, 0, "", "remove", bin, filepath.Join(conf, "none"))
