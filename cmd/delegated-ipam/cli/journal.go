@@ -56,7 +56,8 @@ func (d dependencies) journalListCommand() *cobra.Command {
 		Short: "List the records of a state directory",
 		Long: `List the records of a state directory, also while its daemon runs. A running daemon
 has more recent attachments only while it changes one; "delegated-ipam list" shows them. The
-exit status is 1 if the file or a record is damaged: the next start moves it to quarantine/.
+exit status is 1 if there is no file, or if it or a record is damaged: the next start moves
+that to quarantine/.
 
 With -o json the whole records are printed.`,
 		Example: `  delegated-ipam journal list --state-dir=/var/lib/delegated-ipam`,
@@ -65,6 +66,9 @@ With -o json the whole records are printed.`,
 	options.Register(cmd.Flags(), options.Output(&format.output))
 	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, _ []string) error {
 		metadata, all, err := journal.Read(stateDir)
+		if err == nil {
+			err = journal.Written(stateDir, metadata)
+		}
 		if err != nil {
 			return fmt.Errorf("journal list: %w", err)
 		}

@@ -50,7 +50,13 @@ func writeJournal(t *testing.T, stateDir string, records ...attachment.Record) {
 func TestJournal(t *testing.T) {
 	d, state := testDependencies(nil), filepath.Join(t.TempDir(), "state")
 	flag := "--state-dir=" + state
-	d.exec(t, "journal", "list", flag).wants(t, cmdline.ExitOK, "OWNER   POOL   STATE   ADDRESSES   CONTAINER-ID   CHANGED\n")
+	// A wrong directory must not look like an empty journal, nor its copy like a backup.
+	empty, none := t.TempDir(), filepath.Join(t.TempDir(), "journal.db")
+	for _, dir := range []string{state, empty} {
+		d.exec(t, "journal", "list", "--state-dir="+dir).wants(t, cmdline.ExitFailed, "", filepath.Join(dir, "journal.db"), "expected --state-dir")
+		d.exec(t, "journal", "backup", none, "--state-dir="+dir).wants(t, cmdline.ExitFailed, "", filepath.Join(dir, "journal.db"), "expected --state-dir")
+	}
+	check.Absent(t, none)
 	d.exec(t, "journal", "delete", "router", "--yes", flag).wants(t, cmdline.ExitFailed, "", state, "no such file")
 	writeJournal(t, state, heldRecord("router"), heldRecord("ingress"))
 	d.exec(t, "journal", "list", flag).wants(t, cmdline.ExitOK,
@@ -66,6 +72,7 @@ func TestJournal(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "journal.db")
 	d.exec(t, "journal", "backup", copied, flag).wants(t, cmdline.ExitOK, "copied 2 records of "+state+" to "+copied+"\n")
 	d.exec(t, "journal", "backup", copied, flag).wants(t, cmdline.ExitFailed, "", copied, "exists")
+	d.exec(t, "journal", "backup", filepath.Dir(copied)+"/", flag).wants(t, cmdline.ExitFailed, "", filepath.Dir(copied), "exists")
 
 	d.exec(t, "journal", "delete", "router", flag).wants(t, cmdline.ExitUsage, "", "--yes")
 	d.exec(t, "journal", "delete", "router", "--yes", "--pool=blue", flag).wants(t, cmdline.ExitFailed, "", `no record of owner "router" in pool "blue"`)

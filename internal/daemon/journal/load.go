@@ -183,13 +183,25 @@ func Read(stateDir string) (Metadata, Loaded, error) {
 	return c.Metadata, c.decode(storedDefaultPool), err
 }
 
+// Written returns an error that names the file if the metadata of Read is that of a state directory without a journal.
+func Written(stateDir string, m Metadata) error {
+	if m.Format > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: no such file; expected --state-dir to be that of a daemon that has started", filepath.Join(stateDir, fileName))
+}
+
 // Backup copies the journal in a state directory, of a running daemon, too, to a new file, which is durable when it
-// returns nil. It fails as Read does, and if the file exists.
+// returns nil. It fails as Read does, and if there is no journal, or the file exists.
 func Backup(stateDir, to string) (records int, err error) {
 	c, err := readRunning(stateDir)
+	if err == nil {
+		err = Written(stateDir, c.Metadata)
+	}
 	if err != nil {
 		return 0, err
 	}
+	to = filepath.Clean(to) // of "dir/" the base is dir
 	dir, err := os.OpenRoot(filepath.Dir(to))
 	if err != nil {
 		return 0, err
