@@ -77,7 +77,7 @@ func readReport(cmd *cobra.Command, file, node string) (r leakReport, err error)
 		err = fmt.Errorf("the report is of node %q, and the daemon is %q", r.Node, node)
 	}
 	if err != nil {
-		return r, fmt.Errorf("doctor: --report: %w", err)
+		return r, fmt.Errorf("doctor: --report is %q: %w; expected a file that `delegated-ipam doctor --report FILE` has written on this node", file, err)
 	}
 	return r, nil
 }

@@ -80,6 +80,8 @@ func TestDoctorReportStreams(t *testing.T) {
 		code = cmdline.Execute(t.Context(), cmd, []string{"doctor", "--repair", "--report=-"}, &out, &errors)
 		return code, errors.String()
 	}
+	none := filepath.Join(t.TempDir(), "leaks.json")
+	s.dependencies().exec(t, "doctor", "--repair", "--report", none).wantsAnyOutput(t, cmdline.ExitFailed, `--report is "`+none+`": no such file`, "expected a file that")
 	for name, tt := range map[string]struct{ text, want string }{
 		"another node": {strings.Replace(report.stdout, `"node": ""`, `"node": "other"`, 1), `the report is of node "other"`},
 		"no JSON":      {"leases", "--report"},
