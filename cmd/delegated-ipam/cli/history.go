@@ -59,7 +59,10 @@ func eventFilter(given []string) (func(history.Event) bool, error) {
 		return func(history.Event) bool { return true }, nil
 	}
 	if ip, err := netip.ParseAddr(given[0]); err == nil {
-		return func(e history.Event) bool { return slices.Contains(e.Addresses, ip) }, nil
+		return func(e history.Event) bool { return slices.Contains(e.Addresses, ip.Unmap()) }, nil
+	}
+	if _, err := netip.ParsePrefix(given[0]); err == nil {
+		return nil, args("IP")(nil, given)
 	}
 	owners, err := ownermatch.Parse(given)
 	if err != nil {

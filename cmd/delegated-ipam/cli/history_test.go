@@ -30,9 +30,10 @@ func TestHistory(t *testing.T) {
 2026-03-01T11:00:00Z   allocated   cni/0123456…bcdef/eth0   10.15.0.2
 2026-03-01T12:00:00Z   freed       lease ciliu…ent-gone-0   10.15.0.9
 `,
-		"10.15.0.3": title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
-		"kube-*":    title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
-		"nobody":    "TIME   EVENT   OWNER   ADDRESSES\n",
+		"10.15.0.3":        title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
+		"::ffff:10.15.0.3": title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
+		"kube-*":           title + "                       ADDRESSES\n2026-03-01T10:00:01Z   allocated   pod kube-system/coredns-1   10.15.0.3\n",
+		"nobody":           "TIME   EVENT   OWNER   ADDRESSES\n",
 	} {
 		o := testDependencies(nil).exec(t, append([]string{"history", "--state-dir=" + dir}, strings.Fields(arg)...)...)
 		o.wants(t, cmdline.ExitOK, want)
@@ -45,5 +46,6 @@ func TestHistory(t *testing.T) {
 	}
 	testDependencies(nil).exec(t, "history", "-o=json", "--state-dir="+t.TempDir()).wants(t, cmdline.ExitOK, "[]\n")
 	testDependencies(nil).exec(t, "history", "--state-dir="+filepath.Join(dir, "none")).wants(t, cmdline.ExitFailed, "", "history: state directory", "no such file")
+	testDependencies(nil).exec(t, "history", "10.15.0.0/24", "--state-dir="+dir).wants(t, cmdline.ExitUsage, "", `IP is "10.15.0.0/24"`, "without a prefix length")
 	testDependencies(nil).exec(t, "history", "\xff", "--state-dir="+dir).wants(t, cmdline.ExitUsage, "", "OWNER")
 }
