@@ -61,7 +61,7 @@ matches. An address can be in use without requests, so check the list before you
 }
 
 func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
-	owners, err := o.validate()
+	ofOwner, err := o.validate()
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 		return fmt.Errorf("gc: %w", err)
 	}
 	now := d.now()
-	matching := slices.DeleteFunc(all, func(a *models.Attachment) bool { return !o.matches(a, owners, now) })
+	matching := slices.DeleteFunc(all, func(a *models.Attachment) bool { return !o.matches(a, ofOwner, now) })
 	if !o.yes {
 		return o.printMatching(cmd, matching, now)
 	}
@@ -88,25 +88,29 @@ func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 	return nil
 }
 
-// validate returns the patterns of --owner, or a usage error.
-func (o gcOptions) validate() (ownermatch.Patterns, error) {
+// validate returns whether an owner matches --owner, or a usage error. A container matches only a pattern that names
+// containers, whatever others match it: its age says nothing about its use.
+func (o gcOptions) validate() (func(owner string) bool, error) {
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
-		return ownermatch.Patterns{}, cmdline.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
+		return nil, cmdline.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")
 	}
 	owners, err := ownermatch.Parse(o.owners)
 	if err != nil {
-		return ownermatch.Patterns{}, cmdline.Usagef("--owner: %w", err)
+		return nil, cmdline.Usagef("--owner: %w", err)
 	}
-	return owners, nil
+	others := func(pattern string) bool { return !attachment.OfContainer(pattern) }
+	containers, err := ownermatch.Parse(slices.DeleteFunc(slices.Clone(o.owners), others))
+	return func(owner string) bool {
+		if attachment.OfContainer(owner) {
+			return containers.Match(owner)
+		}
+		return len(o.owners) == 0 || owners.Match(owner)
+	}, err
 }
 
-// matches reports whether an attachment matches all conditions. One of a container matches only a pattern
-// that names containers: its age says nothing about its use.
-func (o gcOptions) matches(a *models.Attachment, owners ownermatch.Patterns, now time.Time) bool {
-	if attachment.OfContainer(a.Owner) && !slices.ContainsFunc(o.owners, attachment.OfContainer) {
-		return false
-	}
-	return (len(o.owners) == 0 || owners.Match(a.Owner)) &&
+// matches reports whether an attachment matches all conditions.
+func (o gcOptions) matches(a *models.Attachment, ofOwner func(string) bool, now time.Time) bool {
+	return ofOwner(a.Owner) &&
 		(o.pool == "" || o.pool == a.Pool) &&
 		now.Sub(time.Time(a.Created)) >= o.olderThan &&
 		(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)

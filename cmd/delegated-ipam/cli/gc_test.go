@@ -12,6 +12,7 @@ import (
 const (
 	oldPod   = `{"owner":"default/old","pool":"default","container-id":"o","state":"held","claims":["ipv4"],"created":"2026-02-27T12:00:00.000Z","last-used":"2026-02-28T09:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.1"}]}`
 	youngPod = `{"owner":"default/young","pool":"default","container-id":"y","state":"held","claims":["ipv4"],"created":"2026-03-01T11:59:00.000Z","last-used":"2026-03-01T11:59:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.2"}]}`
+	running  = `{"owner":"cni/c1/eth0","pool":"default","container-id":"c1","state":"held","claims":["ipv4"],"created":"2026-03-01T11:59:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.4"}]}`
 	unknown  = `{"owner":"router","pool":"blue","container-id":"r","state":"held","claims":["ipv4"],"created":"2026-02-20T12:00:00.000Z","addresses":[{"family":"ipv4","ip":"10.0.0.3"}]}`
 )
 
@@ -28,9 +29,12 @@ func TestGCList(t *testing.T) {
 		{"age", []string{"--older-than=1h"}, "router default/old"},
 		{"last use, unknown after a restart", []string{"--unused-for=1h"}, "default/old"},
 		{"all conditions", []string{"--owner=default/*", "--older-than=240h"}, ""},
+		{"every owner but containers", []string{"--owner=*"}, "router default/old default/young"},
+		{"a container", []string{"--owner=cni/c1/*"}, "cni/c1/eth0"},
+		{"every owner and another container", []string{"--owner=*,cni/c2/*"}, "router default/old default/young"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown)})
+			s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(oldPod + "," + youngPod + "," + unknown + "," + running)})
 			o := s.dependencies().exec(t, append([]string{"gc"}, c.flags...)...)
 			o.wants(t, cmdline.ExitOK, o.stdout, "nothing was released")
 			var owners []string
