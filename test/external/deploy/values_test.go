@@ -128,6 +128,14 @@ func TestValuesRefused(t *testing.T) {
 		"bridge.metricsAddress=[::]:9968":    "network.metricsAddress",
 		"podMonitor.enabled=true":            "does not reach",
 
+		// Twice in one object: Helm takes the last one, and the selector of the pods does not match it; kustomize, which
+		// Flux runs, refuses the object.
+		`commonLabels.app\.kubernetes\.io/part-of=x`:  "commonLabels",
+		`podLabels.app\.kubernetes\.io/name=x`:        "podLabels",
+		`dashboard.labels.helm\.sh/chart=x`:           "labels",
+		`commonLabels.team=x,podLabels.helm\.sh/y=x`:  "",
+		`prometheusRule.labels.app\.kubernetes\.io=x`: "",
+
 		"podMonitor.enabled=true,bridge.metricsAddress=0.0.0.0:9966,network.metricsAddress=0.0.0.0:9968": "does not reach",
 
 		"bridge.serviceAccount.create=false":                                         someError,
