@@ -53,10 +53,12 @@ type totals struct {
 	Sum     uint64 `json:"sum"`
 }
 
-// add counts n more records of a value; -1 for one less.
+// add counts n more records of a value; -1 for one less. There is none without a value.
 func (t *totals) add(value []byte, n int) {
-	t.Records += n
-	t.Sum += uint64(n) * sumOf(value)
+	if value != nil {
+		t.Records += n
+		t.Sum += uint64(n) * sumOf(value)
+	}
 }
 
 func totalsOf(records []boltfile.Entry) (t totals) {
@@ -235,15 +237,13 @@ func (c content) fill() []func(*bbolt.Tx) error {
 		return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
 	}}
 	for some := range slices.Chunk(c.records, fillSize) {
-		steps = append(steps, func(tx *bbolt.Tx) error {
+		steps = append(steps, func(tx *bbolt.Tx) (err error) {
 			records := tx.Bucket(recordsBucket)
 			records.FillPercent = 0.8 // records grow
-			for _, e := range some {
-				if err := records.Put(e.Key, e.Value); err != nil {
-					return err
-				}
+			for i := 0; i < len(some) && err == nil; i++ {
+				err = records.Put(some[i].Key, some[i].Value)
 			}
-			return nil
+			return err
 		})
 	}
 	return steps

@@ -50,7 +50,8 @@ type Journal struct {
 	options Options
 	state   *statedir.Dir
 
-	// joining guards next, the transaction that further changes join, and removals, which the next commit makes durable.
+	// joining guards next, the transaction that further changes join, and removals, until a commit has made them
+	// durable.
 	joining  sync.Mutex
 	next     *transaction
 	removals []boltfile.Entry
@@ -106,8 +107,7 @@ func (j *Journal) Write(r attachment.Record, instead ...string) error {
 	return j.change(append(j.removalsOf(r.Pool, instead), e)...)
 }
 
-func (j *Journal) removalsOf(pool string, owners []string) []boltfile.Entry {
-	var all []boltfile.Entry
+func (j *Journal) removalsOf(pool string, owners []string) (all []boltfile.Entry) {
 	for _, owner := range owners {
 		all = append(all, boltfile.Entry{Key: key(j.stored(pool), owner)})
 	}
@@ -161,18 +161,6 @@ func (j *Journal) commitRemovals() {
 	}
 }
 
-// change is Write for entries, all in one transaction. One without a value is a removal.
-func (j *Journal) change(changes ...boltfile.Entry) error {
-	err := j.Available()
-	if err == nil {
-		err = j.join(changes)
-	}
-	if err == nil {
-		err = j.Available() // otherwise the next start would not find them
-	}
-	return err
-}
-
 // Writable returns why a record could not be made durable now (disk full, I/O error, directory missing or
 // replaced), by a commit without a change. After a failed commit it writes the journal anew.
 func (j *Journal) Writable() error {
@@ -186,9 +174,12 @@ type transaction struct {
 	commit  func() error // once: the other callers wait for the first one
 }
 
-// join adds changes to the next transaction and returns its outcome. Changes are collected while another one is
+// change is Write for entries; one without a value is a removal. Changes are collected while another transaction is
 // committed; otherwise they are committed without a wait.
-func (j *Journal) join(changes []boltfile.Entry) error {
+func (j *Journal) change(changes ...boltfile.Entry) error {
+	if err := j.Available(); err != nil {
+		return err
+	}
 	j.joining.Lock()
 	if j.next == nil {
 		tx := &transaction{}
@@ -212,11 +203,14 @@ func (j *Journal) join(changes []boltfile.Entry) error {
 		defer j.committing.Unlock()
 		err = j.commit(changes)
 	}
-	return j.error(err)
+	if err != nil {
+		return j.error(err)
+	}
+	return j.Available() // otherwise the next start would not find them
 }
 
-// commit makes changes durable. After an error the kernel may show what is not on the disk, so the file is
-// written anew before anything else.
+// commit makes changes durable, and the removals that wait. After an error the kernel may show what is not on the disk, so
+// the file is written anew before anything else.
 func (j *Journal) commit(changes []boltfile.Entry) error {
 	if j.file == nil {
 		if err := j.recover(); err != nil {
@@ -225,7 +219,6 @@ func (j *Journal) commit(changes []boltfile.Entry) error {
 	}
 	j.joining.Lock()
 	removals := j.removals
-	j.removals = nil
 	j.joining.Unlock()
 	begins, durable := failpoint.ProbeBegins, failpoint.ProbeDurable
 	if len(changes) > 0 {
@@ -237,14 +230,13 @@ func (j *Journal) commit(changes []boltfile.Entry) error {
 	t := j.totals
 	err := j.file.Update(func(tx *bbolt.Tx) (err error) { t, err = j.apply(tx, slices.Concat(removals, changes)); return err })
 	failpoint.Reach(durable)
-	if err == nil {
+	switch {
+	case err == nil:
 		j.totals = t
-		return nil
-	}
-	j.joining.Lock()
-	j.removals = append(removals, j.removals...)
-	j.joining.Unlock()
-	if !boltfile.Unchanged(err) {
+		j.joining.Lock()
+		j.removals = slices.Clone(j.removals[len(removals):])
+		j.joining.Unlock()
+	case !boltfile.Unchanged(err):
 		j.file.Close()
 		j.file = nil
 	}
@@ -263,15 +255,13 @@ func (j *Journal) apply(tx *bbolt.Tx, changes []boltfile.Entry) (totals, error) 
 	}
 	for _, c := range changes {
 		before := records.Get(c.Key)
-		if before != nil {
-			t.add(before, -1)
-		}
+		t.add(before, -1)
+		t.add(c.Value, 1)
+		size, adds = size+len(c.Value), adds || before == nil && c.Value != nil
 		var err error
 		if c.Value == nil {
 			err = records.Delete(c.Key)
 		} else {
-			t.add(c.Value, 1)
-			size, adds = size+len(c.Value), adds || before == nil
 			err = records.Put(c.Key, c.Value)
 		}
 		if err != nil {
