@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -150,8 +149,7 @@ func (r Record) Clone() Record {
 	r.Invocations = slices.Clone(r.Invocations)
 	r.Result.Addresses = slices.Clone(r.Result.Addresses)
 	if r.Expiration != nil {
-		e := *r.Expiration
-		r.Expiration = &e
+		r.Expiration = new(*r.Expiration)
 	}
 	return r
 }
@@ -221,15 +219,11 @@ func (r Record) IDInUse() string {
 }
 
 // ActsUntil returns the last moment at which an ADD of the record may act, if that is after now; zero otherwise.
-func (r Record) ActsUntil(now time.Time) time.Time {
-	var last time.Time
+func (r Record) ActsUntil(now time.Time) (last time.Time) {
 	for _, inv := range r.Invocations {
-		if inv.AddActsUntil.After(last) {
+		if inv.AddActsUntil.After(now) && inv.AddActsUntil.After(last) {
 			last = inv.AddActsUntil
 		}
-	}
-	if !last.After(now) {
-		return time.Time{}
 	}
 	return last
 }
@@ -245,16 +239,16 @@ func (r *Record) OlderThan(o *Record) bool {
 // Holds reports whether the record has the address.
 func (r Record) Holds(ip netip.Addr) bool { return slices.Contains(r.Addrs(), ip) }
 
-// containerID is the pattern of the CNI spec (section 2, CNI_CONTAINERID), with a limit.
-var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+// maxContainerID bounds the container IDs of the daemon, in bytes.
+const maxContainerID = 128
 
 // Validate returns an error that names the invalid field if the engine could not act on the
 // record.
 func (r Record) Validate() error {
 	var problem string
 	switch {
-	case !containerID.MatchString(r.ContainerID):
-		problem = fmt.Sprintf("containerID %q does not match %s", r.ContainerID, containerID)
+	case len(r.ContainerID) > maxContainerID || !call.ValidRuntimeID(r.ContainerID):
+		problem = fmt.Sprintf("containerID %q is not one of the CNI specification with at most %d bytes", r.ContainerID, maxContainerID)
 	case r.Owner == "" || r.Pool == "":
 		problem = fmt.Sprintf("owner %q and pool %q must not be empty", r.Owner, r.Pool)
 	case !slices.Contains([]State{Adding, Held, Cooldown, Releasing, Tombstone}, r.State):

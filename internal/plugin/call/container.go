@@ -104,12 +104,12 @@ func (c Container) Requested() []netip.Addr {
 // this capability. They may have hundreds of kilobytes.
 const KeyPodAnnotations = "io.kubernetes.cri.pod-annotations"
 
-// runtimeID is the container ID of a runtime.
-var runtimeID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`)
-
 // ValidRuntimeID reports whether a text is a container ID of the CNI specification. That (section 2) sets no limit; libcni
 // keeps its result in a file whose name has the ID, so that a longer one cannot be added.
-func ValidRuntimeID(id string) bool { return len(id) <= 255 && runtimeID.MatchString(id) }
+func ValidRuntimeID(id string) bool {
+	const first, further = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", "_.-"
+	return id != "" && len(id) <= 255 && !strings.Contains(further, id[:1]) && strings.Trim(id, first+further) == ""
+}
 
 // ifName is what Linux and the CNI specification (section 2, CNI_IFNAME) accept.
 var ifName = regexp.MustCompile(`^[^\s/:\x00-\x1f]{1,15}$`)
