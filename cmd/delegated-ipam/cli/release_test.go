@@ -119,6 +119,12 @@ func TestReleaseAllResults(t *testing.T) {
 		},
 		"empty":        {lists(""), read, []string{"-o=json"}, cmdline.ExitOK, "[]\n", nil},
 		"already gone": {lists(cooldown, ""), read, nil, cmdline.ExitOK, "released 10.0.0.4 of pool default\n", nil},
+		// Nothing of these waits for a DEL of a runtime.
+		"kept for ended pods": {
+			lists(`{"owner":"cni/a/eth0","pool":"default","container-id":"cilium-agent-warm-1-0123456789abcdef","state":"cooldown","claims":[],"addresses":[{"family":"ipv4","ip":"10.0.0.4"}]},`+
+				`{"owner":"warm/2","pool":"default","container-id":"cilium-agent-warm-2-0123456789abcdef","state":"releasing","claims":[],"addresses":[]}`, ""),
+			read, nil, cmdline.ExitOK, "released 10.0.0.4 of pool default\n", nil,
+		},
 		"daemon fails": {append(lists(adding), response{code: 500}), read, nil, cmdline.ExitFailed, "", []string{"release --all: ", "500"}},
 	} {
 		t.Run(name, func(t *testing.T) {

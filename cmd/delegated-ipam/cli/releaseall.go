@@ -61,13 +61,14 @@ func (d dependencies) releaseAll(cmd *cobra.Command, c connection, o releaseOpti
 	return nil
 }
 
-// ahead returns what the daemon acquired ahead of pods and only it can release, with what to do; nothing if there is
-// none.
+// ahead returns what the daemon acquired ahead of pods and keeps for them, with what to do; nothing if there is none. What
+// is in cooldown or being released ends without a DEL of a runtime.
 func ahead(all []*models.Attachment) (lines []string) {
 	warm := 0
 	var lent []string
 	for _, a := range all {
 		switch {
+		case a.State == models.AttachmentStateCooldown || a.State == models.AttachmentStateReleasing:
 		case attachment.IsWarm(a.Owner):
 			warm++
 		case attachment.OfContainer(a.Owner) && containerid.Match(a.ContainerID):
