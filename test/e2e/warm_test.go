@@ -118,3 +118,35 @@ func TestWarmLeasesKilled(t *testing.T) {
 		}
 	}
 }
+
+// What pods that have ended leave in cooldown is released; no DEL of them comes any more.
+func TestReleaseAllOfKeptWarmLeases(t *testing.T) {
+	t.Parallel()
+	n := containerNode(t)
+	n.Flags = append(n.Flags, "--release-delay=1h")
+	s := n.Start(t, "--warm-leases=2")
+	waitWarm(t, n, s, 2, 2)
+	ended, runs := container{"one", "eth0"}, container{"two", "eth0"}
+	addContainer(t, s, ended)
+	addContainer(t, s, runs)
+	s.Stop(t)
+	s = n.Start(t, "--warm-leases=0")
+	harness.Eventually(t, "the leases that no pod has to be released", func() error {
+		list, err := s.TryList()
+		if len(list) != 2 {
+			err = errors.Join(err, fmt.Errorf("%d attachments", len(list)))
+		}
+		return err
+	})
+	cni(t, s, "del", ended.request()).WantStatus(t, http.StatusOK)
+	wantState(t, s, ended.owner(), "cooldown")
+	out := n.Command(t, "release", "--all", "--yes")
+	if out.ExitCode != 1 || !strings.Contains(out.Stderr, "1 containers have leases") || strings.Contains(out.Stderr, ended.owner()) {
+		t.Errorf("release --all while a pod runs: %+v", out)
+	}
+	cni(t, s, "del", runs.request()).WantStatus(t, http.StatusOK)
+	wantCommand(t, n, command{line: "release --all --yes"})
+	waitWarm(t, n, s, 0, 0)
+	s.Stop(t)
+	wantUninstall(t, n, 0, "removed")
+}
