@@ -157,7 +157,7 @@ func (t *try) keepUndone(inv call.Invocation, done []call.Invocation, err error)
 // endCooldownAfter releases a spare attachment of the pool after an ADD that the plugin refused, and reports whether the
 // ADD can be repeated: the range may have been full. What a runtime requests can only be in one of some cooldowns.
 func (t *try) endCooldownAfter(err error, requested []netip.Addr) bool {
-	if !isPluginRefusal(err) || len(requested) > 0 || len(t.Required) > 0 || IsWarm(t.Owner) {
+	if !isPluginRefusal(err) || len(requested) > 0 || len(t.Required) > 0 || IsWarm(t.Owner) || t.endedInVain() {
 		return false
 	}
 	for _, other := range t.World.Spare() {
@@ -165,10 +165,23 @@ func (t *try) endCooldownAfter(err error, requested []netip.Addr) bool {
 			continue
 		}
 		if t.World.Settle(other, EndCooldown, false) {
+			t.ended = other.Record.Addrs()
 			return true
 		}
 	}
 	return false
+}
+
+// endedInVain reports whether the range is not full: the ADD was refused although a spare attachment was released for
+// it, whose addresses no other one has got.
+func (t *try) endedInVain() bool {
+	if len(t.ended) == 0 || len(t.OfRuntime) > 0 { // what a runtime requests may be in more than one
+		return false
+	}
+	other, ip := t.World.Conflict("", t.ended)
+	taken := ip.IsValid() && (other.Record == nil || other.Record.State != Releasing)
+	unusable := func(ip netip.Addr) bool { return t.outside(ip) || t.Opts.Excludes(ip) }
+	return !taken && !slices.ContainsFunc(t.ended, unusable)
 }
 
 // add runs one ADD and records its result: steps 5 to 7.

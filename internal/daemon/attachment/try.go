@@ -26,6 +26,8 @@ type try struct {
 	failed error
 	// previous is the attachment in cooldown whose addresses the pod of this container had.
 	previous Other
+	// ended are the addresses of the spare attachment that was released last, because the range may be full.
+	ended []netip.Addr
 	// missing are the addresses that containers were found to have lost.
 	missing []netip.Addr
 	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.

@@ -18,6 +18,9 @@ type pool struct {
 	// few of these; nil if there are enough, or they are being acquired. They are guarded by entries.mu.
 	cooldown, warm map[*entry]bool
 	warmErr        error
+	// unreleased is the spare attachment whose release for another one failed last; nil for none. It is guarded by
+	// entries.mu.
+	unreleased *entry
 	// belowWarm has a signal after one was taken or released.
 	belowWarm chan struct{}
 }

@@ -223,10 +223,26 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	case attachment.Given:
 		return other.Give(o.Record)
 	}
+	if w.unreleased() {
+		return false
+	}
 	other.Action, other.requestID = attachment.Cleanup, w.requestID
 	ips := other.Rec.Addrs()
 	err = other.EndCooldown()
 	other.recordResult(err)
+	if err != nil {
+		e.mu.Lock()
+		other.entry.shared.unreleased = other.entry
+		e.mu.Unlock()
+	}
 	other.logOutcome(ips, err, "Released a spare attachment for "+w.String(), "Failed to release a spare attachment for "+w.String())
 	return err == nil
+}
+
+// unreleased reports whether a spare attachment of the pool could not be released: no other one can, either.
+func (w world) unreleased() bool {
+	w.engine.mu.Lock()
+	defer w.engine.mu.Unlock()
+	a := w.entry.shared.unreleased
+	return a != nil && a.releasing() && a.Failures > 0
 }
