@@ -68,8 +68,11 @@ func (op *Operation) takeWarm(w Want) (taken bool, err error) {
 		return false, err
 	}
 	ofPod := func(o Other) bool { return o.Record.State == Cooldown && keptFor(o.Record, inv) }
-	if i := slices.IndexFunc(spare, ofPod); i >= 0 {
-		spare = spare[i : i+1]
+	for i, o := range slices.Backward(spare) { // the youngest, as takeOver
+		if ofPod(o) {
+			spare = spare[i : i+1]
+			break
+		}
 	}
 	for _, o := range spare {
 		if !ready(o) || !IsWarm(o.Owner) && !ofPod(o) || !op.allowed(o.Record, inv) {
