@@ -63,14 +63,7 @@ func Open(path string) (*Dir, error) {
 		return nil, fmt.Errorf("spool %s: %w", path, err)
 	}
 	d := &Dir{path: path, file: os.NewFile(uintptr(fd), path)}
-	var stat unix.Stat_t
-	switch err = unix.Fstat(fd, &stat); {
-	case err != nil:
-	case stat.Uid != 0:
-		err = fmt.Errorf("owned by user %d; expected root", stat.Uid)
-	case stat.Mode&0o7777 != dirMode:
-		err = fmt.Errorf("its mode is %04o; expected %04o", stat.Mode&0o7777, dirMode)
-	default:
+	if err = d.checkMode(); err == nil {
 		d.root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)) // another directory may have its path by now
 	}
 	if err != nil {
@@ -80,6 +73,20 @@ func Open(path string) (*Dir, error) {
 }
 
 const dirMode = 0o700
+
+// checkMode returns an error unless the directory is root's with mode dirMode.
+func (d *Dir) checkMode() error {
+	var stat unix.Stat_t
+	switch err := unix.Fstat(int(d.file.Fd()), &stat); {
+	case err != nil:
+		return err
+	case stat.Uid != 0:
+		return fmt.Errorf("owned by user %d; expected root", stat.Uid)
+	case stat.Mode&0o7777 != dirMode:
+		return fmt.Errorf("its mode is %04o; expected %04o", stat.Mode&0o7777, dirMode)
+	}
+	return nil
+}
 
 // ErrNotRoot is why a process has no spool: a runtime's plugin, which is root, uses root's only.
 var ErrNotRoot = errors.New("spool: this process is not root")
@@ -121,7 +128,8 @@ func (d *Dir) Close() error { return errors.Join(d.root.Close(), d.file.Close())
 // Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Check returns an error if the path does not name the directory any more: plugins leave DELs by the path.
+// Check returns an error if plugins cannot leave DELs here: they open the path, which may name another directory by
+// now, and refuse another owner or mode.
 func (d *Dir) Check() error {
 	opened, err := d.file.Stat()
 	if err != nil {
@@ -129,6 +137,9 @@ func (d *Dir) Check() error {
 	}
 	if now, err := os.Lstat(d.path); err != nil || !os.SameFile(opened, now) {
 		return fmt.Errorf("spool %s: the directory was moved or replaced; restart the daemon, which reads or creates the one at this path", d.path)
+	}
+	if err := d.checkMode(); err != nil {
+		return fmt.Errorf("spool %s: %w", d.path, err)
 	}
 	return nil
 }

@@ -229,6 +229,16 @@ func TestReplacedDirectory(t *testing.T) {
 	check.Equal(t, "error", d.Status().Error, "")
 }
 
+// The status reports that plugins refuse the directory.
+func TestDirectoryOfOtherMode(t *testing.T) {
+	d, dir, _ := fixture(t)
+	for mode, want := range map[os.FileMode]string{0o755: "its mode is 0755; expected 0700", 0o700: ""} {
+		check.Must(t, os.Chmod(dir.Path(), mode))
+		d.drain(t.Context())
+		check.Contains(t, d.Status().Error, want)
+	}
+}
+
 func TestInvalidEntries(t *testing.T) {
 	d, dir, e := fixture(t)
 	for _, bad := range []spool.Entry{{Network: "pods", ContainerID: "../x", IfName: "eth0"}, {Network: "pods", ContainerID: "a", IfName: ".."}, {ContainerID: "a", IfName: "eth0"}} {
