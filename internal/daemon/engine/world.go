@@ -239,10 +239,14 @@ func (w world) Settle(o attachment.Other, work attachment.Work, wait bool) bool 
 	return err == nil
 }
 
-// unreleased reports whether a spare attachment of the pool could not be released: no other one can, either.
+// spareRetries takes about a minute.
+const spareRetries = 6
+
+// unreleased reports whether a spare attachment of the pool could not be released: in an outage no other one can, either.
+// One that still fails after spareRetries may be alone with its fault.
 func (w world) unreleased() bool {
 	w.engine.mu.Lock()
 	defer w.engine.mu.Unlock()
 	a := w.entry.shared.unreleased
-	return a != nil && a.releasing() && a.Failures > 0
+	return a != nil && a.releasing() && a.Failures > 0 && a.Failures <= spareRetries
 }
