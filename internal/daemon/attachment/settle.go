@@ -62,13 +62,7 @@ func (op *Operation) reverify(freed bool) error {
 	if !op.VerifyDue && op.Failures == 0 && !freed {
 		return op.delOldIDs()
 	}
-	found := gone
-	var err error
-	if freed {
-		op.setLost(errors.New("the plugin has allocated its addresses again"))
-	} else {
-		found, err = op.verify()
-	}
+	found, err := op.verifyUnlessFreed(freed)
 	if err == nil && found != stillHeld {
 		err = op.reacquire(found, freed)
 	}
@@ -76,6 +70,15 @@ func (op *Operation) reverify(freed bool) error {
 		return err
 	}
 	return op.delOldIDs()
+}
+
+// verifyUnlessFreed is verify for an attachment of which the plugin has not just freed an address; then it is lost.
+func (op *Operation) verifyUnlessFreed(freed bool) (verdict, error) {
+	if !freed {
+		return op.verify()
+	}
+	op.setLost(errors.New("the plugin has allocated its addresses again"))
+	return gone, nil
 }
 
 // reacquire completes an interrupted acquisition, and reacquires lost addresses that were

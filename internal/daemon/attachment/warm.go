@@ -1,7 +1,6 @@
 package attachment
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -197,11 +196,7 @@ func (op *Operation) settleKept(freed bool) error {
 	if err := op.writeIfDirty(); err != nil || op.Rec.Lent == nil || !op.VerifyDue {
 		return err
 	}
-	if freed {
-		op.setLost(errors.New("the plugin has allocated its addresses again"))
-		return nil
-	}
-	found, err := op.verify()
+	found, err := op.verifyUnlessFreed(freed)
 	if err == nil && found == reported { // no container uses it, so no DEL has to confirm that
 		op.setLost(fmt.Errorf("plugin %s does not hold it", op.LastInvocation().Plugin))
 	}
