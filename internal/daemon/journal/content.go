@@ -237,13 +237,15 @@ func (c content) fill() []func(*bbolt.Tx) error {
 		return errors.Join(put(metadata, metadataKey, c.Metadata), put(metadata, totalsKey, totalsOf(c.records)))
 	}}
 	for some := range slices.Chunk(c.records, fillSize) {
-		steps = append(steps, func(tx *bbolt.Tx) (err error) {
+		steps = append(steps, func(tx *bbolt.Tx) error {
 			records := tx.Bucket(recordsBucket)
 			records.FillPercent = 0.8 // records grow
-			for i := 0; i < len(some) && err == nil; i++ {
-				err = records.Put(some[i].Key, some[i].Value)
+			for _, e := range some {
+				if err := records.Put(e.Key, e.Value); err != nil {
+					return err
+				}
 			}
-			return err
+			return nil
 		})
 	}
 	return steps

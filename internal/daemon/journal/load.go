@@ -192,7 +192,7 @@ func Written(stateDir string, m Metadata) error {
 }
 
 // Backup copies the journal in a state directory, of a running daemon, too, to a new file, which is durable when it
-// returns nil. It fails as Read does, and if there is no journal, or the file exists.
+// returns nil. It fails as Read does, if there is no journal, and if the new file exists.
 func Backup(stateDir, to string) (records int, err error) {
 	c, err := readRunning(stateDir)
 	if err == nil {
@@ -234,22 +234,4 @@ func readRunning(stateDir string) (c content, err error) {
 		}
 	}
 	return c, files.AtPath(dir, fileName, err)
-}
-
-// Describe returns owner, pool, state, container ID and addresses of a record.
-func Describe(r attachment.Record) string {
-	text := fmt.Sprintf("%s of pool %s (%s, container ID %s)", r.Owner, r.Pool, r.State, r.IDInUse())
-	if addresses := Addresses(r); addresses != "" {
-		text += ": " + addresses
-	}
-	return text
-}
-
-// Addresses returns the reserved addresses of a record, separated by commas.
-func Addresses(r attachment.Record) string {
-	var all []string
-	for _, a := range r.Reserved() {
-		all = append(all, a.String())
-	}
-	return strings.Join(all, ",")
 }
