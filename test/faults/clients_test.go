@@ -172,6 +172,9 @@ func (c *clients) send(method, path string, op *oracle.Op) (harness.Response, bo
 		case recorded > 0 && a.Status == http.StatusNotFound:
 			op.Began, op.Outcome = recorded, oracle.Unknown
 			return a, false
+		case strings.Contains(string(a.Body), "work in progress continues and is recorded"):
+			op.Outcome = oracle.Unknown
+			return a, false
 		default:
 			op.Outcome = oracle.Refused
 			return a, true

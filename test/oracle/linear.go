@@ -31,7 +31,7 @@ type Outcome string
 const (
 	Done    Outcome = "done"
 	Refused Outcome = "refused"
-	// Unknown: no response came. The operation was carried out, or it was not.
+	// Unknown: no response came, or one to work in progress. The operation was carried out, or it was not.
 	Unknown Outcome = "unknown"
 )
 
