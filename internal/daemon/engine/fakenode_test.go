@@ -31,6 +31,8 @@ type fakeNode struct {
 	records map[string]attachment.Record
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
+	// queued are the container IDs of DELs with the fault delQueued.
+	queued map[string]bool
 	// steps are the journal writes and plugin calls with their container ID, in order.
 	steps []string
 	// snapshots are the records that a journal would share with the engine.
@@ -82,7 +84,7 @@ type fakeNode struct {
 
 func newFakeNode() *fakeNode {
 	return &fakeNode{
-		records: map[string]attachment.Record{}, store: map[string][]netip.Addr{},
+		records: map[string]attachment.Record{}, store: map[string][]netip.Addr{}, queued: map[string]bool{},
 		profile: hostLocal(), cniVersion: "1.1.0", networks: map[string]string{client.DefaultPool: "net"},
 		ipv6: true, rangeSize: 200, storeHidden: true,
 	}

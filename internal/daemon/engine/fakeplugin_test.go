@@ -153,6 +153,7 @@ func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
 		case injected == timeoutLate:
 			n.actLate(c, lateCall, release)
 		case injected == delQueued:
+			n.queued[c.ContainerID] = true
 			n.actLate(c, queuedDel, release)
 		case effect && n.strictDel && len(n.store[c.ContainerID]) == 0:
 			return refusal("DEL", c, 100, "nothing is held")

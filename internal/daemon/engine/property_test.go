@@ -448,7 +448,8 @@ func (s *simulation) network() (name string) {
 	return name
 }
 
-// AddContainer adds a new container, or one again that runs or has ended.
+// AddContainer adds a new container, or one again that runs or has ended. One whose DEL is queued is not added again:
+// the DEL would release its address, as without the daemon.
 func (s *simulation) AddContainer(rt *rapid.T) {
 	var id string
 	if used := slices.Concat(s.containers.running, s.containers.ended); len(used) > 0 && rapid.Bool().Draw(rt, "repeated") {
@@ -457,12 +458,16 @@ func (s *simulation) AddContainer(rt *rapid.T) {
 		s.containers.made++
 		id = fmt.Sprint("container-", s.containers.made)
 	}
-	owner := attachment.ContainerOwner(id, "eth0")
+	owner, queued := attachment.ContainerOwner(id, "eth0"), false
 	s.node.with(func(n *fakeNode) {
+		queued = n.queued[id]
 		if n.fault != nil { // a CHECK may report a loss wrongly, and then another address comes
 			s.model.uncertain[owner] = true
 		}
 	})
+	if queued {
+		return
+	}
 	before, _ := s.engine.Lookup(client.DefaultPool, owner)
 	a, err := s.engine.AddContainer(context.Background(), s.network(), containerWith(id))
 	s.node.logStep("add", id, a.Addrs(), err)
