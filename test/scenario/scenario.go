@@ -76,8 +76,8 @@ func newRow(columns, values []string) row {
 	}}
 }
 
-// combined returns each combination of rows; an empty one if there is no table. A value of a later table may have
-// columns of an earlier one, such as abbreviations in a table of one row.
+// combined returns each combination of rows. Without a table that is one row without values. A value of a later
+// table may have columns of an earlier one, such as abbreviations in a table of one row.
 func combined(tables [][]row) []row {
 	all := []row{{"", slices.Clone[[]string]}}
 	for _, table := range tables {

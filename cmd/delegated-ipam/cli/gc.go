@@ -88,8 +88,8 @@ func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 	return nil
 }
 
-// validate returns whether an owner matches --owner, or a usage error. A container matches only a pattern that names
-// containers, whatever others match it: its age says nothing about its use.
+// validate returns whether an owner matches --owner, or a usage error. A container matches only the patterns
+// that name containers: its age says nothing about its use.
 func (o gcOptions) validate() (func(owner string) bool, error) {
 	if o.yes && len(o.owners) == 0 && o.pool == "" && o.olderThan == 0 && o.unusedFor == 0 {
 		return nil, cmdline.Usagef("--yes without a condition would release every attachment; expected --owner, --pool, --older-than or --unused-for, or `release --all --yes` to release everything")

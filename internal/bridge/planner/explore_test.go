@@ -557,7 +557,7 @@ func TestExploreLimit(t *testing.T) {
 	}
 }
 
-// TestExploreLimit needs a bridge that does not list the pods.
+// A bridge that lists the pods does not have the limit of TestExploreLimit.
 func TestExploreListedPods(t *testing.T) {
 	e := explore(true, true)
 	t.Logf("%d states, %d plans", len(e.from), len(e.plans))

@@ -139,7 +139,7 @@
 // host-local has lookups and no late verbs; with it a container has the rows of an owner, without the first lookup.
 // "remote" is a plugin without lookups (the step finds out nothing) whose verbs may act late; "DEL, DEL" is one for each
 // container ID. There is no release delay. Before the DEL of a container whose addresses were held, the background looks
-// them up, and a request does not: if the plugin has others for the ID, it has added the container without the daemon,
+// them up, but no request does: if the plugin has others for the ID, it has added the container without the daemon,
 // and only the record is removed. The exploration draws it (make explore DRAW=-draw):
 //
 //	Allocate, without addresses; host-local
