@@ -117,8 +117,11 @@ func (op *Operation) Add() error {
 // addAgain repeats the ADD of a held container interface, and reports whether it is done. Otherwise the plugin does
 // not hold it, or holds other addresses than the runtime requests now, in cooldown.
 func (op *Operation) addAgain(w *Want) (done bool, err error) {
-	found, err := op.verify()
 	inv := op.LastInvocation()
+	if op.Rec.State == Cooldown && inv.VerifyBy() == profile.VerifyAdd { // this ADD, in the new namespace, will
+		return false, nil
+	}
+	found, err := op.verify()
 	missing := slices.IndexFunc(w.OfRuntime, func(ip netip.Addr) bool { return !slices.Contains(op.addresses(), ip) })
 	switch {
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin/profile"
 )
 
 // Leases that are acquired ahead for containers: doc.go; for operators, docs/operate/warm-leases.md.
@@ -191,10 +192,13 @@ func (op *Operation) wanted() bool {
 }
 
 // settleKept verifies a lease that was acquired ahead and is kept for the pod of a container that has ended: no ADD of the
-// plugin will.
+// plugin will. One that only an ADD verifies is released.
 func (op *Operation) settleKept(freed bool) error {
 	if err := op.writeIfDirty(); err != nil || op.Rec.Lent == nil || !op.VerifyDue {
 		return err
+	}
+	if op.LastInvocation().VerifyBy() == profile.VerifyAdd {
+		return op.writeReleasing()
 	}
 	found, err := op.verifyUnlessFreed(freed)
 	if err == nil && found == reported { // no container uses it, so no DEL has to confirm that
