@@ -75,10 +75,6 @@ func (e *Engine) schedule(op *operation) {
 	if due, ok := a.Due(time.Now()); ok && !e.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 	}
-	// Two leases were returned or acquired concurrently. A release that has failed waits for RetryAt.
-	if attachment.IsWarm(a.Owner) && a.Failures == 0 && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
-		a.shared.workqueue.add(a)
-	}
 	for _, other := range op.doubted {
 		other.shared.workqueue.add(other)
 	}
@@ -122,7 +118,7 @@ func (e *Engine) wait(d time.Duration) bool {
 // lookUp causes a verification if the plugin's store lacks an address of a record.
 func (e *Engine) lookUp(a *entry, r *attachment.Record) {
 	inv := r.Invocations[len(r.Invocations)-1]
-	if attachment.IsWarm(a.Owner) { // which may have become unwanted, too
+	if attachment.IsWarm(a.Owner) { // It may not be wanted: the configuration has changed, or two have returned at once.
 		a.shared.workqueue.add(a)
 	}
 	if !inv.StoreProven {
