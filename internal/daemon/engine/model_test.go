@@ -177,7 +177,7 @@ func (s *simulation) checkAtRest(rt *rapid.T) {
 		recorded := s.checkRecords(rt)
 		for id, stored := range n.store {
 			if !recorded[id] && !isPod(id) {
-				rt.Errorf("leak: the plugin holds %v under %s, which the journal does not have", stored, id)
+				rt.Errorf("leak: the plugin holds %v under %s, which the journal does not have\n%s", stored, id, s.model.steps())
 			}
 		}
 		for k, ip := range s.model.held {
@@ -218,7 +218,7 @@ func (s *simulation) checkClaim(rt *rapid.T, k claim, ip netip.Addr) {
 	}
 	inv := attachment.Status{Rec: &a.Record}.LastInvocation()
 	if _, stored := s.node.store[inv.ContainerID]; !stored && !a.Lost {
-		rt.Errorf("%s is listed as holding %s, but the plugin's store has %v", k.owner, ip, slices.Collect(maps.Keys(s.node.store)))
+		rt.Errorf("%s is listed as holding %s, but the plugin's store has %v\n%s", k.owner, ip, s.node.store, s.model.steps())
 	}
 	claimed := slices.DeleteFunc(a.Addrs(), func(ip netip.Addr) bool { return !a.Claimed(attachment.FamilyOf(ip)) })
 	if canRequest(inv, claimed) && a.State != attachment.Held {

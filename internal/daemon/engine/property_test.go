@@ -351,12 +351,13 @@ func (s *simulation) Reboot(rt *rapid.T) {
 }
 
 // recordedOnly omits from a backup what was released since: no journal can know that the backup
-// has brought it back (docs/design/how-it-works.md, Known limits).
+// has brought it back (docs/design/how-it-works.md, Known limits). Other addresses of a container are for the daemon
+// those of an ADD without it.
 func (n *fakeNode) recordedOnly(backup map[string][]netip.Addr) map[string][]netip.Addr {
 	store := map[string][]netip.Addr{}
 	for _, r := range n.records {
 		for _, inv := range r.Invocations {
-			if held, ok := backup[inv.ContainerID]; ok {
+			if held, ok := backup[inv.ContainerID]; ok && (!attachment.OfContainer(r.Owner) || slices.Equal(held, r.Addrs())) {
 				store[inv.ContainerID] = held
 			}
 		}
@@ -424,7 +425,7 @@ func (s *simulation) releaseAll(rt *rapid.T) {
 	s.node.with(func(n *fakeNode) {
 		maps.DeleteFunc(n.store, func(id string, _ []netip.Addr) bool { return isPod(id) })
 		if len(list) != 0 || len(n.store) != 0 || len(n.records) != 0 {
-			rt.Errorf("after everything was released the list is %+v, the journal %+v, and the plugin holds %v", list, n.records, n.store)
+			rt.Errorf("after everything was released the list is %+v, the journal %+v, and the plugin holds %v\n%s", list, n.records, n.store, s.model.steps())
 		}
 	})
 }
