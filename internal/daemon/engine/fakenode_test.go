@@ -31,7 +31,7 @@ type fakeNode struct {
 	records map[string]attachment.Record
 	// store is what the plugin holds, by container ID.
 	store map[string][]netip.Addr
-	// queued are the container IDs of DELs with the fault delQueued.
+	// queued are the container IDs on which a DEL may act at any time, because the profile has DelQueued.
 	queued map[string]bool
 	// steps are the journal writes and plugin calls with their container ID, in order.
 	steps []string

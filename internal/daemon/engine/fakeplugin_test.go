@@ -149,11 +149,13 @@ func (n *fakeNode) Add(ctx context.Context, c call.Call) (call.Result, error) {
 func (n *fakeNode) Del(ctx context.Context, c call.Call) error {
 	return n.call(ctx, "DEL", c, func(injected fault, effect bool) error {
 		release := func() { delete(n.store, c.ContainerID) }
+		if (injected == timeoutLate || injected == delQueued) && c.Profile.SingleUseIDs() {
+			n.queued[c.ContainerID] = true
+		}
 		switch {
 		case injected == timeoutLate:
 			n.actLate(c, lateCall, release)
 		case injected == delQueued:
-			n.queued[c.ContainerID] = true
 			n.actLate(c, queuedDel, release)
 		case effect && n.strictDel && len(n.store[c.ContainerID]) == 0:
 			return refusal("DEL", c, 100, "nothing is held")
@@ -211,12 +213,14 @@ func (n *fakeNode) call(ctx context.Context, verb string, c call.Call, do func(i
 	if ctx.Err() != nil {
 		return pluginError(verb, c, notStarted)
 	}
-	time.Sleep(n.callTime)
+	var took time.Duration
 	var refuse bool
 	var gate chan struct{}
 	n.with(func(n *fakeNode) {
+		took = n.callTime
 		refuse, gate = n.needsPod && c.Profile.PodIdentity == profile.PodIdentityNone, n.addGate
 	})
+	time.Sleep(took)
 	if refuse {
 		return refusal(verb, c, 999, "no pod")
 	}

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +72,7 @@ func newSimulation(t *testing.T, rt *rapid.T, p profile.Profile) *simulation {
 	n.profile, n.rangeSize = p, 8
 	n.ipv6 = rapid.Bool().Draw(rt, "dual stack")
 	n.storeHidden = rapid.Bool().Draw(rt, "store hidden")
+	n.callTime = rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(rt, "call time")
 	if rapid.Bool().Draw(rt, "depends on nothing") && p.Unique {
 		n.profile.Depends = profile.DependsOnNothing
 	}
@@ -79,6 +82,7 @@ func newSimulation(t *testing.T, rt *rapid.T, p profile.Profile) *simulation {
 		releaseDelay:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(rt, "release delay"),
 		verifyInterval: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(rt, "verify interval"),
 	}
+	s.model.slow = n.callTime > 0
 	s.warmLeases = drawWarmLeases(rt)
 	s.start()
 	return s
@@ -144,17 +148,61 @@ func (s *simulation) checkNotExcluded(rt *rapid.T, now, before Attachment) {
 	}
 }
 
-func (s *simulation) Allocate(rt *rapid.T) {
+func (s *simulation) Allocate(rt *rapid.T) { s.atOnce(s.allocate(rt)) }
+
+func (s *simulation) allocate(rt *rapid.T) drawn {
 	r := AllocateRequest{
 		Owner:  drawOwner(rt),
 		Family: rapid.SampledFrom([]attachment.Family{"", attachment.IPv4, attachment.IPv6}).Draw(rt, "family"),
 		Expire: rapid.IntRange(0, 3).Draw(rt, "expire") == 0,
 	}
-	before, _ := s.engine.Lookup(client.DefaultPool, r.Owner)
-	a, err := s.engine.Allocate(context.Background(), r)
-	s.node.logStep("allocate", r.Owner, r.Family, a.Addrs(), a.Claims, err)
-	s.checkNotExcluded(rt, a, before)
-	s.model.allocated(rt, r.Owner, r.Family, a, err)
+	var before, a Attachment
+	var err error
+	return drawn{
+		of: r.Owner,
+		begin: func() {
+			s.model.requested(r.Owner)
+			before, _ = s.engine.Lookup(client.DefaultPool, r.Owner)
+		},
+		send: func() { a, err = s.engine.Allocate(context.Background(), r) },
+		end: func() {
+			s.node.logStep("allocate", r.Owner, r.Family, a.Addrs(), a.Claims, err)
+			s.checkNotExcluded(rt, a, before)
+			s.model.allocated(rt, r.Owner, r.Family, a, err)
+		},
+	}
+}
+
+// Burst makes several requests at once.
+func (s *simulation) Burst(rt *rapid.T) {
+	var all []drawn
+	for range rapid.IntRange(2, 4).Draw(rt, "requests") {
+		draw := []func(*rapid.T) drawn{s.allocate, s.addContainer, s.delContainer}[rapid.IntRange(0, 2).Draw(rt, "request")]
+		if r := draw(rt); !slices.ContainsFunc(all, func(o drawn) bool { return o.of == r.of }) {
+			all = append(all, r)
+		}
+	}
+	s.atOnce(all...)
+}
+
+// drawn is a request of an owner or of a container: what precedes it, itself, and what follows from its answer.
+type drawn struct {
+	of               string
+	begin, send, end func()
+}
+
+func (s *simulation) atOnce(all ...drawn) {
+	var sent sync.WaitGroup
+	for _, r := range all {
+		r.begin()
+	}
+	for _, r := range all {
+		sent.Go(r.send)
+	}
+	sent.Wait()
+	for _, r := range all {
+		r.end()
+	}
 }
 
 func (s *simulation) Restore(rt *rapid.T) {
@@ -195,7 +243,7 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 	}
 	s.node.with(func(n *fakeNode) {
 		own := containerid.For(owner, "node1", n.networks[client.DefaultPool])
-		free = n.fault == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
+		free = n.fault == nil && n.networkErr == nil && n.pluginErr == nil && !n.killed && canRequest(call.Invocation{Profile: n.profile}, ips)
 		for id, stored := range n.store {
 			wanted := func(ip netip.Addr) bool { return slices.Contains(ips, ip) }
 			if id == own { // what it has is adopted
@@ -279,6 +327,23 @@ func (s *simulation) Pod(rt *rapid.T) {
 			s.model.taken = append(s.model.taken, got...)
 		}
 	})
+}
+
+// Configuration makes the configuration unreadable, or the plugin's executable missing, or repairs both.
+func (s *simulation) Configuration(rt *rapid.T) {
+	broken := rapid.SampledFrom([]string{"", "", "network", "plugin"}).Draw(rt, "broken")
+	s.node.logStep("broken", broken)
+	s.node.with(func(n *fakeNode) { n.breakConfiguration(broken) })
+}
+
+func (n *fakeNode) breakConfiguration(what string) {
+	n.networkErr, n.pluginErr = nil, nil
+	switch what {
+	case "network":
+		n.networkErr = errors.New("the configuration cannot be read")
+	case "plugin":
+		n.pluginErr = errors.New("no executable")
+	}
 }
 
 func (s *simulation) LoseJournal(*rapid.T) {
@@ -380,7 +445,8 @@ func (s *simulation) Check(rt *rapid.T) {
 // request, because only that finds what they hold.
 func (s *simulation) recover(rt *rapid.T) {
 	s.node.with(func(n *fakeNode) {
-		n.fault = nil
+		n.fault, n.callTime = nil, 0
+		n.breakConfiguration("")
 		if s.model.storeLost { // a pod may have got a lost address, which prevents its reacquisition
 			delete(n.store, "pod-1")
 			delete(n.store, "pod-2")
@@ -449,9 +515,14 @@ func (s *simulation) network() (name string) {
 	return name
 }
 
-// AddContainer adds a new container, or one again that runs or has ended. One whose DEL is queued is not added again:
-// the DEL would release its address, as without the daemon.
-func (s *simulation) AddContainer(rt *rapid.T) {
+// AddContainer adds a new container, or one again that runs or has ended.
+func (s *simulation) AddContainer(rt *rapid.T) { s.atOnce(s.addContainer(rt)) }
+
+// DelContainer deletes a container, one that has ended before, or one that was never added.
+func (s *simulation) DelContainer(rt *rapid.T) { s.atOnce(s.delContainer(rt)) }
+
+// addContainer adds none whose DEL is queued: the DEL would release its address, as without the daemon.
+func (s *simulation) addContainer(rt *rapid.T) drawn {
 	var id string
 	if used := slices.Concat(s.containers.running, s.containers.ended); len(used) > 0 && rapid.Bool().Draw(rt, "repeated") {
 		id = rapid.SampledFrom(used).Draw(rt, "container")
@@ -459,42 +530,54 @@ func (s *simulation) AddContainer(rt *rapid.T) {
 		s.containers.made++
 		id = fmt.Sprint("container-", s.containers.made)
 	}
-	owner, queued := attachment.ContainerOwner(id, "eth0"), false
-	s.node.with(func(n *fakeNode) {
-		queued = n.queued[id]
-		if n.fault != nil { // a CHECK may report a loss wrongly, and then another address comes
-			s.model.uncertain[owner] = true
+	owner, network := attachment.ContainerOwner(id, "eth0"), s.network()
+	var before, a Attachment
+	var err error
+	begin := func() {
+		s.node.with(func(n *fakeNode) {
+			if n.fault != nil { // a CHECK may report a loss wrongly, and then another address comes
+				s.model.uncertain[owner] = true
+			}
+		})
+		s.model.requested(owner)
+		before, _ = s.engine.Lookup(client.DefaultPool, owner)
+	}
+	end := func() {
+		s.node.logStep("add", id, a.Addrs(), err)
+		s.checkNotExcluded(rt, a, before)
+		s.model.allocated(rt, owner, "", a, err)
+		switch known := slices.Contains(s.containers.running, id); {
+		case err == nil && len(a.LastResult()) == 0:
+			rt.Fatalf("%s was added without a result", id)
+		case err == nil && !known:
+			s.containers.running = append(s.containers.running, id)
+			s.containers.ended = slices.DeleteFunc(s.containers.ended, func(e string) bool { return e == id })
+		case err != nil && !known:
+			s.containers.ended = append(s.containers.ended, id)
+			s.forgetContainer(id)
 		}
-	})
+	}
+	queued := false
+	s.node.with(func(n *fakeNode) { queued = n.queued[id] })
 	if queued {
-		return
+		return s.delContainer(rt)
 	}
-	before, _ := s.engine.Lookup(client.DefaultPool, owner)
-	a, err := s.engine.AddContainer(context.Background(), s.network(), containerWith(id))
-	s.node.logStep("add", id, a.Addrs(), err)
-	s.checkNotExcluded(rt, a, before)
-	s.model.allocated(rt, owner, "", a, err)
-	switch known := slices.Contains(s.containers.running, id); {
-	case err == nil && len(a.LastResult()) == 0:
-		rt.Fatalf("%s was added without a result", id)
-	case err == nil && !known:
-		s.containers.running = append(s.containers.running, id)
-		s.containers.ended = slices.DeleteFunc(s.containers.ended, func(e string) bool { return e == id })
-	case err != nil && !known:
-		s.containers.ended = append(s.containers.ended, id)
-		s.forgetContainer(id)
-	}
+	return drawn{id, begin, func() { a, err = s.engine.AddContainer(context.Background(), network, containerWith(id)) }, end}
 }
 
-// DelContainer deletes a container, one that has ended before, or one that was never added.
-func (s *simulation) DelContainer(rt *rapid.T) {
+func (s *simulation) delContainer(rt *rapid.T) drawn {
 	all := slices.Concat([]string{"container-unknown"}, s.containers.running, s.containers.ended)
-	id := rapid.SampledFrom(all).Draw(rt, "container")
-	s.containers.running = slices.DeleteFunc(s.containers.running, func(r string) bool { return r == id })
-	s.forgetContainer(id)
-	_, err := s.engine.DelContainer(context.Background(), s.network(), containerWith(id))
-	s.node.logStep("delete", id, err)
-	s.containers.ended = append(s.containers.ended, id)
+	id, network := rapid.SampledFrom(all).Draw(rt, "container"), s.network()
+	var err error
+	begin := func() {
+		s.containers.running = slices.DeleteFunc(s.containers.running, func(r string) bool { return r == id })
+		s.forgetContainer(id)
+	}
+	end := func() {
+		s.node.logStep("delete", id, err)
+		s.containers.ended = append(s.containers.ended, id)
+	}
+	return drawn{id, begin, func() { _, err = s.engine.DelContainer(context.Background(), network, containerWith(id)) }, end}
 }
 
 // CollectGarbage names the running containers and the pods that use the plugin without the daemon.
@@ -513,7 +596,7 @@ func (s *simulation) CollectGarbage(*rapid.T) {
 func (s *simulation) forgetContainer(id string) {
 	owner := attachment.ContainerOwner(id, "eth0")
 	maps.DeleteFunc(s.model.held, func(k claim, _ netip.Addr) bool { return k.owner == owner })
-	maps.DeleteFunc(s.model.used, func(k claim, _ netip.Addr) bool { return k.owner == owner })
+	s.model.requested(owner)
 	delete(s.model.uncertain, owner)
 }
 
