@@ -177,7 +177,7 @@ func (s *simulation) allocate(rt *rapid.T) drawn {
 func (s *simulation) Burst(rt *rapid.T) {
 	var all []drawn
 	for range rapid.IntRange(2, 4).Draw(rt, "requests") {
-		draw := []func(*rapid.T) drawn{s.allocate, s.addContainer, s.delContainer}[rapid.IntRange(0, 2).Draw(rt, "request")]
+		draw := []func(*rapid.T) drawn{s.allocate, s.addContainer, s.delContainer, s.collectGarbage}[rapid.IntRange(0, 3).Draw(rt, "request")]
 		if r := draw(rt); !slices.ContainsFunc(all, func(o drawn) bool { return o.of == r.of }) {
 			all = append(all, r)
 		}
@@ -581,15 +581,20 @@ func (s *simulation) delContainer(rt *rapid.T) drawn {
 }
 
 // CollectGarbage names the running containers and the pods that use the plugin without the daemon.
-func (s *simulation) CollectGarbage(*rapid.T) {
-	if len(s.model.forgotten) > 0 {
-		return // the plugin would release what the owners will find
-	}
+func (s *simulation) CollectGarbage(rt *rapid.T) { s.atOnce(s.collectGarbage(rt)) }
+
+func (s *simulation) collectGarbage(*rapid.T) drawn {
 	var valid []call.Attachment
 	for _, id := range append([]string{"pod-1", "pod-2"}, s.containers.running...) {
 		valid = append(valid, containerWith(id).Attachment)
 	}
-	s.node.logStep("GC", valid, s.engine.GC(context.Background(), s.network(), valid))
+	var err error
+	send := func() {
+		if len(s.model.forgotten) == 0 { // otherwise the plugin would release what the owners will find
+			err = s.engine.GC(context.Background(), s.network(), valid)
+		}
+	}
+	return drawn{"GC", func() {}, send, func() { s.node.logStep("GC", valid, err) }}
 }
 
 // forgetContainer notes that a container no longer uses its addresses.
