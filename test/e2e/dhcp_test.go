@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,6 +59,35 @@ func TestRealDHCPAfterKill(t *testing.T) {
 
 	s = n.Start(t)
 	wantAddresses(t, s.AllocateFor(t, "router"), held)
+	s.WaitConsistent(t)
+}
+
+// Trap: the plugin's daemon renews a lease in the namespace of its ADD, as long as the interface exists. So a container that
+// is added again in cooldown needs an ADD; otherwise the lease expires, and another container gets the address.
+func TestRealDHCPContainerInCooldown(t *testing.T) {
+	d := harness.NewDHCP(t, "10.77.0.10; min-lease-time 4; max-lease-time 4")
+	n := dhcpNode(t, d, "")
+	writeContainers(t, n, map[string]any{"type": "dhcp", "daemonSocketPath": d.Socket})
+	s := n.Start(t, "--cni-netns="+d.NetNS, "--release-delay=1h")
+	run := func(operation string, c container) {
+		t.Helper()
+		request := c.request()
+		request["netns"] = d.NetNS
+		cni(t, s, operation, request).WantStatus(t, http.StatusOK)
+	}
+	harness.IP(t, "-n", d.Client, "link", "add", "link", "eth0", "name", "pod0", "type", "macvlan")
+	first, second := container{"one", "pod0"}, container{"two", "eth0"}
+	run("add", first)
+	run("del", first)
+	wantDHCPCalls(t, n, "ADD")
+	run("add", first)
+	wantDHCPCalls(t, n, "ADD", "DEL", "ADD")
+	run("del", first)
+	harness.IP(t, "-n", d.Client, "link", "del", "pod0")
+	d.WaitState(t, netip.MustParseAddr("10.77.0.10"), "free")
+
+	run("add", second)
+	wantNoAttachment(t, s, first.owner())
 	s.WaitConsistent(t)
 }
 

@@ -17,8 +17,9 @@
 //	          a record for whose ID a lookup finds nothing, for a container interface without a record, and for a plugin
 //	          that returns the same result to a repeated ADD. Reserve keeps the addresses from others, in memory. If it
 //	          finds an attachment that has one and is not releasing, a DEL undoes the ADD, and that attachment is
-//	          verified. If the plugin refuses the ADD, the range may be full: the oldest attachment that no owner uses
-//	          (in cooldown, then acquired ahead) is freed, and the ADD repeated.
+//	          verified, or freed if it is in cooldown, and the ADD repeated. If the plugin refuses the ADD, the range may
+//	          be full: the oldest attachment that no owner uses (in cooldown, then acquired ahead) is freed, and the ADD
+//	          repeated.
 //	verify    Addresses are wanted and held: a lookup in the plugin's store, or CHECK, or for a plugin that returns the
 //	          same result an ADD. If they are lost: hold, with the same addresses; other ones only at a request.
 //	free      Nothing is wanted: write releasing, DEL, remove the record.

@@ -28,7 +28,7 @@ type try struct {
 	previous Other
 	// ended are the addresses of the spare attachment that was released last, because the range may be full.
 	ended []netip.Addr
-	// missing are the addresses that containers were found to have lost.
+	// missing are the addresses that containers were found to have lost, and those of cooldowns that were ended.
 	missing []netip.Addr
 	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
 	storeProven bool
@@ -60,7 +60,7 @@ func (t *try) judge(requests [][]netip.Addr, deleted bool, err error) (again boo
 		// this request, and an address that may be available later is not lost for them.
 		return false
 	case !deleted: // leftovers may have caused the failure
-	case rejected && r.missing:
+	case rejected && (r.missing || r.ended):
 	case rejected && r.repeatable && !t.repeated: // the plugin may return another address now
 		t.repeated = true
 	case len(requests) == 1:
@@ -85,6 +85,8 @@ type rejectedResult struct {
 	// missing: the result had an address that a container has lost, which may hold another one. That container cannot get it
 	// again, because its DEL would release both.
 	missing bool
+	// ended: holder is in cooldown, which ends: no owner uses the address that the plugin has allocated again.
+	ended bool
 	// ofPod: another container of the same pod has it, which is the same to the plugin: a DEL would release it there.
 	ofPod bool
 }
@@ -99,6 +101,8 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	switch {
 	case !ip.IsValid():
 		return nil
+	case other.Record != nil && other.Record.State == Cooldown && !slices.Contains(t.missing, ip):
+		return &rejectedResult{holder: &other, ended: true, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has in cooldown", inv.Plugin, came, other, other.ID)}
 	case inv.Profile.Key() == profile.KeyedByPod && other.Record != nil && other.Record.SharesPod(inv):
 		return &rejectedResult{ofPod: true, error: fmt.Errorf("plugin %s returned %v, which another container of the pod has (%s): to this plugin they are one, so nothing was released, and that container must end first", inv.Plugin, came, other)}
 	case !inv.Profile.Unique:
@@ -137,6 +141,9 @@ func (t *try) settleOthers() {
 		t.World.Settle(*r.holder, Freed, false)
 	case r.missing:
 		t.World.Settle(*r.holder, Missing, true)
+	case r.ended:
+		t.missing = append(t.missing, r.holder.Record.Addrs()...)
+		t.World.Settle(*r.holder, EndCooldown, true)
 	}
 	if t.previous.Owner != "" { // its addresses are reserved now
 		t.World.Settle(t.previous, EndCooldown, true)
