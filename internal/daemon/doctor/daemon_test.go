@@ -88,6 +88,7 @@ func TestAttachments(t *testing.T) {
 		"cooldown":              {found(models.Attachment{State: "cooldown"}), states(ok), nil},
 		"held, after a failure": {found(models.Attachment{State: "held", LastError: "once"}), states(ok), nil},
 		"lost":                  {found(models.Attachment{State: "held", Lost: true, Owner: "router"}), states(failed), []string{`the addresses of owner "router"`, "allocate"}},
+		"lost by a pod":         {found(models.Attachment{State: "held", Lost: true, Owner: "cni/one/eth0"}), states(failed), []string{`the addresses of owner "cni/one/eth0"`, "recreate the pod"}},
 		"outside the ranges": {
 			found(models.Attachment{State: "held", Range: "outside", Owner: "router", Addresses: []*models.AttachmentAddress{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}),
 			states(failed),

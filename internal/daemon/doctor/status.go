@@ -7,6 +7,7 @@ import (
 	"github.com/go-openapi/strfmt"
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
 )
 
 // These checks read the status and the list of the daemon.
@@ -33,7 +34,11 @@ func checkAttachments(o *Observations, r *report) {
 func checkAttachment(a *models.Attachment, r *report) {
 	switch {
 	case a.Lost:
-		r.fail("allocate for the owner, which gets its addresses again, or others",
+		remedy := "allocate for the owner, which gets its addresses again, or others"
+		if attachment.OfContainer(a.Owner) {
+			remedy = "recreate the pod"
+		}
+		r.fail(remedy,
 			"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).Owner = a.Owner
 	case a.Range == models.AttachmentRangeOutside:
 		remedy := "restart the owner, which gets another address"
