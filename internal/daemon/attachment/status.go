@@ -229,8 +229,11 @@ func atMost(t, now time.Time, limit time.Duration) time.Time {
 // mayHaveAdded reports whether an ADD with the last invocation may have been in flight when the
 // previous run ended. A verification by ADD leaves no trace in the record.
 func mayHaveAdded(r Record, last call.Invocation) bool {
-	kept := OfContainer(r.Owner) && last.Profile.Key() == profile.KeyedByPod // Operation.Keep
-	return r.State == Adding && !last.AddRefused || isHeld(r.State) && (last.VerifyBy() == profile.VerifyAdd || kept)
+	verified := last.VerifyBy() == profile.VerifyAdd
+	if OfContainer(r.Owner) { // Operation.call, and Operation.Keep
+		verified = last.Profile.Key() == profile.KeyedByPod
+	}
+	return r.State == Adding && !last.AddRefused || isHeld(r.State) && verified
 }
 
 // mayHaveDeleted reports whether a DEL with an invocation may have been in flight: of a held
