@@ -102,7 +102,7 @@ func (s Status) OldIDs() []call.Invocation {
 
 // Expired reports whether an allocation was not confirmed in time.
 func (s Status) Expired(now time.Time) bool {
-	claimed := s.Rec.State == Held || s.Rec.State == Adding && len(s.Rec.Claims) > 0
+	claimed := s.Rec.State == Held || s.Rec.State == Adding && s.Rec.InUse()
 	return claimed && s.Rec.Expiration != nil && !now.Before(s.Rec.Expiration.Deadline)
 }
 

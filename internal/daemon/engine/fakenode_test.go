@@ -102,7 +102,7 @@ func defaultOptions() Options {
 		Options: attachment.Options{Node: "node1", BootID: "boot1", EnableIPv4: true, EnableIPv6: true, Expiration: 10 * time.Minute},
 		Pools:   []string{client.DefaultPool}, DefaultPool: client.DefaultPool,
 		Owners: owners, Budget: 80 * time.Second,
-		MaxProcesses: 4, MaxQueued: 100, MaxAttachments: 100_000, Log: silent,
+		MaxProcesses: 4, MaxQueued: 100, MaxAttachments: 100_000, Log: silent, Observer: &fakeObserver{},
 	}
 }
 

@@ -245,10 +245,12 @@ func canRequest(inv call.Invocation, ips []netip.Addr) bool {
 	return err == nil && len(ips) > 0
 }
 
-// fakeObserver records events and waits.
+// fakeObserver records events and waits, and ends the test if the engine is busy without a pause.
 type fakeObserver struct {
 	mu            sync.Mutex
 	events, waits []string
+	at            time.Time
+	locks         int
 }
 
 func (o *fakeObserver) Happened(e Event) {
@@ -264,4 +266,10 @@ func (o *fakeObserver) QueueWait(w Queue, d time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.waits = append(o.waits, fmt.Sprintf("%s %s", w, d))
+	if now := time.Now(); !now.Equal(o.at) {
+		o.at, o.locks = now, 0
+	}
+	if o.locks++; o.locks > 50_000 {
+		panic("entries are worked on without a pause")
+	}
 }
