@@ -153,9 +153,9 @@ func (op *Operation) newOrClonedRecord(inv call.Invocation) Record {
 	}
 }
 
-// Finish notes how the work ended, and when it is retried. waited reports that it ended in a queue. A
-// rejection by a rule, and a client that left the queue, are not failures of the attachment; but if it
-// was found to be lost before, it must be reacquired. A request does not end the DELs of earlier
+// Finish notes how the work ended, and when it is retried. waited reports that it ended in a queue. The
+// rejection of a request by a rule, and a client that left the queue, are not failures of the attachment;
+// but if it was found to be lost before, it must be reacquired. A request does not end the DELs of earlier
 // container IDs, so their failures stay.
 func (op *Operation) Finish(err error, client, waited bool, backoff func(failures int) time.Duration) {
 	switch {
@@ -163,7 +163,7 @@ func (op *Operation) Finish(err error, client, waited bool, backoff func(failure
 		if !client || op.Rec == nil || op.Rec.State != Held || len(op.OldIDs()) == 0 {
 			op.Failures = 0
 		}
-	case (waited || IsRejection(err)) && !op.Lost:
+	case client && (waited || IsRejection(err)) && !op.Lost:
 	case !client || op.Failures == 0: // a client that repeats its request postpones nothing
 		op.Failures++
 		op.RetryAt = op.World.Now().Add(backoff(op.Failures))

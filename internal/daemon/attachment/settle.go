@@ -141,10 +141,10 @@ func (op *Operation) mayAddAgain(found verdict) (bool, error) {
 		op.Action = Cleanup
 		return false, op.free()
 	case network.Name != op.Rec.Network: // its runtime does not know that one
-		op.setLost(fmt.Errorf("network %q is not configured", op.Rec.Network))
-		return false, nil
+		err = fmt.Errorf("network %q is not configured", op.Rec.Network)
+		op.setLost(err)
 	}
-	return true, nil
+	return err == nil, err
 }
 
 // stored returns the addresses that the plugin's store has for a container interface; none if that is not known.

@@ -230,7 +230,7 @@ func (op *operation) recordResult(err error) {
 	case err == nil && a.Failures == 0:
 		a.lastErr = ""
 		e.stats.resolve(a.Key)
-	case err != nil && !waited && !attachment.IsRejection(err):
+	case err != nil && !waited && !(op.client && attachment.IsRejection(err)):
 		a.lastErr = withoutKey(err, a.Key)
 		e.stats.fail(Failure{Owner: a.Owner, Pool: a.Pool, ContainerID: a.IDInUse(), Text: err.Error(), At: time.Now()})
 	}
