@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -82,14 +83,33 @@ func (e *Engine) fillWarm(name string, p *pool) error {
 		if err := e.offersWarm(name); err != nil {
 			return err
 		}
+		room := attachment.WarmLimit(e.opts.WarmLeases) - e.recordedWarm(name)
+		if room <= 0 {
+			return errors.New("leases that could not be acquired are not released yet")
+		}
 		var each errgroup.Group
-		for range min(missing, e.opts.MaxProcesses) {
+		for range min(missing, room, e.opts.MaxProcesses) {
 			each.Go(func() error { return e.acquireWarm(name) })
 		}
 		if err := each.Wait(); err != nil {
 			return err
 		}
 	}
+}
+
+// recordedWarm counts the leases of a pool that were acquired ahead, with those that could be neither acquired nor released: in
+// an outage each attempt leaves one.
+func (e *Engine) recordedWarm(pool string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i, _ := e.position(attachment.Key{Pool: pool, Owner: attachment.WarmOwnerPrefix})
+	for _, a := range e.sorted[i:] {
+		if a.Pool != pool || !attachment.IsWarm(a.Owner) {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // offersWarm returns why the pool has no leases that are acquired ahead.
