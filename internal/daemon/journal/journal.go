@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -55,6 +56,8 @@ type Journal struct {
 	joining  sync.Mutex
 	next     *transaction
 	removals []boltfile.Entry
+	// removing calls commitRemovals: one timer, or each failure would begin further repetitions.
+	removing *time.Timer
 
 	// committing is held by a commit, and by what replaces the file.
 	committing sync.Mutex
@@ -74,7 +77,9 @@ type Journal struct {
 // Open opens the journal in a locked state directory, which stays open. Nothing is read or written.
 func Open(state *statedir.Dir, opts Options) *Journal {
 	opts.DefaultPool = cmp.Or(opts.DefaultPool, storedDefaultPool)
-	return &Journal{options: opts, state: state}
+	j := &Journal{options: opts, state: state}
+	j.removing = time.AfterFunc(math.MaxInt64, j.commitRemovals)
+	return j
 }
 
 // Close closes the file. The journal must not be used afterwards.
@@ -83,6 +88,7 @@ func (j *Journal) Close() {
 	j.committing.Lock()
 	defer j.committing.Unlock()
 	j.closed = true
+	j.removing.Stop()
 	j.file.Close()
 	j.file = nil
 }
@@ -145,7 +151,7 @@ func (j *Journal) Remove(pool string, owners ...string) error {
 	j.joining.Lock()
 	defer j.joining.Unlock()
 	j.removals = append(j.removals, j.removalsOf(pool, owners)...)
-	time.AfterFunc(removalDelay, j.commitRemovals)
+	j.removing.Reset(removalDelay)
 	return nil
 }
 
@@ -157,7 +163,7 @@ func (j *Journal) commitRemovals() {
 	waiting := len(j.removals) > 0
 	j.joining.Unlock()
 	if waiting && !j.closed && j.commit(nil) != nil {
-		time.AfterFunc(retryDelay, j.commitRemovals)
+		j.removing.Reset(retryDelay)
 	}
 }
 

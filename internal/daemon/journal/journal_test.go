@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -232,6 +233,30 @@ func TestRemovals(t *testing.T) {
 	check.Must(t, f.Remove("default", "c"))
 	f.write(sample("c")) // a record of a later attachment
 	f.wantRecords(sample("c"), sample("d"))
+}
+
+// While no commit succeeds, one at a time is repeated, however many have failed: each reads the file.
+func TestFailedRemovals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.load()
+		f.write(sample("a"))
+		check.Must(t, os.Truncate(f.path(), 0))
+		for range 20 {
+			check.Must(t, f.Remove("default", "a"))
+			check.Error(t, f.Writable(), "restart the daemon")
+		}
+		time.Sleep(retryDelay / 2)
+		events, err := unix.InotifyInit1(unix.IN_NONBLOCK)
+		check.Must(t, err)
+		defer unix.Close(events)
+		_, err = unix.InotifyAddWatch(events, f.path(), unix.IN_OPEN|unix.IN_CLOSE)
+		check.Must(t, err)
+		time.Sleep(10 * retryDelay)
+		n, err := unix.Read(events, make([]byte, 1<<16))
+		check.Must(t, err)
+		check.Equal(t, "repetitions", n/unix.SizeofInotifyEvent/2, 10)
+	})
 }
 
 // breakFile makes every further write to the file fail: its descriptor becomes one that is only read.
