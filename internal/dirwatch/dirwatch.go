@@ -29,6 +29,8 @@ type Watcher struct {
 	dir, what string
 	read      func()
 	log       logrus.FieldLogger
+	// failure is why the directory could not be watched the last time; empty if it could.
+	failure string
 }
 
 // New returns a watcher of a directory, which may be created later. Run calls read; what names the
@@ -103,9 +105,13 @@ func (w *Watcher) watch(files *fsnotify.Watcher) {
 		}
 		err := files.Add(target)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.log.WithError(err).WithField("directory", target).Warnf("%s cannot be watched; reading it every %s", w.what, RereadInterval)
+			if w.failure != err.Error() {
+				w.log.WithError(err).WithField("directory", target).Warnf("%s cannot be watched; reading it every %s", w.what, RereadInterval)
+			}
+			w.failure = err.Error()
 			return
 		}
+		w.failure = ""
 		// A directory that was created before Add caused no event.
 		if nearest(w.dir) == target {
 			return
