@@ -58,7 +58,11 @@ func (e *Engine) keepWarm(name string, p *pool) {
 			case <-p.belowWarm:
 			}
 		}
-		err := e.fillWarm(name, p)
+		attempts := e.opts.MaxProcesses
+		if failures > 0 {
+			attempts = 1 // shows whether the failure lasts
+		}
+		err := e.fillWarm(name, p, attempts)
 		e.mu.Lock()
 		p.warmErr = err
 		e.mu.Unlock()
@@ -73,9 +77,10 @@ func (e *Engine) keepWarm(name string, p *pool) {
 	}
 }
 
-// fillWarm acquires leases of a pool until there are as many as wanted.
-func (e *Engine) fillWarm(name string, p *pool) error {
-	for {
+// fillWarm acquires leases of a pool until there are as many as wanted: so many concurrently at first, and then with each
+// plugin process.
+func (e *Engine) fillWarm(name string, p *pool, attempts int) error {
+	for ; ; attempts = e.opts.MaxProcesses {
 		missing := e.opts.WarmLeases - e.countWarm(p)
 		if missing <= 0 {
 			return nil
@@ -88,7 +93,7 @@ func (e *Engine) fillWarm(name string, p *pool) error {
 			return errors.New("leases that could not be acquired are not released yet")
 		}
 		var each errgroup.Group
-		for range min(missing, room, e.opts.MaxProcesses) {
+		for range min(missing, room, attempts) {
 			each.Go(func() error { return e.acquireWarm(name) })
 		}
 		if err := each.Wait(); err != nil {
