@@ -75,6 +75,10 @@ func (e *Engine) schedule(op *operation) {
 	if due, ok := a.Due(time.Now()); ok && !e.stopping {
 		a.timer = time.AfterFunc(time.Until(due), func() { a.shared.workqueue.add(a) })
 	}
+	// Two leases were returned or acquired concurrently. One that stays, because it cannot be released, waits for lookUp.
+	if attachment.IsWarm(a.Owner) && a.Rec != op.before && len(a.shared.warm) > attachment.WarmLimit(e.opts.WarmLeases) {
+		a.shared.workqueue.add(a)
+	}
 	for _, other := range op.doubted {
 		other.shared.workqueue.add(other)
 	}

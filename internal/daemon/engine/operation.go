@@ -22,8 +22,9 @@ type operation struct {
 	waitCtx context.Context
 	// stays reports that it waits for the lock also if its client leaves: a release.
 	stays bool
-	// started is when the operation got the entry's lock.
+	// started is when the operation got the entry's lock, and before the record at that time.
 	started time.Time
+	before  *attachment.Record
 	// client reports that a client requested the operation; otherwise it is background work.
 	client bool
 	// user is whose request it is. caller is set when it first needs a slot, and hasSlot reports that it
@@ -116,7 +117,7 @@ func (op *operation) begin() {
 	defer e.mu.Unlock()
 	a.VerifyDue = a.VerifyDue || a.doubted // also if this operation publishes nothing
 	a.doubted = false
-	op.Status, op.World, op.Opts, op.User = a.Status, world{op}, &e.opts.Options, a.user.recorded()
+	op.Status, op.World, op.Opts, op.User, op.before = a.Status, world{op}, &e.opts.Options, a.user.recorded(), a.Rec
 }
 
 // end returns the plugin process, schedules the next work, releases the entry's lock and calls unref.
