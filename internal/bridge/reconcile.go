@@ -142,7 +142,7 @@ func (c *controller) reconcile(ctx context.Context) (again time.Duration, failed
 		}
 	}
 	if c.check = c.problems.NextCheck(); !c.check.IsZero() && (failed || time.Until(c.check) < again) {
-		again = time.Until(c.check)
+		again = max(time.Until(c.check), time.Nanosecond)
 	}
 	return again, failed
 }
