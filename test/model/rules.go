@@ -69,6 +69,7 @@ var rules = []rule{
 	{"a DEL keeps another container of the pod", []edit{{"pod.go", "if !ok || op.World.Settle(other, Kept, true) {", "if true || !ok || op.World.Settle(other, Kept, true) {"}}, "container-pod", "", two},
 	{"a DEL waits for an ADD of the pod", []edit{{"pod.go", "	if op.World.Now().Before(inv.AddActsUntil) {", "	if false {"}}, "container-pod", "", two},
 	{"a repeated ADD of a pod may act at a start", []edit{{"status.go", "verified = last.Profile.Key() ==", "verified = false && last.Profile.Key() =="}}, "container-pod", "", leak},
+	{"only an ADD verifies what is in cooldown", []edit{{"claim.go", "	if op.Rec.State == Cooldown && inv", "	if false && inv"}}, "container-add", "", two},
 	{"what an interrupted release began is finished", []edit{{"settle.go", "	case r.State == Cooldown, r.State == Releasing, r", "	case r.State == Cooldown, r"}}, "local", "", "goes on for ever"},
 	{"an ADD is repeated before a DEL that is refused for good", []edit{{"free.go", "	return op.Action == Cleanup &&", "	return false && op.Action == Cleanup &&"}}, "strict-del", "-calls 1", "goes on for ever"},
 	{"that ADD is durable", []edit{{"free.go", "	r.State = Adding\n	if err := op.write(r); err != nil {\n		return errors.Join(refusal, err)\n	}", "	r.State = Adding"}}, "strict-del", "-calls 1", notCovered},

@@ -340,6 +340,7 @@ func configs() []config {
 		{name: "container-pod", profile: byPod, container: true, byPod: true, held: true},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
+		{name: "container-add", profile: verifyAdd, container: true, held: true, releaseDelay: 3, lostAway: true, addrs: 1},
 		{name: "warm", profile: ahead(local), lookup: true, ahead: true, reboot: true, calls: 3},
 		{name: "warm-remote", profile: ahead(remote), ahead: true, reboot: true},
 		{name: "warm-another", profile: ahead(another), ahead: true, lostJournal: true, calls: 3},
