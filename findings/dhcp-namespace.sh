@@ -18,12 +18,12 @@
 #   namespace deleted, two lease times later: lease active, renewals: several, interface exists, ARP answered
 #   DEL without CNI_NETNS: exit status 0, lease free, interface gone
 #
-# Usage: dhcp-namespace.sh. It needs root, Linux network namespaces, ip, go and isc-dhcp-server's dhcpd in PATH, and takes
+# Usage: dhcp-namespace.sh. It needs root, Linux network namespaces, ip, go, bash and isc-dhcp-server's dhcpd in PATH, and takes
 # half a minute after the download. The exit status is 1 if the behaviour differs from the output above, and 2 if
 # something is missing.
 set -eu
 [ "$(id -u)" = 0 ] || { echo "missing: root, to create network namespaces" >&2; exit 2; }
-for program in ip go dhcpd; do
+for program in ip go dhcpd bash; do
   command -v $program >/dev/null || { echo "missing: $program" >&2; exit 2; }
 done
 tmp=$(mktemp -d)
