@@ -79,5 +79,4 @@ var rules = []rule{
 	{"a lease ahead that the store lacks is not handed over", []edit{{"warm.go", "		held, err := op.held(o.Record)", "		held, err := true, error(nil)"}}, "warm-lost", "", two},
 	{"after a failed return either record is removed", []edit{{"warm.go", "		op.Dirty, op.Instead = true, r.Owner", "		op.Dirty = true"}}, "warm", "-faults 2", "two records"},
 	{"after a failed hand-over either record is removed", []edit{{"warm.go", "op.Dirty, op.Instead = true, from.Owner", "op.Dirty, op.Instead = true, \"\""}}, "warm", "", "two records"},
-	{"a lease of before a reboot is not given back", []edit{{"warm.go", " || op.Rec.BootID != op.Opts.BootID", ""}}, "warm-delay", "", two},
 }

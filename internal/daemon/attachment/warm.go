@@ -29,7 +29,7 @@ func (op *Operation) spare() bool { return IsWarm(op.Owner) && op.Rec.State == H
 
 // unsure reports whether the plugin may not hold the attachment, or the disk not have the record.
 func (op *Operation) unsure() bool {
-	return op.Dirty || op.Lost || op.VerifyDue || op.Failures > 0 || op.Rec.BootID != op.Opts.BootID
+	return op.Dirty || op.Lost || op.VerifyDue || op.Failures > 0
 }
 
 // Take ends this attachment for another one that takes over its record r, and reports whether it did. What is not known
