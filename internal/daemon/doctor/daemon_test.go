@@ -94,6 +94,9 @@ func TestAttachments(t *testing.T) {
 			states(failed),
 			[]string{`owner "router" has 10.0.0.1 and fd00::1 outside the ranges`, "restart the owner"},
 		},
+		"pod, outside the ranges": {
+			found(models.Attachment{State: "held", Range: "outside", Owner: "cni/one/eth0"}), states(failed), []string{"recreate the pod"},
+		},
 		"slot of the bridge, outside the ranges": {
 			found(models.Attachment{State: "held", Range: "outside", Owner: "ciliumnode-3"}), states(failed), []string{"recreate the pods", "the bridge releases"},
 		},

@@ -42,7 +42,10 @@ func checkAttachment(a *models.Attachment, r *report) {
 			"the plugin no longer holds the addresses of owner %q (container ID %s)", a.Owner, a.ContainerID).Owner = a.Owner
 	case a.Range == models.AttachmentRangeOutside:
 		remedy := "restart the owner, which gets another address"
-		if strings.HasPrefix(a.Owner, "ciliumnode-") {
+		switch {
+		case attachment.OfContainer(a.Owner):
+			remedy = "recreate the pod"
+		case strings.HasPrefix(a.Owner, "ciliumnode-"):
 			remedy = "recreate the pods that use it: the bridge releases it when they are gone"
 		}
 		var ips []string
