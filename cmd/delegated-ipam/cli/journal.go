@@ -56,8 +56,8 @@ func (d dependencies) journalListCommand() *cobra.Command {
 		Short: "List the records of a state directory",
 		Long: `List the records of a state directory, also while its daemon runs. A running daemon
 has more recent attachments only while it changes one; "delegated-ipam list" shows them. The
-exit status is 1 if there is no journal, or if it or a record is damaged; the next start moves
-what is damaged to quarantine/.
+exit status is 1 without a journal, and if the file or a record is damaged; the next start
+moves what is damaged to quarantine/.
 
 With -o json the whole records are printed.`,
 		Example: `  delegated-ipam journal list --state-dir=/var/lib/delegated-ipam`,

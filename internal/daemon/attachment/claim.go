@@ -118,7 +118,7 @@ func (op *Operation) Add() error {
 // not hold it, or holds other addresses than the runtime requests now, in cooldown.
 func (op *Operation) addAgain(w *Want) (done bool, err error) {
 	inv := op.LastInvocation()
-	if op.Rec.State == Cooldown && inv.VerifyBy() == profile.VerifyAdd { // this ADD, in the new namespace, will
+	if op.Rec.State == Cooldown && inv.VerifyBy() == profile.VerifyAdd { // only this ADD, in its namespace, can
 		return false, nil
 	}
 	found, err := op.verify()

@@ -102,7 +102,7 @@ func (t *try) reserve(inv call.Invocation, res call.Result) error {
 	case !ip.IsValid():
 		return nil
 	case other.Record != nil && other.Record.State == Cooldown && !slices.Contains(t.missing, ip):
-		return &rejectedResult{holder: &other, ended: true, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has in cooldown", inv.Plugin, came, other, other.ID)}
+		return &rejectedResult{holder: &other, ended: true, error: fmt.Errorf("plugin %s returned %v, which %s (container ID %s) has in cooldown; ours was released, and the cooldown ends: try again", inv.Plugin, came, other, other.ID)}
 	case inv.Profile.Key() == profile.KeyedByPod && other.Record != nil && other.Record.SharesPod(inv):
 		return &rejectedResult{ofPod: true, error: fmt.Errorf("plugin %s returned %v, which another container of the pod has (%s): to this plugin they are one, so nothing was released, and that container must end first", inv.Plugin, came, other)}
 	case !inv.Profile.Unique:

@@ -122,7 +122,7 @@ func (e *Engine) wait(d time.Duration) bool {
 // lookUp causes a verification if the plugin's store lacks an address of a record.
 func (e *Engine) lookUp(a *entry, r *attachment.Record) {
 	inv := r.Invocations[len(r.Invocations)-1]
-	if attachment.IsWarm(a.Owner) { // It may not be wanted: the configuration has changed, or two have returned at once.
+	if attachment.IsWarm(a.Owner) { // which may have become unwanted, too
 		a.shared.workqueue.add(a)
 	}
 	if !inv.StoreProven {

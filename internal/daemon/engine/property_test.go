@@ -148,7 +148,7 @@ func (s *simulation) checkNotExcluded(rt *rapid.T, now, before Attachment) {
 	}
 }
 
-func (s *simulation) Allocate(rt *rapid.T) { s.atOnce(s.allocate(rt)) }
+func (s *simulation) Allocate(rt *rapid.T) { s.concurrently(s.allocate(rt)) }
 
 func (s *simulation) allocate(rt *rapid.T) drawn {
 	r := AllocateRequest{
@@ -173,7 +173,7 @@ func (s *simulation) allocate(rt *rapid.T) drawn {
 	}
 }
 
-// Burst makes several requests at once.
+// Burst makes several requests concurrently.
 func (s *simulation) Burst(rt *rapid.T) {
 	var all []drawn
 	for range rapid.IntRange(2, 4).Draw(rt, "requests") {
@@ -182,7 +182,7 @@ func (s *simulation) Burst(rt *rapid.T) {
 			all = append(all, r)
 		}
 	}
-	s.atOnce(all...)
+	s.concurrently(all...)
 }
 
 // drawn is a request of an owner or of a container: what precedes it, itself, and what follows from its answer.
@@ -191,7 +191,7 @@ type drawn struct {
 	begin, send, end func()
 }
 
-func (s *simulation) atOnce(all ...drawn) {
+func (s *simulation) concurrently(all ...drawn) {
 	var sent sync.WaitGroup
 	for _, r := range all {
 		r.begin()
@@ -516,10 +516,10 @@ func (s *simulation) network() (name string) {
 }
 
 // AddContainer adds a new container, or one again that runs or has ended.
-func (s *simulation) AddContainer(rt *rapid.T) { s.atOnce(s.addContainer(rt)) }
+func (s *simulation) AddContainer(rt *rapid.T) { s.concurrently(s.addContainer(rt)) }
 
 // DelContainer deletes a container, one that has ended before, or one that was never added.
-func (s *simulation) DelContainer(rt *rapid.T) { s.atOnce(s.delContainer(rt)) }
+func (s *simulation) DelContainer(rt *rapid.T) { s.concurrently(s.delContainer(rt)) }
 
 // addContainer adds none whose DEL is queued: the DEL would release its address, as without the daemon.
 func (s *simulation) addContainer(rt *rapid.T) drawn {
@@ -581,7 +581,7 @@ func (s *simulation) delContainer(rt *rapid.T) drawn {
 }
 
 // CollectGarbage names the running containers and the pods that use the plugin without the daemon.
-func (s *simulation) CollectGarbage(rt *rapid.T) { s.atOnce(s.collectGarbage(rt)) }
+func (s *simulation) CollectGarbage(rt *rapid.T) { s.concurrently(s.collectGarbage(rt)) }
 
 func (s *simulation) collectGarbage(*rapid.T) drawn {
 	var valid []call.Attachment

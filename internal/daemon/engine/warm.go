@@ -77,8 +77,8 @@ func (e *Engine) keepWarm(name string, p *pool) {
 	}
 }
 
-// fillWarm acquires leases of a pool until there are as many as wanted: so many concurrently at first, and then with each
-// plugin process.
+// fillWarm acquires leases of a pool until there are as many as wanted. Until the first have succeeded it makes so many
+// attempts concurrently, and then as many as there may be plugin processes.
 func (e *Engine) fillWarm(name string, p *pool, attempts int) error {
 	for ; ; attempts = e.opts.MaxProcesses {
 		missing := e.opts.WarmLeases - e.countWarm(p)
@@ -102,8 +102,8 @@ func (e *Engine) fillWarm(name string, p *pool, attempts int) error {
 	}
 }
 
-// recordedWarm counts the leases of a pool that were acquired ahead, with those that could be neither acquired nor released: in
-// an outage each attempt leaves one.
+// recordedWarm counts the leases of a pool that were acquired ahead, with those that could be neither acquired nor
+// released: in an outage each attempt leaves one.
 func (e *Engine) recordedWarm(pool string) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

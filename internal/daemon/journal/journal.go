@@ -137,13 +137,13 @@ func (j *Journal) stored(pool string) string {
 	return pool
 }
 
-// removalDelay is how long a removal waits for another change that makes it durable, too, and retryDelay how long after
-// a failure.
+// removalDelay is how long the last removal waits for another change that makes it durable, too, and retryDelay how long
+// after a failure.
 const removalDelay, retryDelay = 10 * time.Millisecond, time.Second
 
 // Remove removes the records of owners; a missing one is not an error. That becomes durable later: with the next change,
-// after removalDelay, or in Close. It is for records whose addresses are released: a start that still finds one releases
-// them again.
+// removalDelay after the last removal, or in Close. It is for records whose addresses are released: a start that still
+// finds one releases them again.
 func (j *Journal) Remove(pool string, owners ...string) error {
 	if err := j.Available(); err != nil {
 		return err

@@ -192,7 +192,7 @@ func Written(stateDir string, m Metadata) error {
 }
 
 // Backup copies the journal in a state directory, of a running daemon, too, to a new file, which is durable when it
-// returns nil. It fails as Read does, if there is no journal, and if the new file exists.
+// returns nil. It fails for the reasons of Read, without a journal, and if the new file exists.
 func Backup(stateDir, to string) (records int, err error) {
 	c, err := readRunning(stateDir)
 	if err == nil {
