@@ -72,7 +72,7 @@ type Neighbours interface {
 	Conflict(network string, ips []netip.Addr) (Other, netip.Addr)
 	Reserve(network string, ips []netip.Addr) (Other, netip.Addr)
 	// Spare returns the other attachments of the pool that no owner uses: those in cooldown, then those acquired ahead,
-	// each the oldest first.
+	// each the oldest first and without its ID.
 	Spare() []Other
 	// OfPod returns another container that keeps what an invocation may release (Record.Keeps).
 	OfPod(call.Invocation) (Other, bool)

@@ -157,7 +157,7 @@ func (w world) oldest(set map[*entry]bool) []attachment.Other {
 	var all []attachment.Other
 	for a := range set {
 		if a != w.entry {
-			all = append(all, a.other())
+			all = append(all, attachment.Other{Key: a.Key, Lost: a.Lost, Record: a.Rec})
 		}
 	}
 	slices.SortFunc(all, func(a, b attachment.Other) int { return a.Record.Changed.Compare(b.Record.Changed) })
