@@ -39,7 +39,7 @@ type acceptedConfig struct{ binary, config string }
 // The CHECK touches neither leases nor their lock: it has noDir as the plugin's directory, at which the
 // plugin fails after it has accepted the rest. That would count as a refused call, so it is not counted.
 func (r *Runner) CheckConfig(ctx context.Context, n call.Network, inv call.Invocation) error {
-	if r.Embedded(inv.Plugin) == "" {
+	if inv.Binary != "" {
 		refused, _ := r.checkConfig(ctx, n, inv)
 		return refused
 	}
