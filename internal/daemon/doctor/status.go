@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/attachment"
+	"github.com/delegated-ipam/delegated-ipam/internal/daemon/ended"
 )
 
 // These checks read the status and the list of the daemon.
@@ -103,7 +104,8 @@ func checkEndedContainers(o *Observations, r *report) {
 	case s.Pending > 0:
 		r.ok("%d containers ended without a DEL, the first for %s; they are released after %s", s.Pending, ago(s.Oldest), time.Duration(s.DelaySeconds)*time.Second)
 	}
-	if len(s.HiddenDirectories) > 0 && s.Runtime == "" && (s.Pending > 0 || s.DelaySeconds > 0) {
+	asked := s.Runtime != "" && ago(s.Reported) <= ended.MaxReportAge
+	if len(s.HiddenDirectories) > 0 && !asked && (s.Pending > 0 || s.DelaySeconds > 0) {
 		r.warn("mount the directory from the host with mountPropagation HostToContainer (hostPaths.netns), or run delegated-ipam-cri",
 			"the network namespaces of containers in %s cannot be seen, so a container that ended without a DEL keeps its address", strings.Join(s.HiddenDirectories, ", "))
 	}

@@ -46,6 +46,7 @@ func TestCheckEndedContainers(t *testing.T) {
 		"hidden":                   {of(&models.EndedContainers{DelaySeconds: 600, HiddenDirectories: hidden}), states(warning), []string{"in /run/netns cannot be seen"}},
 		"hidden, and never":        {of(&models.EndedContainers{HiddenDirectories: hidden}), nil, nil},
 		"hidden, but runtime asks": {of(&models.EndedContainers{DelaySeconds: 600, HiddenDirectories: hidden, Runtime: "containerd v2.4.2"}), nil, nil},
+		"hidden, runtime silent":   {of(&models.EndedContainers{DelaySeconds: 600, HiddenDirectories: hidden, Runtime: "containerd v2.4.2", Reported: &old}), states(warning), []string{"in /run/netns cannot be seen"}},
 	})
 }
 

@@ -31,8 +31,8 @@ const (
 	// minUnknown is how long the runtime must not know a sandbox, at least. It lists one only when
 	// RunPodSandbox is done, which the kubelet ends after 4 minutes (twice --runtime-request-timeout).
 	minUnknown = 5 * time.Minute
-	// maxReportAge is how long a report of the runtime counts.
-	maxReportAge = 5 * time.Minute
+	// MaxReportAge is how long a report of the runtime counts.
+	MaxReportAge = 5 * time.Minute
 	// maxDirectories limits the directories that ADDs have named. A runtime has one.
 	maxDirectories = 64
 )

@@ -262,10 +262,10 @@ func TestOldReport(t *testing.T) {
 	f := newFixture(t, time.Minute, hostMount)
 	f.reported(0, "a", "b")
 	f.after(0)
-	f.after(maxReportAge)
+	f.after(MaxReportAge)
 	check.Equal(t, "left while it counts", f.leases.left(), both)
-	f.after(maxReportAge + time.Minute)
-	f.after(maxReportAge + 2*time.Minute)
+	f.after(MaxReportAge + time.Minute)
+	f.after(MaxReportAge + 2*time.Minute)
 	check.Equal(t, "left", f.leases.left(), onlyB)
 }
 

@@ -28,7 +28,7 @@ func (s *Sweeper) look(now time.Time) *look {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &look{own: s.own, mountOf: s.mountOf, shown: maps.Clone(s.shown), report: s.report, suspects: s.suspects, visible: map[string]bool{}}
-	if now.Sub(l.report.received) > maxReportAge {
+	if now.Sub(l.report.received) > MaxReportAge {
 		l.report = report{}
 	}
 	return l
