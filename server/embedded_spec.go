@@ -541,6 +541,9 @@ func init() {
             "$ref": "#/parameters/ipam-pool"
           },
           {
+            "$ref": "#/parameters/ipam-only-of-owner"
+          },
+          {
             "$ref": "#/parameters/ipam-skip-release-delay"
           },
           {
@@ -1756,6 +1759,14 @@ func init() {
       "name": "lease",
       "in": "query"
     },
+    "ipam-only-of-owner": {
+      "maxLength": 512,
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "Owner of the address: 404 if another one has it, which may have got it since it was listed\n",
+      "name": "owner",
+      "in": "query"
+    },
     "ipam-owner": {
       "maxLength": 512,
       "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$",
@@ -2627,6 +2638,14 @@ func init() {
             "type": "string",
             "description": "Name of a pool; the default pool if absent or \"default\"",
             "name": "pool",
+            "in": "query"
+          },
+          {
+            "maxLength": 512,
+            "type": "string",
+            "x-delegated-ipam-extension": true,
+            "description": "Owner of the address: 404 if another one has it, which may have got it since it was listed\n",
+            "name": "owner",
             "in": "query"
           },
           {
@@ -3874,6 +3893,14 @@ func init() {
       "x-delegated-ipam-extension": true,
       "description": "Container ID of a leak: a lease in the store of host-local under an ID of the daemon that no\nattachment has. Only such a lease of the address is released.\n",
       "name": "lease",
+      "in": "query"
+    },
+    "ipam-only-of-owner": {
+      "maxLength": 512,
+      "type": "string",
+      "x-delegated-ipam-extension": true,
+      "description": "Owner of the address: 404 if another one has it, which may have got it since it was listed\n",
+      "name": "owner",
       "in": "query"
     },
     "ipam-owner": {

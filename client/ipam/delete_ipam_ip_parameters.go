@@ -75,6 +75,12 @@ type DeleteIpamIPParams struct {
 	//
 	Lease *string
 
+	// Owner.
+	//
+	// Owner of the address: 404 if another one has it, which may have got it since it was listed
+	//
+	Owner *string
+
 	// Pool.
 	//
 	// Name of a pool; the default pool if absent or "default"
@@ -166,6 +172,17 @@ func (o *DeleteIpamIPParams) SetLease(lease *string) {
 	o.Lease = lease
 }
 
+// WithOwner adds the owner to the delete ipam IP params.
+func (o *DeleteIpamIPParams) WithOwner(owner *string) *DeleteIpamIPParams {
+	o.SetOwner(owner)
+	return o
+}
+
+// SetOwner adds the owner to the delete ipam IP params.
+func (o *DeleteIpamIPParams) SetOwner(owner *string) {
+	o.Owner = owner
+}
+
 // WithPool adds the pool to the delete ipam IP params.
 func (o *DeleteIpamIPParams) WithPool(pool *string) *DeleteIpamIPParams {
 	o.SetPool(pool)
@@ -212,6 +229,23 @@ func (o *DeleteIpamIPParams) WriteToRequest(r runtime.ClientRequest, reg strfmt.
 		if qLease != "" {
 
 			if err := r.SetQueryParam("lease", qLease); err != nil {
+				return err
+			}
+		}
+	}
+
+	if o.Owner != nil {
+
+		// query param owner
+		var qrOwner string
+
+		if o.Owner != nil {
+			qrOwner = *o.Owner
+		}
+		qOwner := qrOwner
+		if qOwner != "" {
+
+			if err := r.SetQueryParam("owner", qOwner); err != nil {
 				return err
 			}
 		}

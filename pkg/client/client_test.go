@@ -100,8 +100,8 @@ func TestRequests(t *testing.T) {
 		},
 		"release with all options": {
 			func(c *client.Client) error {
-				return c.Release(ctx, ip, client.ReleaseOptions{Pool: "blue", SkipReleaseDelay: true})
-			}, "", "DELETE /v1/ipam/10.15.0.2?pool=blue skip-release-delay=true",
+				return c.Release(ctx, ip, client.ReleaseOptions{Pool: "blue", Owner: "router", SkipReleaseDelay: true})
+			}, "", "DELETE /v1/ipam/10.15.0.2?owner=router&pool=blue skip-release-delay=true",
 		},
 		"release a leak": {
 			func(c *client.Client) error {

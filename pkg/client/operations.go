@@ -92,6 +92,9 @@ func (c *Client) Restore(ctx context.Context, ip netip.Addr, owner string, o Res
 type ReleaseOptions struct {
 	// Pool is the pool of the address, the only one that is searched; [DefaultPool] if it is empty.
 	Pool string
+	// Owner is the owner of the address: it is not released if another one has it, which may have got it since it was
+	// listed. Empty for any.
+	Owner string
 	// SkipReleaseDelay returns the address to the plugin immediately, whatever serve --release-delay
 	// is, also if it was released before and is in cooldown.
 	SkipReleaseDelay bool
@@ -108,7 +111,7 @@ type ReleaseOptions struct {
 // plugin's DEL failed; the daemon repeats it, and a second Release tries immediately),
 // [ErrRetryLater], and errors of the connection.
 func (c *Client) Release(ctx context.Context, ip netip.Addr, o ReleaseOptions) error {
-	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool, "lease", o.Lease)}
+	r := request{method: http.MethodDelete, path: addressPath(ip), query: parameters("pool", o.Pool, "owner", o.Owner, "lease", o.Lease)}
 	if o.SkipReleaseDelay {
 		r.header, r.value = "skip-release-delay", "true"
 	}
@@ -126,6 +129,7 @@ func (c *Client) ReleaseOwner(ctx context.Context, owner string, o ReleaseOption
 			return nil, err
 		}
 	}
+	o.Owner = owner
 	all, err := c.List(ctx)
 	for _, a := range all {
 		if a.Owner != owner || a.Pool != o.Pool {

@@ -98,9 +98,9 @@ func TestReleaseOwner(t *testing.T) {
 		status, pool string
 		want         string
 	}{
-		"default pool":       {`{"delegated-ipam":{"options":[{"name":"ipam-default-ip-pool","value":"blue"}]}}`, "", "[10.0.0.1 fd00::1] /v1/healthz /v1/ipam /v1/ipam/10.0.0.1?pool=blue /v1/ipam/fd00::1?pool=blue"},
-		"usual default pool": {`{"delegated-ipam":{}}`, client.DefaultPool, "[10.0.0.2] /v1/healthz /v1/ipam /v1/ipam/10.0.0.2?pool=default"},
-		"named pool":         {"", "blue", "[10.0.0.1 fd00::1] /v1/ipam /v1/ipam/10.0.0.1?pool=blue /v1/ipam/fd00::1?pool=blue"},
+		"default pool":       {`{"delegated-ipam":{"options":[{"name":"ipam-default-ip-pool","value":"blue"}]}}`, "", "[10.0.0.1 fd00::1] /v1/healthz /v1/ipam /v1/ipam/10.0.0.1?owner=router&pool=blue /v1/ipam/fd00::1?owner=router&pool=blue"},
+		"usual default pool": {`{"delegated-ipam":{}}`, client.DefaultPool, "[10.0.0.2] /v1/healthz /v1/ipam /v1/ipam/10.0.0.2?owner=router&pool=default"},
+		"named pool":         {"", "blue", "[10.0.0.1 fd00::1] /v1/ipam /v1/ipam/10.0.0.1?owner=router&pool=blue /v1/ipam/fd00::1?owner=router&pool=blue"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked string

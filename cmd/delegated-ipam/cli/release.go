@@ -35,6 +35,8 @@ type releaseOptions struct {
 type released struct {
 	IP   string `json:"ip"`
 	Pool string `json:"pool"`
+	// owner had it in the list; empty for an address that was not listed.
+	owner string
 }
 
 // line returns the address as `release` prints it without -o json.
@@ -76,7 +78,7 @@ For an attachment whose release the plugin refuses forever there is "journal del
 			if _, err := netip.ParseAddr(args[0]); err != nil {
 				return o.releaseOwner(cmd, c, args[0])
 			}
-			r := released{args[0], poolName(o.pool)}
+			r := released{IP: args[0], Pool: poolName(o.pool)}
 			if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
 				return fmt.Errorf("release %s: %w", r.IP, err)
 			}
@@ -139,10 +141,10 @@ func (o *releaseOptions) releaseOwner(cmd *cobra.Command, c connection, owner st
 	if len(ips) == 0 {
 		return err
 	}
-	return errors.Join(err, o.printReleased(cmd.OutOrStdout(), releasedOf(poolName(o.pool), ips)))
+	return errors.Join(err, o.printReleased(cmd.OutOrStdout(), releasedOf(poolName(o.pool), owner, ips)))
 }
 
 func (c connection) release(ctx context.Context, r released, skipDelay bool) error {
 	address, _ := netip.ParseAddr(r.IP) // was checked: an argument by args, and the others by the client
-	return c.explain(ctx, c.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, SkipReleaseDelay: skipDelay}))
+	return c.explain(ctx, c.Release(ctx, address, client.ReleaseOptions{Pool: r.Pool, Owner: r.owner, SkipReleaseDelay: skipDelay}))
 }

@@ -49,9 +49,9 @@ func TestReleaseAll(t *testing.T) {
 		"released 10.0.0.1 of pool default\nreleased fd00::1 of pool default\nreleased fd00::2 of pool blue\nreleased 10.0.0.7 of pool blue\nreleased 10.0.0.3 of pool default\nreleased 10.0.0.4 of pool default\n")
 	want := []string{
 		"GET /v1/ipam",
-		"DELETE /v1/ipam/10.0.0.1?pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?pool=default skip-release-delay=true",
-		"DELETE /v1/ipam/fd00::2?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.7?pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?pool=default skip-release-delay=true",
-		"DELETE /v1/ipam/10.0.0.4?pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/10.0.0.1?owner=router&pool=default skip-release-delay=true", "DELETE /v1/ipam/fd00::1?owner=router&pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/fd00::2?owner=health&pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.7?owner=health&pool=blue skip-release-delay=true", "DELETE /v1/ipam/10.0.0.3?owner=ingress&pool=default skip-release-delay=true",
+		"DELETE /v1/ipam/10.0.0.4?owner=pod&pool=default skip-release-delay=true",
 		"GET /v1/healthz", "GET /v1/ipam", "GET /v1/ipam", "GET /v1/ipam",
 	}
 	s.wantRequests(t, want...)
@@ -69,17 +69,17 @@ func TestReleaseOwner(t *testing.T) {
 		"both families": {
 			[]string{"router", "--pool=green"},
 			cmdline.ExitOK, "released 10.0.0.1 of pool green\nreleased fd00::1 of pool green\n", nil,
-			[]string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.1?pool=green", "DELETE /v1/ipam/fd00::1?pool=green"},
+			[]string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.1?owner=router&pool=green", "DELETE /v1/ipam/fd00::1?owner=router&pool=green"},
 		},
 		"default pool, one is refused": {
 			[]string{"health", "-o=json"},
 			cmdline.ExitFailed, "[\n  {\n    \"ip\": \"10.0.0.7\",\n    \"pool\": \"default\"\n  }\n]\n",
 			[]string{"release health: fd00::2: the DEL failed"},
-			[]string{"GET /v1/healthz", "GET /v1/ipam", "DELETE /v1/ipam/fd00::2?pool=blue", "DELETE /v1/ipam/10.0.0.7?pool=blue"},
+			[]string{"GET /v1/healthz", "GET /v1/ipam", "DELETE /v1/ipam/fd00::2?owner=health&pool=blue", "DELETE /v1/ipam/10.0.0.7?owner=health&pool=blue"},
 		},
 		"nothing":          {[]string{"pod", "--pool=green"}, cmdline.ExitFailed, "", []string{`release pod: not found: owner "pod" has no address in pool "green"`}, []string{"GET /v1/ipam"}},
-		"in cooldown":      {[]string{"pod", "--pool=green", "--skip-release-delay"}, cmdline.ExitOK, "released 10.0.0.4 of pool green\n", nil, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.4?pool=green skip-release-delay=true"}},
-		"released already": {[]string{"gone", "--pool=green"}, cmdline.ExitFailed, "", []string{"not found"}, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.9?pool=green"}},
+		"in cooldown":      {[]string{"pod", "--pool=green", "--skip-release-delay"}, cmdline.ExitOK, "released 10.0.0.4 of pool green\n", nil, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.4?owner=pod&pool=green skip-release-delay=true"}},
+		"released already": {[]string{"gone", "--pool=green"}, cmdline.ExitFailed, "", []string{"not found"}, []string{"GET /v1/ipam", "DELETE /v1/ipam/10.0.0.9?owner=gone&pool=green"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			yes := []response{{code: 200}}

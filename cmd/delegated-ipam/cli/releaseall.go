@@ -139,7 +139,7 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d addresses were not requested, because nothing was released for %s\n", len(all)-i, len(all), output.Duration(waited))
 			break
 		}
-		// An address that is not allocated any more has been released meanwhile.
+		// An address that its owner has no more has been released meanwhile.
 		if err := c.release(cmd.Context(), r, skipDelay); err != nil && !errors.Is(err, client.ErrNotFound) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "release %s of pool %s: %s\n", r.IP, r.Pool, logging.Printable(err.Error()))
 			continue
@@ -155,15 +155,15 @@ func (d dependencies) releaseEach(cmd *cobra.Command, c connection, all []releas
 func releasable(all []*models.Attachment, skipDelay bool) []released {
 	var out []released
 	for _, a := range all {
-		out = append(out, releasedOf(a.Pool, client.Releasable(a, skipDelay))...)
+		out = append(out, releasedOf(a.Pool, a.Owner, client.Releasable(a, skipDelay))...)
 	}
 	return out
 }
 
-func releasedOf(pool string, ips []netip.Addr) []released {
+func releasedOf(pool, owner string, ips []netip.Addr) []released {
 	out := []released{}
 	for _, ip := range ips {
-		out = append(out, released{ip.String(), pool})
+		out = append(out, released{ip.String(), pool, owner})
 	}
 	return out
 }

@@ -81,6 +81,8 @@ type RestoreRequest struct {
 type ReleaseRequest struct {
 	IP   netip.Addr
 	Pool string
+	// Owner is the only one whose address is released; empty for any.
+	Owner string
 	// SkipDelay releases it without ReleaseDelay, also if it is in cooldown already.
 	SkipDelay bool
 	// User sent the request; an ordinary one may not release container interfaces.

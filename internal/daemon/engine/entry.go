@@ -59,13 +59,14 @@ func newEntry(k attachment.Key, p *pool, u User) *entry {
 	return &entry{Key: k, shared: p, user: u, lock: make(chan struct{}, 1)}
 }
 
-// holder returns the attachment that has an address in a pool; one that is being released only if no other one has it.
-func (e *entries) holder(pool string, ip netip.Addr) (k attachment.Key, ok bool) {
+// holder returns the attachment of an owner, of any if it is empty, that has an address in a pool; one that is being
+// released only if no other one has it.
+func (e *entries) holder(pool, owner string, ip netip.Addr) (k attachment.Key, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var found *entry
 	for _, h := range e.index[ip] {
-		if h.Pool == pool && (found == nil || found.releasing()) {
+		if h.Pool == pool && (owner == "" || h.Owner == owner) && (found == nil || found.releasing()) {
 			found = h.entry
 		}
 	}

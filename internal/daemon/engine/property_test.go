@@ -237,7 +237,7 @@ func (s *simulation) free(owner string, ips []netip.Addr) (free bool) {
 		return false
 	}
 	for _, ip := range ips {
-		if _, taken := s.engine.holder(client.DefaultPool, ip); taken || s.excludes(ip) {
+		if _, taken := s.engine.holder(client.DefaultPool, "", ip); taken || s.excludes(ip) {
 			return false
 		}
 	}

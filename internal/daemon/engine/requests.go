@@ -66,7 +66,7 @@ func (e *Engine) Restore(ctx context.Context, r RestoreRequest) (Attachment, err
 // attachment as it is afterwards, with the addresses that it had, and fails as Allocate does.
 func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, error) {
 	pool, family := e.poolOrDefault(r.Pool), attachment.FamilyOf(r.IP)
-	k, ok := e.holder(pool, r.IP)
+	k, ok := e.holder(pool, r.Owner, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
 	case ok && attachment.OfContainer(k.Owner) && r.User.Ordinary:

@@ -86,7 +86,7 @@ func (h *handlers) restore(p ipam.PostIpamIPParams) middleware.Responder {
 // release handles DELETE /ipam/{ip}.
 func (h *handlers) release(p ipam.DeleteIpamIPParams) middleware.Responder {
 	ctx := p.HTTPRequest.Context()
-	request := engine.ReleaseRequest{User: h.user(ctx), Pool: h.poolName(p.Pool), SkipDelay: conv.Value(p.SkipReleaseDelay)}
+	request := engine.ReleaseRequest{User: h.user(ctx), Pool: h.poolName(p.Pool), Owner: conv.Value(p.Owner), SkipDelay: conv.Value(p.SkipReleaseDelay)}
 	var err error
 	if request.IP, err = parseIP(p.IP); err != nil {
 		logField(ctx, "error", err.Error())

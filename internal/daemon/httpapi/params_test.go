@@ -133,8 +133,8 @@ func TestAddressParameter(t *testing.T) {
 		ip := netip.MustParseAddr(want)
 		check.Equal(t, "restore", f.engine.restored[0], engine.RestoreRequest{IP: ip, Owner: "health", Pool: "blue"})
 		check.Equal(t, "release", f.engine.released[0], engine.ReleaseRequest{IP: ip, Pool: "blue"})
-		wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue", "Skip-Release-Delay", "true"), http.StatusOK)
-		check.True(t, f.engine.released[1].SkipDelay, "release of %s: with the delay", in)
+		wantCode(t, f.send(t, http.MethodDelete, "/v1/ipam/"+in+"?pool=blue&owner=health", "Skip-Release-Delay", "true"), http.StatusOK)
+		check.Equal(t, "release", f.engine.released[1], engine.ReleaseRequest{IP: ip, Pool: "blue", Owner: "health", SkipDelay: true})
 	}
 }
 

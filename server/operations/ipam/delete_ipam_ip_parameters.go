@@ -38,6 +38,11 @@ type DeleteIpamIPParams struct {
 	// Max Length: 63
 	// In: query
 	Lease *string
+	// Owner of the address: 404 if another one has it, which may have got it since it was listed
+	//
+	// Max Length: 512
+	// In: query
+	Owner *string
 	// Name of a pool; the default pool if absent or "default"
 	// In: query
 	Pool *string
@@ -65,6 +70,11 @@ func (o *DeleteIpamIPParams) BindRequest(r *http.Request, route *middleware.Matc
 
 	qLease, qhkLease, _ := qs.GetOK("lease")
 	if err := o.bindLease(qLease, qhkLease, route.Formats); err != nil {
+		res = append(res, err)
+	}
+
+	qOwner, qhkOwner, _ := qs.GetOK("owner")
+	if err := o.bindOwner(qOwner, qhkOwner, route.Formats); err != nil {
 		res = append(res, err)
 	}
 
@@ -122,6 +132,38 @@ func (o *DeleteIpamIPParams) bindLease(rawData []string, hasKey bool, formats st
 func (o *DeleteIpamIPParams) validateLease(formats strfmt.Registry) error {
 
 	if err := validate.MaxLength("lease", "query", *o.Lease, 63); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+// bindOwner binds and validates parameter Owner from query.
+func (o *DeleteIpamIPParams) bindOwner(rawData []string, hasKey bool, formats strfmt.Registry) error {
+	var raw string
+	if len(rawData) > 0 {
+		raw = rawData[len(rawData)-1]
+	}
+
+	// Required: false
+	// AllowEmptyValue: false
+
+	if raw == "" { // empty values pass all other validations
+		return nil
+	}
+	o.Owner = &raw
+
+	if err := o.validateOwner(formats); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+// validateOwner carries out validations for parameter Owner
+func (o *DeleteIpamIPParams) validateOwner(formats strfmt.Registry) error {
+
+	if err := validate.MaxLength("owner", "query", *o.Owner, 512); err != nil {
 		return err
 	}
 

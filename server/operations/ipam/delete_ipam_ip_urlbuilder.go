@@ -14,6 +14,7 @@ type DeleteIpamIPURL struct {
 	IP string
 
 	Lease *string
+	Owner *string
 	Pool  *string
 
 	_basePath string
@@ -63,6 +64,14 @@ func (o *DeleteIpamIPURL) Build() (*url.URL, error) {
 	}
 	if leaseQ != "" {
 		qs.Set("lease", leaseQ)
+	}
+
+	var ownerQ string
+	if o.Owner != nil {
+		ownerQ = *o.Owner
+	}
+	if ownerQ != "" {
+		qs.Set("owner", ownerQ)
 	}
 
 	var poolQ string
