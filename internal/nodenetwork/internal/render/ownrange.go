@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 )
 
 // fields are those of an ipam object that name addresses, and those of its elements: host-local has subnet and
@@ -16,6 +18,14 @@ type fields struct {
 	RangeStart json.RawMessage `json:"rangeStart"`
 	RangeEnd   json.RawMessage `json:"rangeEnd"`
 	Address    json.RawMessage `json:"address"`
+	// Delegate is the object of which the daemon runs the plugin, if type is cniconf.ContainerPlugin.
+	Delegate json.RawMessage `json:"delegate"`
+}
+
+// parseIPAM returns the fields of an ipam object and its type. It reports false for what is no such object.
+func parseIPAM(object json.RawMessage) (f fields, pluginType string, ok bool) {
+	ok = json.Unmarshal(object, &f) == nil && json.Unmarshal(f.Type, &pluginType) == nil
+	return f, pluginType, ok
 }
 
 // ofNode reports whether a value of a template is a string with a variable.
@@ -35,9 +45,15 @@ func sharedRange(template, pluginType string) string {
 		var p struct {
 			IPAM json.RawMessage `json:"ipam"`
 		}
-		var f fields
-		var t string
-		if json.Unmarshal(plugin, &p) != nil || json.Unmarshal(p.IPAM, &f) != nil || json.Unmarshal(f.Type, &t) != nil || t != pluginType && !hasVariable(t) {
+		if json.Unmarshal(plugin, &p) != nil {
+			continue
+		}
+		f, t, ok := parseIPAM(p.IPAM)
+		if ok && t == cniconf.ContainerPlugin {
+			p.IPAM = f.Delegate
+			f, t, ok = parseIPAM(p.IPAM)
+		}
+		if !ok || t != pluginType && !hasVariable(t) {
 			continue
 		}
 		whole := f.Ranges == nil && f.Addresses == nil || f.Subnet != nil || f.RangeStart != nil || f.RangeEnd != nil

@@ -202,6 +202,7 @@ func TestSharedRange(t *testing.T) {
 		"another gateway":      hostLocal(`[[{"subnet":"10.0.0.0/16","gateway":"${nodeName}"}]]`),
 		"spelling of a range":  hostLocal(`[[{"subnet" : "10.0.0.0/16"}]]`),
 		"common start":         hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"10.0.0.10","rangeEnd":"${annotations[example.com/end]}"}]]`),
+		"through the daemon":   list(`{"type":"delegated-ipam-cni","delegate":{"type":"host-local","ranges":` + fixed + `}}`),
 		"common end":           hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"${annotations[example.com/start]}"}]]`),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,6 +240,8 @@ func TestOwnRange(t *testing.T) {
 		"static":                list(`{"type":"static","addresses":[{"address":"${annotations[start]}/16"}]}`),
 		"one set":               hostLocal(`["${json:annotations[set]}",[{"subnet":"${podCIDRs[1]}"}]]`),
 		"whole object":          list(`"${json:annotations[ipam]}"`),
+		"through the daemon":    list(`{"type":"delegated-ipam-cni","delegate":{"type":"host-local","ranges":"${ranges}"}}`),
+		"whole delegate":        list(`{"type":"delegated-ipam-cni","delegate":"${json:annotations[ipam]}"}`),
 		"beside other plugins":  strings.Replace(hostLocal(`"${ranges}"`), `}]}`, `},{"type":"portmap"}]}`, 1),
 		"static, two addresses": list(`{"type":"static","addresses":[{"address":"${annotations[start]}/16"},{"address":"${annotations[next]}/16"}]}`),
 	} {
