@@ -93,7 +93,7 @@ func (d decision) done() bool {
 
 // decide returns the wanted state of the file for a Node; nil is a Node that does not exist. A refused
 // template does not stop a working node: a file that was rendered for the same Node with the same
-// podCIDRs is kept.
+// podCIDRs, labels and annotations is kept.
 func (c *controller) decide(n *corev1.Node) decision {
 	d := decision{existing: c.output.read()}
 	if n == nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +147,39 @@ func TestTemplateBecomesInvalid(t *testing.T) {
 				f.create(t, "2", "10.244.1.0/24")
 				defer f.start(t)()
 				f.wantFile(t, "")
+			})
+		})
+	}
+}
+
+// A range that a Node had by an annotation may be another node's when the annotation is removed, also while no process
+// runs, or with a template that is refused meanwhile.
+func TestAnnotationRemoved(t *testing.T) {
+	const annotation = "example.com/range"
+	own := strings.Replace(fixed, "10.0.0.0/16", "${annotations["+annotation+"]}", 1)
+	for name, stopped := range map[string]bool{"running": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, own, func(t *testing.T, f *fixture) {
+				f.create(t, "1")
+				f.update(t, func(n *corev1.Node) { n.Annotations = map[string]string{annotation: "10.9.1.0/24"} })
+				stop := f.start(t)
+				f.wantFile(t, `"subnet":"10.9.1.0/24"`)
+				f.setTemplate(t, "{")
+				advance(dirwatch.RereadInterval)
+				f.wantFile(t, `"subnet":"10.9.1.0/24"`)
+				if stopped {
+					stop()
+				}
+				f.update(t, func(n *corev1.Node) { n.Annotations = nil })
+				if stopped {
+					stop = f.start(t)
+				}
+				defer stop()
+				f.wantFile(t, "")
+				f.setTemplate(t, own)
+				advance(dirwatch.RereadInterval)
+				f.wantFile(t, "")
+				f.wantReady(t, reasonTemplateRefused)
 			})
 		})
 	}

@@ -149,7 +149,7 @@ func (c *controller) renderProblem(err error) *problem {
 	case errors.As(err, &shared):
 		return problemf(reasonSharedRange, "template %s: %s", c.template, err)
 	}
-	return problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for this node before is kept", c.template, err)
+	return problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for the Node as it is now is kept", c.template, err)
 }
 
 func apiProblem(err error) *problem {

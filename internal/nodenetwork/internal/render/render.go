@@ -21,6 +21,9 @@ type provenance struct {
 	Node     string   `json:"node"`
 	UID      string   `json:"uid"`
 	PodCIDRs []string `json:"podCIDRs"`
+	// Values are the labels and annotations of the template, as JSON, by the names of their variables: a range that was
+	// removed from the Node may be another one's.
+	Values map[string]string `json:"values,omitempty"`
 	// SingleNode reports whether other nodes may have the same ranges.
 	SingleNode bool `json:"singleNode,omitempty"`
 }
@@ -52,7 +55,7 @@ func Render(text string, n *corev1.Node, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := replacement{node: n}
+	r := replacement{node: n, values: map[string]string{}}
 	if document, err = r.in(document); err == nil {
 		err = r.noPodCIDRs
 	}
@@ -60,7 +63,7 @@ func Render(text string, n *corev1.Node, o Options) ([]byte, error) {
 		return nil, err
 	}
 	if object, ok := document.(map[string]any); ok {
-		object[provenanceKey] = provenance{Node: n.Name, UID: string(n.UID), PodCIDRs: slices.Concat([]string{}, n.Spec.PodCIDRs), SingleNode: o.SingleNode}
+		object[provenanceKey] = provenance{Node: n.Name, UID: string(n.UID), PodCIDRs: slices.Concat([]string{}, n.Spec.PodCIDRs), Values: r.values, SingleNode: o.SingleNode}
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -82,7 +85,7 @@ func Render(text string, n *corev1.Node, o Options) ([]byte, error) {
 }
 
 // IsOf reports whether a configuration was rendered for this Node, with its UID and its present
-// podCIDRs. A configuration that was rendered with SingleNode counts only with SingleNode.
+// podCIDRs, labels and annotations. A configuration that was rendered with SingleNode counts only with SingleNode.
 func IsOf(config []byte, n *corev1.Node, o Options) bool {
 	var object map[string]json.RawMessage // a struct would accept another case of the key
 	var from provenance
@@ -91,6 +94,11 @@ func IsOf(config []byte, n *corev1.Node, o Options) bool {
 	}
 	if from.SingleNode && !o.SingleNode {
 		return false
+	}
+	for name, value := range from.Values {
+		if now, err := lookUp(n, name); err != nil || now != value {
+			return false
+		}
 	}
 	return n.UID != "" && from.Node == n.Name && from.UID == string(n.UID) && slices.Equal(from.PodCIDRs, n.Spec.PodCIDRs)
 }

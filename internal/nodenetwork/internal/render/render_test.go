@@ -261,6 +261,20 @@ func TestIsOf(t *testing.T) {
 			t.Errorf("%s: the configuration counts as that of the node", name)
 		}
 	}
+	rendered, err = Render(hostLocal(`[[{"subnet":"${annotations[example.com/range]}","gateway":"${labels[zone]}"}]]`), worker(), options(t))
+	check.Must(t, err)
+	other, removed, relabelled := worker(), worker(), worker()
+	other.Annotations["example.com/range"], removed.Annotations, relabelled.Labels["zone"] = "10.9.2.0/24", nil, "b"
+	for name, n := range map[string]*corev1.Node{"another range": other, "removed": removed, "another label": relabelled} {
+		if IsOf(rendered, n, options(t)) {
+			t.Errorf("%s: the configuration counts as that of the node", name)
+		}
+	}
+	unrelated := worker()
+	unrelated.Labels["rack"] = "8"
+	if !IsOf(rendered, unrelated, options(t)) {
+		t.Error("another label: the configuration does not count as that of the node")
+	}
 	if IsOf([]byte(hostLocal(`[]`)), worker(), options(t)) || IsOf(nil, worker(), options(t)) {
 		t.Error("a configuration without a node counts as that of the node")
 	}

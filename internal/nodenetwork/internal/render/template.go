@@ -31,8 +31,9 @@ func parse(text string) (document any, err error) {
 // replacement replaces the variables in the strings of a template by the values of a node.
 type replacement struct {
 	node *corev1.Node
-	// size is the number of bytes of the values.
-	size int
+	// values has the value of each label and annotation that was used, and size is the number of bytes of all values.
+	values map[string]string
+	size   int
 	// noPodCIDRs is ErrNoPodCIDRs if the template needs those of a node without any. Any other error is a fault of
 	// the template.
 	noPodCIDRs error
@@ -106,6 +107,9 @@ func (r *replacement) value(name string) (string, error) {
 	value, err := lookUp(r.node, name)
 	if err != nil {
 		return "", fmt.Errorf("${%s}: %w", name, err)
+	}
+	if kind, _, hasKey := strings.Cut(name, "["); hasKey && kind != "podCIDRs" {
+		r.values[name] = value
 	}
 	r.size += len(value)
 	return value, checkSize(r.size)
