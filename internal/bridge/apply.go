@@ -167,7 +167,7 @@ func (a *application) execute(ctx context.Context, x planner.Action) bool {
 		case planner.Restore:
 			err = c.allocator.restore(ctx, x.Slot, ip, x.Also)
 		default:
-			err = c.allocator.release(ctx, ip)
+			err = c.allocator.release(ctx, x.Slot, ip)
 		}
 		c.metrics.progressed.set(time.Now())
 		c.metrics.countRequest(x.Kind, err)

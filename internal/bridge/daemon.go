@@ -117,9 +117,9 @@ func (s daemonClient) restore(ctx context.Context, n int, ip, also netip.Addr) e
 	return requestError("restore "+ip.String(), s.explain(err))
 }
 
-// release releases an address. It succeeds if the address was released before.
-func (s daemonClient) release(ctx context.Context, ip netip.Addr) error {
-	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool})
+// release releases an address of a slot. It succeeds if the slot has it no more.
+func (s daemonClient) release(ctx context.Context, n int, ip netip.Addr) error {
+	err := s.api.Release(ctx, ip, client.ReleaseOptions{Pool: s.pool, Owner: planner.Owner(n)})
 	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}

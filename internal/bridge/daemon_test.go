@@ -158,7 +158,7 @@ func callDaemon(t *testing.T, s daemonClient, name string, args []string) (err e
 		}
 		err = s.restore(t.Context(), 3, netip.MustParseAddr(args[0]), also)
 	case "release":
-		err = s.release(t.Context(), ip(9))
+		err = s.release(t.Context(), 3, ip(9))
 	case "list":
 		_, err = s.slots(t.Context(), nil)
 	case "check-node":

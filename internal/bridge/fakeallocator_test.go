@@ -94,13 +94,13 @@ func (f *fixture) restore(_ context.Context, slot int, ip, _ netip.Addr) error {
 	return nil
 }
 
-func (f *fixture) release(_ context.Context, ip netip.Addr) error {
+func (f *fixture) release(_ context.Context, slot int, ip netip.Addr) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.releases++
 	if f.unreleasable[ip] {
 		return &failure{refused: true, reason: reasonPluginFailed, err: errors.New("DEL failed")}
 	}
-	maps.DeleteFunc(f.held, func(_ int, held netip.Addr) bool { return held == ip })
+	maps.DeleteFunc(f.held, func(n int, held netip.Addr) bool { return n == slot && held == ip })
 	return nil
 }

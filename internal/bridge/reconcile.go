@@ -47,7 +47,7 @@ type slotAllocator interface {
 	slots(ctx context.Context, families []string) ([]planner.Slot, error)
 	acquire(ctx context.Context, slot int) (planner.Slot, error)
 	restore(ctx context.Context, slot int, ip, also netip.Addr) error
-	release(ctx context.Context, ip netip.Addr) error
+	release(ctx context.Context, slot int, ip netip.Addr) error
 }
 
 // controller reconciles the daemon and the CiliumNode, one reconciliation at a time.
