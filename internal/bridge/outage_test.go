@@ -23,7 +23,7 @@ import (
 
 // TestMain removes client-go's global error handlers: one sleeps depending on the time of the last
 // error, which is not simulated time. It runs one goroutine at a time: the race detector of Go 1.26 ends the
-// process if two goroutines of a synctest bubble receive from expired timers at once
+// process if two goroutines of a synctest bubble receive from expired timers at the same time
 // (https://github.com/golang/go/issues/78156), which a hundred bridges do in every third run.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)

@@ -93,13 +93,20 @@ func TestWarmLeasesKilled(t *testing.T) {
 			t.Run(plan.String(), func(t *testing.T) {
 				t.Parallel()
 				n := containerNode(t)
-				// Embedded, it may be killed while it writes a lease, and leave an empty file.
-				n.Flags = append(n.Flags, "--warm-leases=3", "--host-local=program")
+				n.Flags = append(n.Flags, "--warm-leases=3")
 				file := filepath.Join(n.Dir, "plan")
 				n.Program, n.Env = harness.Failpoints(t), append(n.Env, failpoint.EnvPlan+"="+file)
 				s := n.Start(t)
 				waitWarm(t, n, s, 3, 3)
 				check.Must(t, os.WriteFile(file, []byte(plan.String()), 0o600))
+				restart := func() {
+					_, empty, err := oracle.HostLocalAfterKill(n.StoreDir)
+					check.Must(t, errors.Join(err, os.Remove(file)))
+					for _, lease := range empty { // it was being written, and no DEL frees it
+						check.Must(t, os.Remove(lease))
+					}
+					s = n.Start(t)
+				}
 				one, two, three := container{"one", "eth0"}, container{"two", "eth0"}, container{"three", "eth0"}
 				steps := []struct {
 					verb string
@@ -110,14 +117,12 @@ func TestWarmLeasesKilled(t *testing.T) {
 						continue
 					}
 					s.Wait(t)
-					check.Must(t, os.Remove(file))
-					s = n.Start(t)
+					restart()
 					cni(t, s, step.verb, step.request()).WantStatus(t, http.StatusOK) // the runtime repeats it
 				}
 				if _, err := os.Stat(file); err == nil { // it is killed later, by the background, or never
-					check.Must(t, os.Remove(file))
 					s.Kill(t)
-					s = n.Start(t)
+					restart()
 				}
 				waitWarm(t, n, s, 2, 4)
 			})

@@ -142,11 +142,13 @@ func (s *Daemon) Signal(t testing.TB, sig syscall.Signal) {
 	s.p.signal(t, sig)
 }
 
-// Kill ends the daemon with SIGKILL, unless a failpoint has.
+// Kill ends the daemon with SIGKILL, unless a failpoint has. One that has ended in another way is an error.
 func (s *Daemon) Kill(t testing.TB) {
 	t.Helper()
 	_ = s.p.cmd.Process.Kill()
-	s.p.wait(t)
+	if code := s.p.wait(t); code != -1 {
+		t.Fatalf("the daemon ended with status %d before it was killed; its output:\n%s", code, s.p.out)
+	}
 }
 
 // Wait waits until the daemon has ended and returns its exit status.

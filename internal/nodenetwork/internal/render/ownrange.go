@@ -22,7 +22,7 @@ type fields struct {
 	Delegate json.RawMessage `json:"delegate"`
 }
 
-// parseIPAM returns the fields of an ipam object and its type. It reports false for what is no such object.
+// parseIPAM returns the fields and the type of an ipam object, and whether it is one.
 func parseIPAM(object json.RawMessage) (f fields, pluginType string, ok bool) {
 	ok = json.Unmarshal(object, &f) == nil && json.Unmarshal(f.Type, &pluginType) == nil
 	return f, pluginType, ok
