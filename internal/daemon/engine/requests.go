@@ -76,6 +76,8 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 		err = familyDisabledError("address "+r.IP.String(), family)
 	case unknownPool != nil:
 		err = unknownPool
+	case r.Owner != "":
+		err = attachment.NewError(attachment.NotFound, "owner %q has no address %s in pool %q", r.Owner, r.IP, pool)
 	default:
 		err = attachment.NotFoundError(pool, r.IP)
 	}
