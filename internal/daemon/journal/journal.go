@@ -177,42 +177,51 @@ func (j *Journal) Writable() error {
 // transaction are changes that become durable together.
 type transaction struct {
 	changes []boltfile.Entry
-	commit  func() error // once: the other callers wait for the first one
+	commit  func() (unavailable, err error) // once: the other callers wait for the first one
 }
 
 // change is Write for entries; one without a value is a removal. Changes are collected while another transaction is
 // committed; otherwise they are committed without a wait.
 func (j *Journal) change(changes ...boltfile.Entry) error {
-	if err := j.Available(); err != nil {
-		return err
-	}
 	j.joining.Lock()
 	if j.next == nil {
 		tx := &transaction{}
-		tx.commit = sync.OnceValue(func() error {
+		tx.commit = sync.OnceValues(func() (unavailable, err error) {
 			j.committing.Lock()
 			defer j.committing.Unlock()
 			runtime.Gosched() // those whose changes have just become durable may have further ones
 			j.joining.Lock()
 			j.next = nil
 			j.joining.Unlock()
-			return j.commit(tx.changes)
+			return j.commitAvailable(tx.changes)
 		})
 		j.next = tx
 	}
 	tx := j.next
 	tx.changes = append(tx.changes, changes...)
 	j.joining.Unlock()
-	err := tx.commit()
+	unavailable, err := tx.commit()
 	if boltfile.Unchanged(err) { // there may be space for these changes alone
 		j.committing.Lock()
 		defer j.committing.Unlock()
-		err = j.commit(changes)
+		unavailable, err = j.commitAvailable(changes)
 	}
 	if err != nil {
 		return j.error(err)
 	}
-	return j.Available() // otherwise the next start would not find them
+	return unavailable
+}
+
+// commitAvailable is commit in a directory that is Available, also afterwards: in another one the next start would not
+// find the changes.
+func (j *Journal) commitAvailable(changes []boltfile.Entry) (unavailable, err error) {
+	if unavailable = j.Available(); unavailable != nil {
+		return unavailable, nil
+	}
+	if err = j.commit(changes); err != nil {
+		return nil, err
+	}
+	return j.Available(), nil
 }
 
 // commit makes changes durable, and the removals that wait. After an error the kernel may show what is not on the disk, so
