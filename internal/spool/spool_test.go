@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range [][3]string{{"a", "b", "c"}, {"ab", "", "c"}, {"a", "bc", ""}, {"", "ab", "c"}, {"../../etc", "passwd", "x"}} {
 		name := Name(k[0], k[1], k[2])
-		if seen[name] || strings.ContainsAny(name, "/") || len(name) != 64+len(suffix) {
+		if seen[name] || strings.ContainsAny(name, "/") || len(name) != 32+len(suffix) {
 			t.Errorf("%q: %s", k, name)
 		}
 		seen[name] = true
