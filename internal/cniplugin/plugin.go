@@ -198,6 +198,11 @@ func (c *config) healthNow(s daemon) error {
 
 // printResult prints a result of the delegated plugin in the CNI version of the configuration.
 func printResult(body []byte, cniVersion string) (err error) {
+	// The daemon reads the configuration of the runtime, so that there is usually nothing to convert.
+	if is, err := (&version.ConfigDecoder{}).Decode(body); err == nil && is == cniVersion {
+		_, err := os.Stdout.Write(body)
+		return err
+	}
 	// The library panics on null entries of a list.
 	defer func() {
 		if p := recover(); p != nil {
