@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -112,8 +113,10 @@ func newController(ctx context.Context, o options.Bridge, config *rest.Config, l
 	if err != nil {
 		return nil, err
 	}
-	// First the bridges write what they have planned during the outage.
-	pods.After = func() bool { return node.watch.Connected() && time.Now().After(node.resumes()) }
+	// First the bridges write what they have planned during the outage. A watch that is not permitted never connects.
+	pods.After = func() bool {
+		return apierrors.IsForbidden(node.watch.Err()) || node.watch.Connected() && time.Now().After(node.resumes())
+	}
 	c.pods = func() nodePods { return newNodePods(pods.List()) }
 	go pods.Run(ctx)
 	return c, nil

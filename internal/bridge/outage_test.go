@@ -137,3 +137,37 @@ func TestRequestsAfterOutage(t *testing.T) {
 		running.Wait()
 	})
 }
+
+// The pods of a bridge that may read its CiliumNode, but not watch it, are watched again after an outage.
+func TestPodsAfterOutageWithoutWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, config := apiserver.StartPiped(t)
+		api.Allow(func(p apiserver.Permission) bool {
+			return p.Resource != resourceNodes || p.Verb != "watch" && p.Verb != "list"
+		})
+		api.Create("worker", apiserver.Object{})
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		c, err := newController(ctx, options.Bridge{
+			NodeName: "worker", Host: "/none", Pool: "default", MinAllocate: 8, PreAllocate: 8, ReleaseDelay: time.Hour, WatchPods: true,
+		}, config("worker"), logging.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.allocator = newFixture() // its daemon
+		var running sync.WaitGroup
+		running.Go(func() { c.run(ctx) })
+		for _, pods := range []int{8, 16} {
+			advance(5 * time.Minute)
+			api.AddPods("worker", 8)
+			advance(5 * time.Minute)
+			if n, _ := api.Node(t, "worker"); len(n.Pool) < pods+8 {
+				t.Errorf("%d addresses for %d pods; want 8 free ones, too", len(n.Pool), pods)
+			}
+			api.Down()
+			advance(time.Minute)
+			api.Up()
+		}
+		cancel()
+		running.Wait()
+	})
+}
