@@ -75,32 +75,31 @@ func (u Uninstall) Finish(ctx context.Context) error {
 
 // remove deletes a DaemonSet, if it exists, and waits until its pods are gone.
 func (u Uninstall) remove(ctx context.Context, name string) error {
-	fmt.Fprintf(u.Progress, "delete DaemonSet %s\n", name)
 	foreground := metav1.DeletePropagationForeground
-	err := wait.PollUntilContextCancel(ctx, u.Interval, true, func(ctx context.Context) (bool, error) {
+	return u.poll(ctx, func(ctx context.Context) (string, bool, error) {
+		state := "delete DaemonSet " + name
 		err := u.Cluster.apps.DaemonSets(u.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground})
-		if apierrors.IsNotFound(err) {
-			return true, nil
+		switch {
+		case apierrors.IsNotFound(err):
+			return state, true, nil
+		case err != nil:
+			err = fmt.Errorf("%s: %w", state, err)
 		}
-		return false, err
+		return state, false, err
 	})
-	if err != nil {
-		return fmt.Errorf("delete DaemonSet %s: %w", name, err)
-	}
-	return nil
 }
 
 // await waits until a pod of NAME-uninstall on each node is done with a step.
 func (u Uninstall) await(ctx context.Context, step string, done func(*corev1.Pod) bool) error {
-	name, last := u.Name+"-uninstall", ""
-	return wait.PollUntilContextCancel(ctx, u.Interval, true, func(ctx context.Context) (bool, error) {
+	name := u.Name + "-uninstall"
+	return u.poll(ctx, func(ctx context.Context) (string, bool, error) {
 		set, err := u.Cluster.apps.DaemonSets(u.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return false, fmt.Errorf("DaemonSet %s: %w", name, err)
+			return "", false, fmt.Errorf("DaemonSet %s: %w", name, err)
 		}
 		pods, err := u.Cluster.core.Pods(u.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(set.Spec.Selector)})
 		if err != nil {
-			return false, describe("pods", err)
+			return "", false, describe("pods", err)
 		}
 		var pending []string
 		for i := range pods.Items {
@@ -114,11 +113,27 @@ func (u Uninstall) await(ctx context.Context, step string, done func(*corev1.Pod
 		if len(pending) > 0 {
 			state += "; not yet " + strings.Join(pending, ", ")
 		}
+		return state, set.Status.ObservedGeneration >= set.Generation && len(pending) == 0 && count >= int(set.Status.DesiredNumberScheduled), nil
+	})
+}
+
+// poll looks until it is done, and prints each new state. After an error it looks again, because Helm runs a step once,
+// unless rights or an object are missing.
+func (u Uninstall) poll(ctx context.Context, look func(context.Context) (state string, done bool, err error)) error {
+	last := ""
+	return wait.PollUntilContextCancel(ctx, u.Interval, true, func(ctx context.Context) (bool, error) {
+		state, done, err := look(ctx)
+		if ctx.Err() != nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return false, err
+		}
+		if err != nil {
+			state = err.Error()
+		}
 		if state != last {
 			fmt.Fprintln(u.Progress, state)
 			last = state
 		}
-		return set.Status.ObservedGeneration >= set.Generation && len(pending) == 0 && count >= int(set.Status.DesiredNumberScheduled), nil
+		return done, nil
 	})
 }
 

@@ -27,6 +27,8 @@ type daemonSets struct {
 	afterDelete               func(name string)
 	deleted                   []string
 	ciliumNodes, podAddresses []object
+	// down is the number of further requests that fail with 503.
+	down int
 }
 
 type object = map[string]any
@@ -39,6 +41,11 @@ func (d *daemonSets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send := func(body object) { _ = json.NewEncoder(w).Encode(body) }
 	list := func(kind, version string, items []object) {
 		send(object{"kind": kind, "apiVersion": version, "metadata": object{}, "items": items})
+	}
+	if d.down > 0 {
+		d.down--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
 	}
 	name, isSet := strings.CutPrefix(r.URL.Path, sets)
 	nodes, exists := d.sets[name]
@@ -189,5 +196,24 @@ func TestUninstallFinish(t *testing.T) {
 	change(func() { delete(d.sets, "ipam-uninstall") })
 	if err := u.Finish(t.Context()); err == nil || !strings.Contains(err.Error(), "ipam-uninstall") {
 		t.Errorf("without the DaemonSet: %v", err)
+	}
+}
+
+// Helm runs each step once.
+func TestUninstallRepeats(t *testing.T) {
+	done := object{"conditions": []any{object{"type": "Ready", "status": "True"}}}
+	for name, step := range map[string]func(Uninstall, context.Context) error{
+		"remove": func(u Uninstall, ctx context.Context) error { return u.remove(ctx, "ipam") }, "finish": Uninstall.Finish,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &daemonSets{sets: map[string]int{"ipam": 1, "ipam-uninstall": 1}, pods: map[string]object{"a": done}, down: 3}
+			u, progress := d.start(t)
+			if err := step(u, t.Context()); err != nil || !slices.Equal(d.deleted, []string{"ipam"}) {
+				t.Errorf("deleted %v, %v; want the daemon", d.deleted, err)
+			}
+			if got := progress.String(); strings.Count(got, "the server is currently unable") != 1 {
+				t.Errorf("printed %q; want the failure once", got)
+			}
+		})
 	}
 }
