@@ -24,6 +24,11 @@ func TestReclaimAsDaemon(t *testing.T) {
 			t.Errorf("the volume %s is %v; want that of the daemon, %v", m.Name, got, want)
 		}
 	}
+	for _, m := range daemon.daemon.VolumeMounts {
+		if m.ReadOnly && m.Name != "machine-id" && !slices.ContainsFunc(c.VolumeMounts, func(own corev1.VolumeMount) bool { return reflect.DeepEqual(own, m) }) {
+			t.Errorf("reclaim lacks the mount %v of the daemon", m)
+		}
+	}
 	if !reflect.DeepEqual(c.SecurityContext, daemon.daemon.SecurityContext) || d.pod.HostNetwork != daemon.pod.HostNetwork || c.Image != daemon.daemon.Image {
 		t.Errorf("user, namespace or image differ from those of the daemon")
 	}
