@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/diff"
+	"sigs.k8s.io/yaml"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -96,6 +98,21 @@ func TestNames(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The constraints of docs/install/platforms.md admit each account with pods in the host's network.
+func TestOpenShift(t *testing.T) {
+	_, after, _ := strings.Cut(read(t, "../../../docs/install/platforms.md"), "kind: SecurityContextConstraints\n")
+	text, _, _ := strings.Cut(after, "```")
+	var constraints struct{ Users []string }
+	check.Must(t, yaml.Unmarshal([]byte(text), &constraints))
+	for _, o := range slices.Concat(daemonSets(t), hooks(t, "pre-delete")) {
+		pod, _ := podOf(o)
+		user := "system:serviceaccount:delegated-ipam:" + cmp.Or(pod.Spec.ServiceAccountName, "default")
+		if pod.Spec.HostNetwork && !slices.Contains(constraints.Users, user) {
+			t.Errorf("%s of %s is not among %v", user, metadataOf(t, o).GetName(), constraints.Users)
+		}
 	}
 }
 
