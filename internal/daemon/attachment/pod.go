@@ -46,16 +46,26 @@ func (r *Record) SharesPod(inv call.Invocation) bool {
 }
 
 // Keeps reports whether the record is of a container that has, or may be about to get, what an invocation of its pod may
-// release.
+// release; or which still has what one of another interface would.
 func (r *Record) Keeps(inv call.Invocation) bool {
+	if r != nil && inv.Profile.Key() == profile.KeyedByContainer {
+		return isHeld(r.State) && r.last().ContainerID == inv.ContainerID && r.Network == inv.Network
+	}
 	return r != nil && (r.State == Held || r.State == Adding) && r.SharesPod(inv)
 }
 
 // keepPod repeats the ADD of a held container of the same pod before a DEL. To a plugin that is keyed by the pod they are
-// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses. wait reports
-// that the ADD of this one may still act, and replace the ID after that.
-func (op *Operation) keepPod(inv call.Invocation) (wait bool, err error) {
-	if !OfContainer(op.Owner) || inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd() {
+// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses. skip reports
+// that the ADD of this one may still act, and replace the ID after that; or that the plugin is keyed by the container, and
+// the DEL of another of its interfaces follows, which releases both.
+func (op *Operation) keepPod(inv call.Invocation) (skip bool, err error) {
+	switch {
+	case !OfContainer(op.Owner):
+		return false, nil
+	case inv.Profile.Key() == profile.KeyedByContainer:
+		_, skip = op.World.OfPod(inv)
+		return skip, nil
+	case inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd():
 		return false, nil
 	}
 	if op.World.Now().Before(inv.AddActsUntil) {
