@@ -69,8 +69,8 @@ func (e *Engine) Release(ctx context.Context, r ReleaseRequest) (Attachment, err
 	k, ok := e.holder(pool, r.Owner, r.IP)
 	var err error
 	switch unknownPool := e.checkPool(pool, true); {
-	case ok && attachment.OfContainer(k.Owner) && r.User.Ordinary:
-		err = attachment.NewError(attachment.Forbidden, "address %s belongs to a container (owner %q), which its runtime releases", r.IP, k.Owner)
+	case ok && !ofAPI(k.Owner) && r.User.Ordinary:
+		err = attachment.NewError(attachment.Forbidden, "address %s is of a container, or was acquired ahead for one (owner %q), which only root and the daemon's own user may release", r.IP, k.Owner)
 	case ok: // an address of a family that was disabled later can still be released
 	case !e.opts.Enabled(family):
 		err = familyDisabledError("address "+r.IP.String(), family)

@@ -94,7 +94,7 @@ func (f *fixture) ask(ctx context.Context, words []string) (answer string, err e
 		a, err = f.Restore(ctx, RestoreRequest{Owner: args[0], Pool: pool, IP: ips[0], Also: append(ips, netip.Addr{})[1], User: user})
 	case "release": // IP... [owner=OWNER] [now]
 		for _, ip := range ips {
-			if a, err = f.Release(ctx, ReleaseRequest{IP: ip, Pool: pool, Owner: options["owner"], SkipDelay: has("now")}); err != nil {
+			if a, err = f.Release(ctx, ReleaseRequest{IP: ip, Pool: pool, Owner: options["owner"], SkipDelay: has("now"), User: user}); err != nil {
 				break
 			}
 		}
