@@ -56,7 +56,7 @@ var rules = []rule{
 	{"what is added again stays reserved after a failure", []edit{{"hold.go", "	case t.inUse():", "	case t.inUse() && !OfContainer(t.Owner):"}}, "container-lost", "-faults 2", two},
 	{"a container that lives survives another boot ID", []edit{{"status.go", "	alive = alive && r", "	alive = false && r"}}, "container-boot", "", two},
 	{"what the plugin has added again is not freed", []edit{{"settle.go", "	stored, err := op.stored()", "	stored, err := []netip.Addr(nil), error(nil)"}, {"free.go", "	if op.Action == Cleanup {", "	if false {"}}, "container-rollback", "", two},
-	{"what cannot be added again is as it was", []edit{{"hold.go", "		if OfContainer(t.Owner) && t.storeProven && ended {", "		if false {"}}, "container-back", "", two},
+	{"what cannot be added again is as it was", []edit{{"hold.go", "		if OfContainer(t.Owner) && t.proven != nil && ended {", "		if false {"}}, "container-back", "", two},
 	{"a DEL is durable before it waits", []edit{{"free.go", "	if err := op.writeReleasing(); err != nil {", "	if err := op.World.Process(); err != nil {\n		return err\n	}\n	if err := op.writeReleasing(); err != nil {"}}, "container-leaves", "", "was received"},
 	{"a DEL whose record could not be written is carried out", []edit{{"free.go", "return op.finishLater(op.delOnce())", "return op.delOnce()"}}, "container-leaves", "", "was received"},
 	{"a repeated ADD is durable before its response", []edit{{"claim.go", "	if err := op.write(r); err != nil {\n		return fmt.Errorf(\"%s: %w\", op, err)\n	}\n	return nil", "	op.setRecord(r)\n	return nil"}}, "container-again", "", "of an earlier ADD"},

@@ -35,7 +35,9 @@ func (t *try) attempt() (again bool, err error) {
 		}
 		return false, errors.Join(err, t.failed)
 	}
-	t.storeProven = t.storeProven || slices.ContainsFunc(old, func(o call.Invocation) bool { return o.StoreProven && o.Equal(inv) })
+	if i := slices.IndexFunc(old, func(o call.Invocation) bool { return o.StoreProven && o.Equal(inv) }); i >= 0 {
+		t.proven = &old[i]
+	}
 	untried := t.Rec == nil && OfContainer(t.Owner)
 	old, done, err := t.prepare(inv, old)
 	if err != nil || done {
@@ -255,11 +257,10 @@ func (t *try) undo(inv call.Invocation, cause error) error {
 	switch {
 	case t.inUse():
 		t.setLost(cause)
-		if OfContainer(t.Owner) && t.storeProven && ended {
+		if OfContainer(t.Owner) && t.proven != nil && ended {
 			// The plugin has nothing of it, as before the ADD. What a lookup finds later is of another ADD.
-			inv.StoreProven = true
 			r := t.Rec.Clone()
-			r.State, r.Invocations = Held, withLast(r.Invocations, inv)
+			r.State, r.Invocations = Held, withLast(r.Invocations, *t.proven)
 			cause = errors.Join(cause, t.write(r))
 		}
 		return cause

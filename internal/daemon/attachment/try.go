@@ -30,8 +30,8 @@ type try struct {
 	ended []netip.Addr
 	// missing are the addresses that containers were found to have lost, and those of cooldowns that were ended.
 	missing []netip.Addr
-	// storeProven: the plugin's store had the result of an earlier ADD with the invocation that is repeated.
-	storeProven bool
+	// proven is the earlier ADD with the invocation that is repeated, whose result the plugin's store had; nil for none.
+	proven *call.Invocation
 }
 
 // prefixes returns addresses with the length of their subnet, or their full length if it is unknown.
