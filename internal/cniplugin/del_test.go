@@ -1,13 +1,16 @@
 package cniplugin
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -80,6 +83,33 @@ func TestLeftEntry(t *testing.T) {
 	if e.Network != "pods" || e.ContainerID != "0123abcd" || e.IfName != "eth0" || e.NetNS != netns || e.Inode == 0 || e.Device == 0 || e.BootID == "" ||
 		e.Written.IsZero() || e.Args != "IgnoreUnknown=1;K8S_POD_NAME=web-0" {
 		t.Errorf("the entry is %+v", e)
+	}
+}
+
+// The entry is of the sandbox at the call: while it waited, an ADD of the same container ID may have been carried out, of
+// another namespace under the same path.
+func TestLeftEntryIsOfTheCall(t *testing.T) {
+	netns := filepath.Join(t.TempDir(), "netns")
+	check.Must(t, os.WriteFile(netns, nil, 0o600))
+	called, err := os.Stat(netns)
+	check.Must(t, err)
+	var added time.Time
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		added = time.Now()
+		if err := errors.Join(os.Rename(netns, netns+".old"), os.WriteFile(netns, nil, 0o600)); err != nil {
+			t.Error(err)
+		}
+		responds(502, `"the queue is full"`, "Retry-After", "5")(w, r)
+	})
+	d, config := withSpool(t, socket)
+	_, failed := plugin{command: "DEL", config: config, environ: []string{"CNI_NETNS=" + netns}}.run(t, socket)
+	checkError(t, "DEL", failed, 0)
+	names, err := d.List()
+	check.Must(t, err)
+	e, _, err := d.Read(strings.Join(names, " "))
+	check.Must(t, err)
+	if stat, ok := called.Sys().(*syscall.Stat_t); !ok || e.Inode != stat.Ino || !e.Written.Before(added) {
+		t.Errorf("the entry is %+v; want that of %+v, before %s", e, called.Sys(), added)
 	}
 }
 
