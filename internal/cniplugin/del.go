@@ -26,7 +26,7 @@ func del(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	begin, s := time.Now(), conf.daemon()
+	begin, s, e := time.Now(), conf.daemon(), conf.entry(args)
 	s.wait = delWait
 	_, err = s.call(delOperation, "", body)
 	if err == nil {
@@ -35,7 +35,7 @@ func del(args *skel.CmdArgs) error {
 	if !errors.Is(err, errLater) {
 		return cniError(err)
 	}
-	spoolErr := leave(conf, args)
+	spoolErr := leave(conf.spoolPath(), e)
 	if spoolErr == nil {
 		return nil
 	}
@@ -54,24 +54,29 @@ func del(args *skel.CmdArgs) error {
 
 const delOperation = "POST /v1/cni/del"
 
-// leave leaves a DEL for the daemon.
-func leave(conf *config, args *skel.CmdArgs) error {
-	d, err := spool.Open(conf.spoolPath())
-	if err != nil {
-		return err
-	}
-	defer d.Close()
+// entry returns what would be left of a DEL that is called now: its container ID may be added again while it waits.
+func (c *config) entry(args *skel.CmdArgs) spool.Entry {
 	e := spool.Entry{
-		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Args: args.Args,
+		Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName, Args: args.Args,
 		Written: time.Now(), NetNS: args.Netns,
-	}
-	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		e.BootID = strings.TrimSpace(string(boot))
 	}
 	if info, err := os.Stat(args.Netns); err == nil {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			e.Device, e.Inode = uint64(stat.Dev), stat.Ino
 		}
+	}
+	return e
+}
+
+// leave leaves a DEL for the daemon.
+func leave(path string, e spool.Entry) error {
+	d, err := spool.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		e.BootID = strings.TrimSpace(string(boot))
 	}
 	return d.Put(e)
 }
