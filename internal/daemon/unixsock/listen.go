@@ -153,18 +153,13 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		limit, surplus := l.admit(c)
 		if surplus != nil {
-			l.closeSurplus(surplus, limit)
+			_ = surplus.Close()
+			l.warn(surplus, limit, "Connection closed: too many connections are open")
 		}
 		if surplus != c {
 			return c, nil
 		}
 	}
-}
-
-// closeSurplus closes a connection because of a limit.
-func (l *listener) closeSurplus(c *conn, limit string) {
-	_ = c.Close()
-	l.warn(c, limit, "Connection closed: too many connections are open")
 }
 
 // warn logs that a limit was reached, with the peer of a connection.
@@ -187,6 +182,3 @@ func (l *listener) Close() error {
 	})
 	return l.err
 }
-
-// Addr returns the path that clients use, not the one of bind(2).
-func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
