@@ -81,16 +81,12 @@ func New(dir *spool.Dir, why error, e Engine, log logrus.FieldLogger) *Drainer {
 
 // Status returns the present state. Its error is why the spool cannot be used, and which DELs have failed and why.
 func (d *Drainer) Status() *models.SpoolStatus {
-	s := &models.SpoolStatus{}
-	if d == nil {
-		return s
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	s := &models.SpoolStatus{Quarantined: int64(d.quarantined)}
 	if d.dir != nil {
 		s.Directory = d.dir.Path()
 	}
-	s.Quarantined = int64(d.quarantined)
 	var oldest time.Time
 	var failed []string
 	for _, name := range slices.Sorted(maps.Keys(d.entries)) {
@@ -182,7 +178,7 @@ func (d *Drainer) entry(name string) *state {
 // BeforeAdd carries out the DEL of a container interface, if there is one, before an ADD of it: later it
 // would release the new addresses. An error refuses the ADD.
 func (d *Drainer) BeforeAdd(ctx context.Context, network string, a call.Attachment) error {
-	if d == nil || d.dir == nil {
+	if d.dir == nil {
 		return nil
 	}
 	name := spool.Name(network, a.ContainerID, a.IfName)

@@ -114,7 +114,6 @@ func TestBeforeAdd(t *testing.T) {
 	if err := d.BeforeAdd(t.Context(), "pods", a); !errors.As(err, &refused) || refused.RetryAfter == 0 {
 		t.Errorf("got %v; want an error that is repeated", err)
 	}
-	check.Must(t, (*Drainer)(nil).BeforeAdd(t.Context(), "pods", a))
 	check.Must(t, New(nil, errors.New("none"), e, d.log).BeforeAdd(t.Context(), "pods", a))
 }
 
