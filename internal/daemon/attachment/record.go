@@ -99,6 +99,11 @@ type LateDel struct {
 	Seconds int `json:"seconds"`
 }
 
+// ActsUntil returns until when the DEL may act, by a clock that may have been set back since.
+func (l LateDel) ActsUntil(now time.Time) time.Time {
+	return atMost(l.Until, now, time.Duration(l.Seconds)*time.Second)
+}
+
 // Record is the durable form of an attachment.
 type Record struct {
 	// ContainerID is the container ID of generation 0.

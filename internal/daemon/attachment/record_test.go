@@ -115,3 +115,19 @@ func TestAddresses(t *testing.T) {
 	a, ok := r.Address(IPv6)
 	check.True(t, !ok, "IPv6 address of %v: got %v; want none", r.Result.Addresses, a)
 }
+
+// A clock that was set back does not extend the time of a late DEL.
+func TestLateDelActsUntil(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		late LateDel
+		want time.Time
+	}{
+		{LateDel{}, time.Time{}},
+		{LateDel{Until: now.Add(time.Minute), Seconds: 3600}, now.Add(time.Minute)},
+		{LateDel{Until: now.Add(24 * time.Hour), Seconds: 60}, now.Add(time.Minute)},
+	} {
+		got := tt.late.ActsUntil(now)
+		check.True(t, got.Equal(tt.want), "%+v: %v; want %v", tt.late, got, tt.want)
+	}
+}

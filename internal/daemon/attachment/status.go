@@ -214,7 +214,7 @@ func capDeadlines(r Record, o *Options, now time.Time) Record {
 		inv := &r.Invocations[i]
 		inv.AddActsUntil = atMost(inv.AddActsUntil, now, inv.Profile.ActsUntil(now).Sub(now))
 	}
-	r.LateDel.Until = atMost(r.LateDel.Until, now, time.Duration(r.LateDel.Seconds)*time.Second)
+	r.LateDel.Until = r.LateDel.ActsUntil(now)
 	return r
 }
 
