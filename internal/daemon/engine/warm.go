@@ -15,24 +15,23 @@ import (
 
 // WarmPool is the supply of a pool with leases that are acquired ahead.
 type WarmPool struct {
-	Pool string
 	// Wanted is --warm-leases, Ready how many no container has yet.
 	Wanted, Ready int
 	// Err is why there are too few; nil if there are enough, or they are being acquired.
 	Err error
 }
 
-// Warm returns the supply of each configured pool; none without --warm-leases.
-func (e *Engine) Warm() []WarmPool {
+// Warm returns the supply of each configured pool, by its name; none without --warm-leases.
+func (e *Engine) Warm() map[string]WarmPool {
 	if e.opts.WarmLeases == 0 {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var all []WarmPool
+	all := map[string]WarmPool{}
 	for _, name := range e.opts.Pools {
 		p := e.pools[name]
-		all = append(all, WarmPool{Pool: name, Wanted: e.opts.WarmLeases, Ready: len(p.warm), Err: p.warmErr})
+		all[name] = WarmPool{Wanted: e.opts.WarmLeases, Ready: len(p.warm), Err: p.warmErr}
 	}
 	return all
 }

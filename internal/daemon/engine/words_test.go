@@ -281,7 +281,7 @@ var checks = map[string]func(f *fixture) string{
 	},
 	// supply is the number of leases ahead, and the wanted one.
 	"supply": func(f *fixture) string {
-		w := f.Warm()[0]
+		w := f.Warm()[f.opts.Pools[0]]
 		return fmt.Sprintf("%d/%d %t", w.Ready, w.Wanted, w.Err == nil)
 	},
 	// calls are those of the plugin since trace, or the last time.

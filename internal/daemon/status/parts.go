@@ -162,10 +162,7 @@ func (r *Reporter) addPools(rep *report, pools []poolProbe) {
 		if p.NotReady != "" {
 			rep.addReason(c.pool, fmt.Sprintf("pool %q: %s", c.pool, p.NotReady))
 		}
-		for _, w := range warm {
-			if w.Pool != c.pool {
-				continue
-			}
+		if w, ok := warm[c.pool]; ok {
 			p.WarmLeases = &models.WarmLeases{Wanted: int64(w.Wanted), Ready: int64(w.Ready)}
 			if w.Err != nil {
 				p.WarmLeases.Error = w.Err.Error()

@@ -58,7 +58,7 @@ type Engine interface {
 	Count(attachment.EventKind) uint64
 	LastFailure() engine.Failure
 	Plugins() []engine.PluginUse
-	Warm() []engine.WarmPool
+	Warm() map[string]engine.WarmPool
 	Summaries() map[string]engine.Summary
 }
 

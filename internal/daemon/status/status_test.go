@@ -54,7 +54,7 @@ func (f *fakeNode) Count(k attachment.EventKind) uint64 {
 }
 func (f *fakeNode) LastFailure() engine.Failure          { return f.failure }
 func (f *fakeNode) Plugins() []engine.PluginUse          { return nil }
-func (f *fakeNode) Warm() []engine.WarmPool              { return nil }
+func (f *fakeNode) Warm() map[string]engine.WarmPool     { return nil }
 func (f *fakeNode) Summaries() map[string]engine.Summary { return nil }
 
 // newReporter returns a reporter of a node with one pool, which has no CNI configuration.
