@@ -32,8 +32,6 @@ type scratch struct {
 	dirty bool
 	// added reports that it is dirty by an ADD.
 	added bool
-	// delErr is the error of the last DEL; nil if it succeeded.
-	delErr *call.Error
 	// late reports that an ADD had an unknown outcome, and may still allocate.
 	late bool
 }
@@ -160,7 +158,7 @@ func (r *run) call(ctx context.Context, s *scratch, c call.Call, verb, purpose s
 	case call.VerbDel:
 		// Of a plugin that refuses the DEL of an ID without an ADD, a CHECK has allocated nothing.
 		unused := !s.added && a.refused() && r.seen.delNew.refused()
-		s.delErr, s.dirty = a.err, s.dirty && a.err != nil && !unused
+		s.dirty = s.dirty && a.err != nil && !unused
 		s.added = s.added && s.dirty
 	}
 	return a
@@ -204,14 +202,15 @@ func (r *run) releaseAll(ctx context.Context) {
 	outlives := int(r.Profile.ActsUntil(ended).Sub(ended).Seconds())
 	for _, s := range slices.Backward(r.scratches) {
 		s.dirty = s.dirty || s.late
+		var last attempt
 		for range maxDels {
 			if s.dirty {
-				r.call(ctx, s, s.call, call.VerbDel, "release the remaining allocations")
+				last = r.call(ctx, s, s.call, call.VerbDel, "release the remaining allocations")
 			}
 		}
 		switch {
 		case s.dirty:
-			r.leave(s.call, 0, fmt.Sprintf("its DEL failed: %v", s.delErr))
+			r.leave(s.call, 0, fmt.Sprintf("its DEL failed: %v", last.err))
 		case s.late && outlives > 0:
 			r.leave(s.call, outlives, fmt.Sprintf("the outcome of an ADD is unknown, and by the profile %q it may allocate for %d s: a last DEL is needed after that",
 				r.Profile.Type, outlives))

@@ -58,21 +58,21 @@ func (r *run) fact(field string, determined bool, format string, args ...any) {
 func (r *run) concludeAdd() {
 	e, p := &r.seen, &r.proposal
 	same := slices.Equal(addrs(e.again.result), addrs(e.first.result))
+	// A pool with one free address refuses both.
+	refused := e.again.refused() && !e.second.refused()
 	switch {
 	case e.again.succeeded() && same:
 		p.RepeatedAdd = profile.RepeatedAddSameAnswer
 	case e.again.succeeded():
 		p.RepeatedAdd = profile.RepeatedAddAnotherAddress
-	case e.again.refused() && !e.second.refused():
+	case refused:
 		p.RepeatedAdd = profile.RepeatedAddRefused
 	}
-	// A pool with one free address refuses both.
-	determined := e.again.succeeded() || e.again.refused() && !e.second.refused()
-	r.fact("repeatedAdd", determined, "the ADD of an ID %s, a second one of it %s, that of another ID %s", e.first, e.again, e.second)
+	r.fact("repeatedAdd", refused || e.again.succeeded(), "the ADD of an ID %s, a second one of it %s, that of another ID %s", e.first, e.again, e.second)
 
 	two := e.second.succeeded()
 	if two {
-		p.Unique = len(shared(e.first.result, e.second.result)) == 0
+		p.Unique = !overlap(e.first.result, e.second.result)
 	}
 	r.fact("unique", two, "an ADD %s, that of a second ID meanwhile %s", e.first, e.second)
 
@@ -88,7 +88,7 @@ func (r *run) concludeAdd() {
 		differ, e.first.result.Raw, e.second.result.Raw, profile.DependsOnNothing)
 
 	third := e.third.succeeded() && p.Unique
-	if third && len(shared(e.first.result, e.third.result)) > 0 {
+	if third && overlap(e.first.result, e.third.result) {
 		p.Dangers = append(slices.Clone(p.Dangers), "its DEL frees the address of another container ID, which is then allocated a second time")
 	}
 	r.fact("dangers", third, "an ADD %s; while that was held, an ADD after the DEL of a second ID %s. Other dangers cannot be tried", e.first, e.third)
@@ -170,8 +170,11 @@ func (r *run) concludeDel() {
 // and keeps the untried ones of the type's own profile. A convention that is ignored in one form is not accepted in
 // the other just because that was refused.
 func (r *run) concludeRequests() {
-	count := map[profile.RequestForm]int{}
+	count, tried := map[profile.RequestForm]int{}, false
+	var why []string
 	for _, q := range r.seen.requests {
+		why = append(why, string(q.convention)+" "+q.saw)
+		tried = tried || q.verdict != untried
 		if q.verdict == honoured {
 			count[q.form]++
 		}
@@ -182,22 +185,13 @@ func (r *run) concludeRequests() {
 			form = f
 		}
 	}
-	p, tried := &r.proposal, false
+	p := &r.proposal
 	p.Requests, p.RequestForm = nil, ""
-	var why []string
 	for _, convention := range conventions {
-		keep := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(r.Profile.Requests, convention)
-		propose := false
-		for _, q := range r.seen.requests {
-			if q.convention != convention {
-				continue
-			}
-			why = append(why, string(convention)+" "+q.saw)
-			tried = tried || q.verdict != untried
-			keep = keep && q.verdict != ignored
-			propose = propose || q.verdict == honoured && q.form == form
-		}
-		if propose || keep {
+		honours := func(q requested) bool { return q.convention == convention && q.form == form && q.verdict == honoured }
+		ignores := func(q requested) bool { return q.convention == convention && q.verdict == ignored }
+		keep := r.ownProfile() && r.Profile.RequestForm == form && slices.Contains(r.Profile.Requests, convention) && !slices.ContainsFunc(r.seen.requests, ignores)
+		if keep || slices.ContainsFunc(r.seen.requests, honours) {
 			p.Requests, p.RequestForm = append(p.Requests, convention), form
 		}
 	}

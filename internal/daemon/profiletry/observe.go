@@ -85,7 +85,7 @@ func (r *run) observeSecond(ctx context.Context, one *scratch) {
 	if e.second.succeeded() {
 		prev = e.second.result
 	}
-	if len(shared(e.first.result, prev)) == 0 {
+	if !overlap(e.first.result, prev) {
 		e.checkOther = r.check(ctx, one, prev, "check a held ID with another address")
 	}
 	r.del(ctx, two, "release the second ID")
@@ -149,7 +149,7 @@ func (r *run) observeRequests(ctx context.Context) {
 // have got are certainly in the pool. A plugin that returns the same address to both has no pool.
 func (r *run) targets() []netip.Prefix {
 	first, second := r.seen.first.result, r.seen.second.result
-	if len(shared(first, second)) > 0 {
+	if overlap(first, second) {
 		return neighbours(first.Addresses[0], 2)
 	}
 	targets := []netip.Prefix{first.Addresses[0].Prefix}

@@ -34,10 +34,9 @@ func withoutAddresses(r call.Result) string {
 	return text
 }
 
-// shared returns the addresses that two results have in common.
-func shared(a, b call.Result) []netip.Addr {
-	have := addrs(b)
-	return slices.DeleteFunc(addrs(a), func(ip netip.Addr) bool { return !slices.Contains(have, ip) })
+// overlap reports whether two results have an address in common.
+func overlap(a, b call.Result) bool {
+	return slices.ContainsFunc(addrs(a), func(ip netip.Addr) bool { return slices.Contains(addrs(b), ip) })
 }
 
 // countOf returns how many addresses of a family a result has.
