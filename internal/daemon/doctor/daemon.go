@@ -16,11 +16,7 @@ func checkDaemon(o *Observations, r *report) {
 	if o.Status.Ready {
 		r.ok("the daemon responds and is ready")
 	}
-	reasons := o.Status.Reasons
-	if !o.Status.Ready && len(reasons) == 0 {
-		reasons = []string{"no reason is reported"}
-	}
-	for _, reason := range reasons {
+	for _, reason := range o.Status.Reasons { // one at least unless it is ready
 		r.fail("fix the cause; `delegated-ipam status` shows each pool", "the daemon is not ready: %s", reason)
 	}
 	if o.ListErr != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/containerid"
+	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
@@ -16,7 +17,7 @@ import (
 // files. Only host-local's store is known.
 func checkStore(_ *Observations, p pool, r *report) {
 	s := p.store
-	if p.network.IPAMType != hostLocal {
+	if p.network.IPAMType != plugin.HostLocal {
 		r.ok("the store is not checked: only the files of host-local are known, and the plugin is %s", p.network.IPAMType)
 		return
 	}

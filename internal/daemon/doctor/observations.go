@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/go-openapi/swag/conv"
+
 	"github.com/delegated-ipam/delegated-ipam/api/models"
 	"github.com/delegated-ipam/delegated-ipam/internal/cniconf"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon"
@@ -126,14 +128,15 @@ func (o *Observations) collectPools() ([]pool, error) {
 	if err := errors.Join(runnerErr, confErr); err != nil {
 		return nil, err
 	}
+	served := conv.Value(o.Status).Pools
 	var pools []pool
 	for _, name := range conf.Pools() {
 		p := pool{name: name}
 		if p.network, p.confErr = conf.Network(name); p.confErr == nil {
 			p.plugin = runner.Inspect(p.network)
 		}
-		if served := o.served(name); served != nil {
-			p.status = *served
+		if i := slices.IndexFunc(served, func(s *models.PoolStatus) bool { return s.Pool == name }); i >= 0 {
+			p.status = *served[i]
 		} else if p.confErr == nil {
 			p.status = status.CheckPool(runner, o.checkLock, p.network)
 		}
@@ -147,17 +150,6 @@ func (o *Observations) collectPools() ([]pool, error) {
 		pools = append(pools, p)
 	}
 	return pools, nil
-}
-
-// served returns the status of a pool of the running daemon; nil if there is none.
-func (o *Observations) served(pool string) *models.PoolStatus {
-	if o.Status == nil {
-		return nil
-	}
-	if i := slices.IndexFunc(o.Status.Pools, func(p *models.PoolStatus) bool { return p.Pool == pool }); i >= 0 {
-		return o.Status.Pools[i]
-	}
-	return nil
 }
 
 // checkLock returns an error if another daemon serves a network on this node.

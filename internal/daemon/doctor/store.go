@@ -14,9 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/hostlocal"
 )
 
-// hostLocal is the only plugin type whose files are read.
-const hostLocal = plugin.HostLocal
-
 // store is the content of the lease files of a pool's network.
 type store struct {
 	leases []hostlocal.Lease
@@ -31,7 +28,7 @@ type store struct {
 
 // hasStore reports whether the store of the pool is known.
 func (p pool) hasStore() bool {
-	return p.known() && p.network.IPAMType == hostLocal && filepath.IsAbs(p.stateDir.path)
+	return p.known() && p.network.IPAMType == plugin.HostLocal && filepath.IsAbs(p.stateDir.path)
 }
 
 // file returns the path of the file of an address.
@@ -43,7 +40,7 @@ func (p *pool) collectStore(ctx context.Context, repair bool) {
 	switch {
 	case p.hasStore():
 		p.store.err = p.store.collect(ctx, p.stateDir.path, repair)
-	case p.known() && p.network.IPAMType == hostLocal:
+	case p.known() && p.network.IPAMType == plugin.HostLocal:
 		p.store.err = fmt.Errorf("ipam.%s in %s is %q; expected an absolute path: a relative one depends on the working directory of the plugin", p.plugin.StateKey, p.network.File, p.stateDir.path)
 	}
 }
@@ -98,9 +95,6 @@ func (s *store) removeStale(dir *os.Root) error {
 			return files.AtPath(dir, name, err)
 		}
 		s.removed, s.stale = append(s.removed, s.stale[0]), s.stale[1:]
-	}
-	if len(s.removed) == 0 {
-		return nil
 	}
 	return files.AtPath(dir, ".", files.Sync(dir.Open(".")))
 }
