@@ -93,7 +93,7 @@ func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Op
 	if err != nil {
 		return cmdline.Usage(err)
 	}
-	o := profiletry.Options{Plugin: runner, Type: pluginType, Profile: used, Network: network, IDPrefix: profiletry.NewIDPrefix()}
+	o := profiletry.Options{Plugin: runner, Profile: used, Network: network, IDPrefix: profiletry.NewIDPrefix()}
 	fmt.Fprintf(cmd.ErrOrStderr(), "trying %s in network %q of %s; scratch container IDs begin with %s\n", pluginType, network.Name, network.File, o.IDPrefix)
 	// A terminal that is closed ends the steps as SIGINT does.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)

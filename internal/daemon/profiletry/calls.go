@@ -168,7 +168,7 @@ func (r *run) call(ctx context.Context, s *scratch, c call.Call, verb, purpose s
 func (r *run) record(step Step, err error) *call.Error {
 	e, ok := errors.AsType[*call.Error](err)
 	if err != nil && !ok {
-		e = &call.Error{Verb: step.Verb, Plugin: r.Type, ContainerID: step.ContainerID, Outcome: call.Unknown, Err: err}
+		e = &call.Error{Verb: step.Verb, Plugin: r.Network.IPAMType, ContainerID: step.ContainerID, Outcome: call.Unknown, Err: err}
 	}
 	step.Outcome = Succeeded
 	if e != nil {

@@ -14,7 +14,7 @@ import (
 
 // propose makes the proposal of the report from the evidence.
 func (r *run) propose() error {
-	r.proposal.Type = r.Type
+	r.proposal.Type = r.Network.IPAMType
 	r.concludeAdd()
 	r.concludeCheck()
 	r.concludeDel()
@@ -24,7 +24,7 @@ func (r *run) propose() error {
 	}
 	proposal, err := parsed(r.proposal)
 	if err != nil {
-		return fmt.Errorf("the proposal for %s is not a valid profile: %w; please report this with the steps", r.Type, err)
+		return fmt.Errorf("the proposal for %s is not a valid profile: %w; please report this with the steps", r.Network.IPAMType, err)
 	}
 	used, err := parsed(r.Profile)
 	if err != nil {
@@ -230,7 +230,7 @@ func (r *run) note(applies bool, format string, args ...any) {
 // addNotes adds the observations without a field to the report.
 func (r *run) addNotes() {
 	e, p := &r.seen, r.report.Proposal
-	r.note(!r.ownProfile(), "%s has no profile: the calls, and the fields that cannot be tried, are those of the careful one, %q", r.Type, r.Profile.Type)
+	r.note(!r.ownProfile(), "%s has no profile: the calls, and the fields that cannot be tried, are those of the careful one, %q", r.Network.IPAMType, r.Profile.Type)
 	r.note(!r.ownProfile() && p.PodIdentity == profile.PodIdentitySynthetic,
 		"podIdentity is %q, because a plugin that needs a pod might release nothing without one. Danger: a controller that frees the addresses of pods that do not exist, as that of whereabouts does, frees held ones; set %q if the plugin needs no pod, or else name such a controller in dangers",
 		p.PodIdentity, profile.PodIdentityNone)

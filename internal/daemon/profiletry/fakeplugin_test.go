@@ -80,7 +80,7 @@ const fakeIDPrefix = containerid.TryPrefix + "0123456789ab"
 
 // options returns the options of a run with the plugin with a profile.
 func (f *fakePlugin) options(p profile.Profile) Options {
-	return Options{Plugin: f, Network: call.Network{Name: "net", File: "10-net.conflist"}, Type: "fake", Profile: p, IDPrefix: fakeIDPrefix}
+	return Options{Plugin: f, Network: call.Network{Name: "net", File: "10-net.conflist", IPAMType: "fake"}, Profile: p, IDPrefix: fakeIDPrefix}
 }
 
 func (f *fakePlugin) NewInvocation(_ context.Context, n call.Network, id, _ string) (call.Invocation, error) {

@@ -33,10 +33,9 @@ type Plugin interface {
 
 // Options are the input of Run.
 type Options struct {
-	Plugin  Plugin
+	Plugin Plugin
+	// Network has the plugin's type (IPAMType).
 	Network call.Network
-	// Type is the plugin's type.
-	Type string
 	// Profile is the profile in use (ProfileFor).
 	Profile profile.Profile
 	// IDPrefix begins each container ID (NewIDPrefix).
@@ -53,8 +52,8 @@ func ProfileFor(set profile.Set, pluginType string) profile.Profile {
 	return p
 }
 
-// ownProfile reports whether the profile in use is the type's own.
-func (o Options) ownProfile() bool { return o.Profile.Type == o.Type }
+// ownProfile reports whether the profile in use is that of the plugin's type.
+func (o Options) ownProfile() bool { return o.Profile.Type == o.Network.IPAMType }
 
 // Report is the result of Run.
 type Report struct {
@@ -162,7 +161,7 @@ type run struct {
 // done, no further step is begun but that release.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r := &run{Options: o, proposal: o.Profile, facts: map[string]Fact{}, report: Report{
-		Type: o.Type, Network: o.Network.Name, Profile: o.Profile.Type,
+		Type: o.Network.IPAMType, Network: o.Network.Name, Profile: o.Profile.Type,
 		Versions: []string{}, Steps: []Step{}, Facts: []Fact{}, Differences: []Difference{}, Notes: []string{}, Leftovers: []Leftover{},
 	}}
 	r.observe(ctx)
@@ -176,6 +175,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 
 func (r *run) stop(format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("trying %s ended early, and proposes no profile: %w", r.Type, fmt.Errorf(format, args...))
+		r.err = fmt.Errorf("trying %s ended early, and proposes no profile: %w", r.Network.IPAMType, fmt.Errorf(format, args...))
 	}
 }
