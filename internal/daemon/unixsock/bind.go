@@ -33,10 +33,7 @@ func bind(path string, mode fs.FileMode, gid int) (*net.UnixListener, fs.FileInf
 	socket.SetUnlinkOnClose(false)
 	info, err := setAccess(path, mode, gid)
 	if err != nil {
-		if info != nil {
-			err = errors.Join(err, removeSocket(path, info))
-		}
-		return nil, nil, errors.Join(err, socket.Close())
+		return nil, nil, errors.Join(err, removeSocket(path, info), socket.Close())
 	}
 	return socket, info, nil
 }
@@ -132,7 +129,7 @@ func findStale(path string) (fs.FileInfo, error) {
 	return nil, fmt.Errorf("%s already listens on it; stop it or choose another path (--socket-path)", process)
 }
 
-// removeSocket removes the socket at a path if it is still the given one.
+// removeSocket removes the socket at a path if it is still the given one; nothing for nil.
 func removeSocket(path string, socket fs.FileInfo) error {
 	if now, err := os.Lstat(path); err != nil || !os.SameFile(now, socket) {
 		return nil // removed, or replaced by what is not ours

@@ -64,12 +64,12 @@ func listen(o Options) (*listener, error) {
 	if err := checkParentOwner(o.Path); err != nil {
 		return nil, err
 	}
-	if stale, err := findStale(o.Path); err != nil {
+	stale, err := findStale(o.Path)
+	if err == nil {
+		err = removeSocket(o.Path, stale)
+	}
+	if err != nil {
 		return nil, err
-	} else if stale != nil {
-		if err := removeSocket(o.Path, stale); err != nil {
-			return nil, err
-		}
 	}
 	socket, installed, err := bind(o.Path, o.Mode.Perm(), gid)
 	if err != nil {
