@@ -82,6 +82,56 @@ func (a attempt) String() string {
 	return "ended with an unknown outcome"
 }
 
+func prefixes(r call.Result) []string {
+	var all []string
+	for _, a := range r.Addresses {
+		all = append(all, a.Prefix.String())
+	}
+	return all
+}
+
+// addrs returns the addresses of a result, sorted.
+func addrs(r call.Result) []netip.Addr {
+	return slices.SortedFunc(slices.Values(call.Addrs(r.Addresses)), netip.Addr.Compare)
+}
+
+// withoutAddresses returns a result with the prefix length in place of each address.
+func withoutAddresses(r call.Result) string {
+	text := string(r.Raw)
+	for _, a := range r.Addresses {
+		text = strings.ReplaceAll(text, a.Prefix.String(), fmt.Sprint("/", a.Prefix.Bits()))
+	}
+	return text
+}
+
+// overlap reports whether two results have an address in common.
+func overlap(a, b call.Result) bool {
+	return slices.ContainsFunc(addrs(a), func(ip netip.Addr) bool { return slices.Contains(addrs(b), ip) })
+}
+
+// countOf returns how many addresses of a family a result has.
+func countOf(r call.Result, is4 bool) int {
+	return len(slices.DeleteFunc(addrs(r), func(ip netip.Addr) bool { return ip.Is4() != is4 }))
+}
+
+// neighbours returns at most n addresses next to one in its subnet, and never the gateway, the first
+// or the last address of the subnet.
+func neighbours(a call.Address, n int) []netip.Prefix {
+	usable := func(ip netip.Addr) bool {
+		whole := a.Prefix.Bits() == ip.BitLen()
+		return ip.IsValid() && (whole || a.Prefix.Contains(ip.Next()) && a.Prefix.Contains(ip.Prev()))
+	}
+	var found []netip.Prefix
+	for _, step := range []func(netip.Addr) netip.Addr{netip.Addr.Next, netip.Addr.Prev} {
+		for ip := step(a.Addr()); usable(ip) && len(found) < n; ip = step(ip) {
+			if ip != a.Gateway {
+				found = append(found, netip.PrefixFrom(ip, a.Prefix.Bits()))
+			}
+		}
+	}
+	return found
+}
+
 // mayCall reports whether a further step may begin.
 func (r *run) mayCall(ctx context.Context) bool {
 	if ctx.Err() != nil {
