@@ -95,10 +95,7 @@ func (s *Daemon) declareSocket() []Option {
 			Name: "socket-path", Value: Path(&s.SocketPath), Default: client.DefaultSocket, Help: "unix socket to serve the API on, at most 107 bytes",
 			Valid: func() bool { return filepath.IsAbs(s.SocketPath) }, Expected: "an absolute path",
 		},
-		{
-			Name: "socket-mode", Value: Mode(&s.SocketMode), Default: "0660", Help: "permission bits of the socket, octal",
-			Valid: func() bool { return s.SocketMode != 0 && s.SocketMode&^fs.ModePerm == 0 }, Expected: "permission bits such as 0660",
-		},
+		{Name: "socket-mode", Value: Mode(&s.SocketMode), Default: "0660", Help: "permission bits of the socket, octal"},
 		{Name: "socket-group", Value: Text(&s.SocketGroup, "group"), Help: "group of the socket, name or number (empty = group of the process)"},
 		{
 			Name: "allow-uids", Value: IDs(&s.AllowUIDs, "uids", "user IDs, numbers separated by commas"),
@@ -161,22 +158,20 @@ func (s *Daemon) declareAddresses(env map[string]string) []Option {
 		},
 		{Name: "enable-ipv6", Value: Bool(&s.EnableIPv6), Default: "true", Help: "allocate IPv6 addresses" + asAgent},
 		{
-			Name: "local-router-ipv4", Value: Address(&s.LocalRouterIPv4, "an IPv4 address"), Help: "IPv4 address of cilium_host to report to clients" + asAgent,
-			Valid:    func() bool { a := s.LocalRouterIPv4; return !a.IsValid() || a.Is4() && isUnicast(a) },
-			Expected: "an IPv4 address that a host can have",
+			Name: "local-router-ipv4", Help: "IPv4 address of cilium_host to report to clients" + asAgent,
+			Value: HostAddress(&s.LocalRouterIPv4, netip.Addr.Is4, "an IPv4 address that a host can have"),
 		},
 		{
-			Name: "local-router-ipv6", Value: Address(&s.LocalRouterIPv6, "an IPv6 address"), Help: "IPv6 address of cilium_host to report to clients" + asAgent,
-			Valid:    func() bool { a := s.LocalRouterIPv6; return !a.IsValid() || isIPv6(a) && isUnicast(a) },
-			Expected: "an IPv6 address that a host can have",
+			Name: "local-router-ipv6", Help: "IPv6 address of cilium_host to report to clients" + asAgent,
+			Value: HostAddress(&s.LocalRouterIPv6, isIPv6, "an IPv6 address that a host can have"),
 		},
 		{
-			Name: "ipv4-range", Value: Prefix(&s.IPv4Range, expectedIPv4Prefix), Help: "IPv4 range of the node to report to clients" + asAgent,
-			Valid: func() bool { return !s.IPv4Range.IsValid() || s.IPv4Range.Addr().Is4() }, Expected: expectedIPv4Prefix,
+			Name: "ipv4-range", Help: "IPv4 range of the node to report to clients" + asAgent,
+			Value: Prefix(&s.IPv4Range, netip.Addr.Is4, "an IPv4 prefix such as 10.0.0.0/24"),
 		},
 		{
-			Name: "ipv6-range", Value: Prefix(&s.IPv6Range, expectedIPv6Prefix), Help: "IPv6 range of the node to report to clients" + asAgent,
-			Valid: func() bool { return !s.IPv6Range.IsValid() || isIPv6(s.IPv6Range.Addr()) }, Expected: expectedIPv6Prefix,
+			Name: "ipv6-range", Help: "IPv6 range of the node to report to clients" + asAgent,
+			Value: Prefix(&s.IPv6Range, isIPv6, "an IPv6 prefix such as fd00::/64"),
 		},
 		{
 			Name: "exclude-addresses", Value: Addresses(&s.ExcludeAddresses),
@@ -206,13 +201,6 @@ func (s *Daemon) declareAddresses(env map[string]string) []Option {
 
 // isIPv6 excludes IPv4 addresses in IPv6 form.
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
-
-func isUnicast(a netip.Addr) bool { return !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" }
-
-const (
-	expectedIPv4Prefix = "an IPv4 prefix such as 10.0.0.0/24"
-	expectedIPv6Prefix = "an IPv6 prefix such as fd00::/64"
-)
 
 func (s *Daemon) declarePlugin() []Option {
 	return []Option{

@@ -75,12 +75,12 @@ func validate(all []Option) error {
 	return errors.Join(errs...)
 }
 
-// InvalidValue returns the error of a value that an option cannot read: its source, the value, and the
-// expected values. err is the error of a FlagSet.
-func InvalidValue(where string, err error) error {
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return fmt.Errorf("%s: %w", where, err)
+// FlagError returns the error of a FlagSet. Of a value that an option cannot read it has the source, by default
+// the flag, the value, and the expected values.
+func FlagError(source string, err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
 	}
-	return fmt.Errorf("%s is %q; %w", where, invalid.GetValue(), invalid.Unwrap())
+	return fmt.Errorf("%s is %q; %w", cmp.Or(source, "--"+invalid.GetFlag().Name), invalid.GetValue(), invalid.Unwrap())
 }

@@ -90,7 +90,7 @@ func (s *Set) Resolve(env map[string]string) error {
 	set := func(name, where, text string, from Source) {
 		sources[name] = from
 		if err := s.flags.Set(name, text); err != nil {
-			errs = append(errs, InvalidValue(where, err))
+			errs = append(errs, FlagError(where, err))
 		}
 	}
 	s.flags.VisitAll(func(f *pflag.Flag) {

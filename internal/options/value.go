@@ -56,7 +56,7 @@ func (v *Value) String() string { return v.format() }
 // Type returns the placeholder of the value in the help text.
 func (v *Value) Type() string { return v.kind }
 
-// expect is the error of a value that cannot be read; InvalidValue adds the value.
+// expect is the error of a value that cannot be read; FlagError adds the value.
 func expect(what string) error { return fmt.Errorf("expected %s", what) }
 
 // scalar is one value. expected is what parse accepts, as in "expected true or false".
@@ -203,25 +203,33 @@ func IDs(target *[]int, kind, expected string) *Value {
 	})
 }
 
-// Mode accepts permission bits in octal, as chmod does.
+// Mode accepts permission bits in octal, as chmod does, at least one of them.
 func Mode(target *fs.FileMode) *Value {
-	return scalar(target, "mode", "octal permission bits from 0000 to 0777, such as 0660", func(s string) (fs.FileMode, error) {
+	const expected = "octal permission bits from 0001 to 0777, such as 0660"
+	return scalar(target, "mode", expected, func(s string) (fs.FileMode, error) {
 		bits, err := strconv.ParseUint(s, 8, 32)
-		if err == nil && bits > uint64(fs.ModePerm) {
-			err = strconv.ErrRange
-		}
 		return fs.FileMode(bits), err
-	}).as(func() string { return fmt.Sprintf("%04o", uint32(*target)) })
+	}).as(func() string { return fmt.Sprintf("%04o", uint32(*target)) }).
+		must(func() bool { return *target != 0 && *target&^fs.ModePerm == 0 }, expected)
 }
 
-// Address accepts an IP address, or nothing for none; expected names its family.
+// Address accepts an IP address, or nothing for none.
 func Address(target *netip.Addr, expected string) *Value {
 	return optional(target, "address", expected, netip.ParseAddr)
 }
 
-// Prefix accepts an IP prefix, or nothing for none; expected names its family.
-func Prefix(target *netip.Prefix, expected string) *Value {
-	return optional(target, "prefix", expected, netip.ParsePrefix)
+// HostAddress accepts an address of a family that a host can have, or nothing for none.
+func HostAddress(target *netip.Addr, ofFamily func(netip.Addr) bool, expected string) *Value {
+	return Address(target, expected).must(func() bool {
+		a := *target
+		return !a.IsValid() || ofFamily(a) && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == ""
+	}, expected)
+}
+
+// Prefix accepts an IP prefix of a family, or nothing for none.
+func Prefix(target *netip.Prefix, ofFamily func(netip.Addr) bool, expected string) *Value {
+	return optional(target, "prefix", expected, netip.ParsePrefix).
+		must(func() bool { return !target.IsValid() || ofFamily(target.Addr()) }, expected)
 }
 
 // optional reads empty text as the zero value: a ConfigMap has its keys whether they are used or

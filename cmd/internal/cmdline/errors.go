@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -48,10 +47,7 @@ func Usage(err error) error {
 
 // FlagError returns the error of a flag that cannot be read (cobra's FlagErrorFunc).
 func FlagError(_ *cobra.Command, err error) error {
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		err = options.InvalidValue("--"+invalid.GetFlag().Name, err)
-	}
-	return Usage(err)
+	return Usage(options.FlagError("", err))
 }
 
 // Args accepts exactly these arguments, named as in the help text.
