@@ -79,7 +79,7 @@ const (
 // from flags, environment and --config-dir.
 func NewDaemon(env map[string]string) (*Daemon, *Set) {
 	s := &Daemon{InPod: env["KUBERNETES_SERVICE_HOST"] != ""}
-	return s, newSet(s.declare(env))
+	return s, &Set{flags: flags(s.declare(env))}
 }
 
 func (s *Daemon) declare(env map[string]string) []Option {

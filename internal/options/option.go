@@ -33,9 +33,6 @@ type Option struct {
 	Expected string
 }
 
-// EnvAnnotation is the annotation of a flag that names its environment variable.
-const EnvAnnotation = "environment"
-
 // Register sets each option to its default and adds it to the flags of a command. A default that
 // its own Value cannot read is a programming error and panics.
 func Register(flags *pflag.FlagSet, all ...Option) {

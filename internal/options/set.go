@@ -46,14 +46,6 @@ type Set struct {
 	skipped []string
 }
 
-func newSet(all []Option) *Set {
-	s := &Set{flags: flags(all)}
-	for _, o := range all {
-		_ = s.flags.SetAnnotation(o.Name, EnvAnnotation, []string{variable(o.Name)}) // never fails for a flag of the set
-	}
-	return s
-}
-
 // Flags returns the options as flags, to be added to the flags of a command.
 func (s *Set) Flags() *pflag.FlagSet { return s.flags }
 
@@ -120,20 +112,16 @@ func (s *Set) Resolve(env map[string]string) error {
 }
 
 // Reread resolves fresh, an unresolved set of the same options, with the flags of s, the
-// environment and the files that are in --config-dir now, and returns its settings, sorted by name.
-// s stays as it is. Errors are as in Resolve.
-func (s *Set) Reread(fresh *Set, env map[string]string) ([]Setting, error) {
+// environment and the files that are in --config-dir now. s stays as it is. Errors are as in Resolve.
+func (s *Set) Reread(fresh *Set, env map[string]string) error {
 	for name, source := range s.sources {
 		if source == FromFlag {
 			if _, err := fresh.Set(name, s.Setting(name).Value); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	if err := fresh.Resolve(env); err != nil {
-		return nil, err
-	}
-	return fresh.Settings(), nil
+	return fresh.Resolve(env)
 }
 
 // variable returns the environment variable of an option.

@@ -102,22 +102,19 @@ func (d dependencies) runServe(cmd *cobra.Command, o serveOptions) error {
 // reread reads the options again, applies the level of the log, and returns the running options with it. After an error
 // they stay.
 func (o serveOptions) reread(log *logrus.Logger, running []options.Setting) []options.Setting {
-	_, set := options.NewDaemon(o.env)
-	now, err := o.set.Reread(set, o.env)
-	if err != nil {
+	_, now := options.NewDaemon(o.env)
+	if err := o.set.Reread(now, o.env); err != nil {
 		log.WithError(err).Error("SIGHUP: the options are invalid; the daemon keeps its options")
 		return running
 	}
 	running = slices.Clone(running)
-	for i, s := range now { // both are sorted by name
-		if s.Name == "log-level" {
-			level, _ := logrus.ParseLevel(s.Value) // the option accepts only levels
-			log.SetLevel(level)
-			log.WithFields(logrus.Fields{"option": s.Name, "running": running[i].Value, "configured": s.Value}).
-				Info("SIGHUP: the option is applied; others need a restart of the daemon")
-			running[i] = s
-		}
-	}
+	level := &running[slices.IndexFunc(running, func(s options.Setting) bool { return s.Name == "log-level" })]
+	configured := now.Setting(level.Name)
+	least, _ := logrus.ParseLevel(configured.Value) // the option accepts only levels
+	log.SetLevel(least)
+	log.WithFields(logrus.Fields{"option": level.Name, "running": level.Value, "configured": configured.Value}).
+		Info("SIGHUP: the option is applied; others need a restart of the daemon")
+	*level = configured
 	return running
 }
 
