@@ -68,8 +68,6 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 				},
 			})
 		},
-		SilenceErrors: true,
-		SilenceUsage:  true,
 	})
 	cmdline.AddGroup(cmd, cmdline.GroupRun, d.networkCommand())
 	cmdline.AddGroup(cmd, cmdline.GroupDiagnosis, d.auditCommand(), d.holderCommand())
@@ -84,7 +82,6 @@ func withOptions(flags *pflag.FlagSet, cmd *cobra.Command) *cobra.Command {
 		cmd.Args = cmdline.Args()
 	}
 	cmd.DisableFlagsInUseLine = true
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
 	cmd.Flags().AddFlagSet(flags)
 	return cmd
 }

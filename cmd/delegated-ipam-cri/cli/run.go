@@ -60,10 +60,7 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 			return serve(cmd.Context(), *o, log)
 		},
 		DisableFlagsInUseLine: true,
-		SilenceErrors:         true,
-		SilenceUsage:          true,
 	}
-	cmd.SetFlagErrorFunc(cmdline.FlagError)
 	cmd.Flags().AddFlagSet(flags)
 	cmdline.AddVersion(cmd, version)
 	return cmd

@@ -17,7 +17,7 @@ import (
 )
 
 func (d dependencies) journalCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return withCommands(&cobra.Command{
 		Use:   "journal",
 		Short: "List, copy and delete the records of a state directory",
 		Long: `The journal has a record of each attachment (docs/design/state-directory.md). These commands
@@ -26,14 +26,7 @@ read the file of the state directory: the daemon need not run, and may run for "
 		Example: `  delegated-ipam journal list
   delegated-ipam journal backup /root/journal.db
   delegated-ipam journal delete default/web-1 --yes`,
-		Args:                  cobra.ArbitraryArgs,
-		RunE:                  noCommand,
-		DisableFlagsInUseLine: true,
-	}
-	// As for the root command, which does not pass it on.
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(d.journalListCommand(), d.journalBackupCommand(), d.journalDeleteCommand())
-	return cmd
+	}, d.journalListCommand(), d.journalBackupCommand(), d.journalDeleteCommand())
 }
 
 // listedJournal is a journal as `journal list -o json` prints it.

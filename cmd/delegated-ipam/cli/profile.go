@@ -15,7 +15,7 @@ import (
 )
 
 func (d dependencies) profileCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return withCommands(&cobra.Command{
 		Use:   "profile",
 		Short: "List, show and try plugin profiles",
 		Long: `A profile describes a plugin type: the effect and the guarantees of its verbs
@@ -24,14 +24,7 @@ a plugin and proposes a profile. No daemon is needed.`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile show host-local
   delegated-ipam profile try my-ipam --cni-conf-file=/etc/cni/net.d/10-my.conflist`,
-		Args:                  cobra.ArbitraryArgs,
-		RunE:                  noCommand,
-		DisableFlagsInUseLine: true,
-	}
-	// As for the root command, which does not pass it on.
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(d.profileListCommand(), d.profileShowCommand(), d.profileTryCommand())
-	return cmd
+	}, d.profileListCommand(), d.profileShowCommand(), d.profileTryCommand())
 }
 
 // profiles returns the profiles that serve would use.

@@ -54,7 +54,7 @@ func Command(environ []string, version string) *cobra.Command {
 
 // command returns the command tree.
 func (d dependencies) command() *cobra.Command {
-	root := &cobra.Command{
+	root := withCommands(&cobra.Command{
 		Use:   "delegated-ipam",
 		Short: "Cilium's IPAM API over a delegated CNI IPAM plugin",
 		Long: `delegated-ipam runs beside cilium-agent, serves Cilium's IPAM API on a unix socket,
@@ -64,15 +64,7 @@ and gets every address from the CNI IPAM plugin that cilium-cni delegates to.
 the others query a running one through its socket, which -H names.
 
 Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usage.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: noCommand,
-		// A command at this edit distance is suggested (the default of cobra).
-		SuggestionsMinimumDistance: 2,
-		DisableFlagsInUseLine:      true,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-	}
-	root.SetFlagErrorFunc(cmdline.FlagError)
+	})
 	cmdline.AddGroup(root, cmdline.GroupRun, d.serveCommand(), d.pauseCommand())
 	cmdline.AddGroup(root, cmdline.GroupAddresses, d.allocateCommand(), d.restoreCommand(), d.releaseCommand(), d.listCommand(), d.holderCommand(), d.idCommand())
 	cmdline.AddGroup(root, cmdline.GroupDiagnosis, d.statusCommand(), d.doctorCommand(), d.historyCommand(), d.probeCommand(), d.profileCommand())
@@ -80,6 +72,14 @@ Exit status: 0 done; 1 refused or failed, with the reason on stderr; 2 wrong usa
 	cmdline.AddVersion(root, d.version).Long += " `delegated-ipam status` shows the version of a running daemon."
 	d.addFlagCompletions(root)
 	return root
+}
+
+// withCommands adds commands to one that does nothing without them.
+func withCommands(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = cobra.ArbitraryArgs, noCommand
+	cmd.DisableFlagsInUseLine = true
+	cmd.AddCommand(commands...)
+	return cmd
 }
 
 // noCommand runs when the first argument is not a command.
@@ -94,6 +94,7 @@ func noCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmdline.Usagef("the command is missing; expected one of %s", want)
 	}
+	root.SuggestionsMinimumDistance = 2 // the default of cobra, which SuggestionsFor does not set
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
 		return cmdline.Usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 	}

@@ -45,10 +45,8 @@ func Usage(err error) error {
 	return &ExitError{ExitUsage, err}
 }
 
-// FlagError returns the error of a flag that cannot be read (cobra's FlagErrorFunc).
-func FlagError(_ *cobra.Command, err error) error {
-	return Usage(options.FlagError("", err))
-}
+// flagError returns the error of a flag that cannot be read (cobra's FlagErrorFunc).
+func flagError(_ *cobra.Command, err error) error { return Usage(options.FlagError("", err)) }
 
 // Args accepts exactly these arguments, named as in the help text.
 func Args(names ...string) cobra.PositionalArgs {
@@ -66,9 +64,11 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Execute runs a command tree and returns the exit code; an error is printed to stderr. args are
-// the arguments without the name of the program.
+// Execute runs a command tree and returns the exit code; an error is printed to stderr, without
+// cobra's own texts. args are the arguments without the name of the program.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
 	// Never nil: cobra would then read the arguments of the process.
 	root.SetArgs(append([]string{}, args...))
 	root.SetOut(stdout)
