@@ -17,7 +17,8 @@ import (
 
 func (d dependencies) auditCommand() *cobra.Command {
 	var sharedRange bool
-	c := newClusterCommand(&cobra.Command{
+	o, flags := options.NewCluster(options.SharedRange(&sharedRange))
+	return withOptions(flags, &cobra.Command{
 		Use:   "audit",
 		Short: "Compare the pools of all nodes of the cluster",
 		Long: `Read all CiliumNodes, Nodes and pods once, and report:
@@ -42,23 +43,25 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 
   # The addresses that are in two pools, for a script
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
-	}, options.SharedRange(&sharedRange))
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		cluster, err := c.connect(d.version)
-		if err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
+				return err
+			}
+			cluster, err := d.connect(o.Kubeconfig)
+			if err != nil {
+				return err
+			}
+			report, err := readCluster(cmd.Context(), cluster, sharedRange)
+			if err != nil {
+				return err
+			}
+			err = output.Print(cmd.OutOrStdout(), o.Output, report, func(t output.Table) { printReport(t, report) })
+			if err == nil && len(report.Findings) > 0 {
+				err = &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("audit: %d findings", len(report.Findings))}
+			}
 			return err
-		}
-		report, err := readCluster(cmd.Context(), cluster, sharedRange)
-		if err != nil {
-			return err
-		}
-		err = output.Print(cmd.OutOrStdout(), c.options.Output, report, func(t output.Table) { printReport(t, report) })
-		if err == nil && len(report.Findings) > 0 {
-			err = &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("audit: %d findings", len(report.Findings))}
-		}
-		return err
-	}
-	return c.Command
+		},
+	})
 }
 
 // readCluster reads a cluster. CiliumNodes are first: a Node is created before its CiliumNode, and a

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"github.com/spf13/cobra"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 const (
@@ -19,23 +16,9 @@ const (
 // program is the name of the program, the first part of the user agent of its requests.
 const program = "delegated-ipam-bridge"
 
-type clusterCommand struct {
-	*cobra.Command
-	options *options.Cluster
-}
-
-// newClusterCommand adds the common options, and more, to a command.
-func newClusterCommand(cmd *cobra.Command, more ...options.Option) clusterCommand {
-	o, flags := options.NewCluster(more...)
-	return clusterCommand{withOptions(flags, cmd), o}
-}
-
-// connect returns the cluster that the options name.
-func (c clusterCommand) connect(version string) (*fleet.Cluster, error) {
-	if _, err := newLog(c.ErrOrStderr(), c.options.Log); err != nil {
-		return nil, err
-	}
-	config, err := kube.CommandConfig(c.options.Kubeconfig, program+"/"+version)
+// connect returns the cluster of a kubeconfig file. It sends no request.
+func (d dependencies) connect(kubeconfig string) (*fleet.Cluster, error) {
+	config, err := kube.CommandConfig(kubeconfig, program+"/"+d.version)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,13 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 func (d dependencies) holderCommand() *cobra.Command {
 	var ips []netip.Addr
-	c := newClusterCommand(&cobra.Command{
+	o, flags := options.NewCluster()
+	return withOptions(flags, &cobra.Command{
 		Use:   "holder IP...",
 		Short: "Find the node that holds an address",
 		Long: `Read all CiliumNodes and Nodes once, and report for each address the node that has it in
@@ -35,26 +37,28 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 			ips, err = parseAddresses(args)
 			return err
 		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
+				return err
+			}
+			cluster, err := d.connect(o.Kubeconfig)
+			if err != nil {
+				return err
+			}
+			found := audit.NewCluster(ips...)
+			if err := cluster.CiliumNodes(cmd.Context(), found.CiliumNodes); err != nil {
+				return err
+			}
+			if found.Nodes, err = cluster.Nodes(cmd.Context()); err != nil {
+				return err
+			}
+			answers := found.Answers()
+			if err := output.Print(cmd.OutOrStdout(), o.Output, answers, func(t output.Table) { printAnswers(t, answers) }); err != nil {
+				return err
+			}
+			return judge(answers)
+		},
 	})
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		cluster, err := c.connect(d.version)
-		if err != nil {
-			return err
-		}
-		found := audit.NewCluster(ips...)
-		if err := cluster.CiliumNodes(cmd.Context(), found.CiliumNodes); err != nil {
-			return err
-		}
-		if found.Nodes, err = cluster.Nodes(cmd.Context()); err != nil {
-			return err
-		}
-		answers := found.Answers()
-		if err := output.Print(cmd.OutOrStdout(), c.options.Output, answers, func(t output.Table) { printAnswers(t, answers) }); err != nil {
-			return err
-		}
-		return judge(answers)
-	}
-	return c.Command
 }
 
 func parseAddresses(args []string) ([]netip.Addr, error) {

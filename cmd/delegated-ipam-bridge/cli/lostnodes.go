@@ -14,7 +14,6 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
-	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -69,10 +68,11 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes) error 
 	if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
 		return err
 	}
-	tracker, err := newTracker(o, program+"/"+d.version)
+	cluster, err := d.connect(o.Kubeconfig)
 	if err != nil {
 		return err
 	}
+	tracker := newTracker(o, cluster)
 	if o.Forget != "" {
 		report, err := lostnodes.Read(o.Forget)
 		if err != nil {
@@ -83,24 +83,15 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes) error 
 	return list(cmd.Context(), tracker, o.File, cmd.OutOrStdout())
 }
 
-// newTracker connects to the API server. It sends no request.
-func newTracker(o *options.LostNodes, userAgent string) (t lostnodes.Tracker, err error) {
-	config, err := kube.CommandConfig(o.Kubeconfig, userAgent)
-	if err != nil {
-		return t, err
-	}
-	cluster, err := fleet.New(config)
-	if err != nil {
-		return t, err
-	}
-	t = lostnodes.Tracker{
+func newTracker(o *options.LostNodes, cluster *fleet.Cluster) lostnodes.Tracker {
+	t := lostnodes.Tracker{
 		Cluster: cluster, UpdateHistory: cluster.History(o.Namespace, o.ConfigMap).Update, Networks: o.CNINetworks, Owners: o.Owners,
 		MaxGap: o.MaxGap, Grace: o.Grace, MaxNodes: o.MaxNodes, ExtraSlots: o.ExtraSlots, Now: time.Now,
 	}
 	if o.WhereaboutsNamespace != "" {
 		t.ContainerIDs = cluster.IPPools(o.WhereaboutsNamespace)
 	}
-	return t, nil
+	return t
 }
 
 func list(ctx context.Context, t lostnodes.Tracker, file string, stdout io.Writer) error {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
-	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
@@ -38,11 +37,7 @@ Exit status: 0 done; 1 refused or failed; 2 wrong usage.`,
 			if !known {
 				return cmdline.Usagef("unknown step %q; expected prepare or finish", args[0])
 			}
-			config, err := kube.CommandConfig(o.Kubeconfig, program+"/"+d.version)
-			if err != nil {
-				return err
-			}
-			cluster, err := fleet.New(config)
+			cluster, err := d.connect(o.Kubeconfig)
 			if err != nil {
 				return err
 			}
