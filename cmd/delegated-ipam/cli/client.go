@@ -102,21 +102,24 @@ func poolOption(target *string, help string) options.Option {
 	return options.Option{Name: "pool", Value: options.Text(target, "name"), DefaultText: client.DefaultPool, Help: help}
 }
 
-// listedPool returns the pool that a value of --pool names, as the list has it. A pool that the
-// daemon does not have, and no attachment, is an error.
-func (c connection) listedPool(ctx context.Context, name string, all []*models.Attachment) (string, error) {
-	if slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == poolName(name) }) {
-		return poolName(name), nil
+// listPool returns the attachments of the pool that a value of --pool names, of all pools for an
+// empty one. A pool that the daemon does not have, and no attachment, is an error.
+func (c connection) listPool(ctx context.Context, pool string) ([]*models.Attachment, error) {
+	all, err := c.list(ctx)
+	if err != nil || pool == "" {
+		return all, err
 	}
-	status, err := c.health(ctx)
-	if err != nil {
-		return "", err
+	if !slices.ContainsFunc(all, func(a *models.Attachment) bool { return a.Pool == pool }) {
+		status, err := c.health(ctx)
+		if err != nil {
+			return nil, err
+		}
+		name, known := pool, poolNames(status)
+		if pool = poolInStatus(status, name); !slices.Contains(known, pool) {
+			return nil, fmt.Errorf("no pool %q: the daemon has the pools %q, and no attachment is in another one", name, known)
+		}
 	}
-	pool, known := poolInStatus(status, name), poolNames(status)
-	if !slices.Contains(known, pool) {
-		return "", fmt.Errorf("no pool %q: the daemon has the pools %q, and no attachment is in another one", name, known)
-	}
-	return pool, nil
+	return slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Pool != pool }), nil
 }
 
 // poolInStatus returns the pool that a value of --pool names, as this status has it.

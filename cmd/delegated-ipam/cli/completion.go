@@ -55,15 +55,8 @@ func (d dependencies) completeListed(byPlace ...func([]*models.Attachment) []str
 		if len(args) >= len(byPlace) {
 			return nil, nil
 		}
-		all, err := c.list(ctx)
-		if err != nil {
-			return nil, err
-		}
-		pool, err := c.listedPool(ctx, cmd.Flag("pool").Value.String(), all)
-		if err != nil {
-			return nil, err
-		}
-		return byPlace[len(args)](slices.DeleteFunc(all, func(a *models.Attachment) bool { return a.Pool != pool })), nil
+		all, err := c.listPool(ctx, poolName(cmd.Flag("pool").Value.String()))
+		return byPlace[len(args)](all), err
 	})
 }
 

@@ -65,10 +65,7 @@ func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.list(cmd.Context())
-	if err == nil && o.pool != "" {
-		o.pool, err = c.listedPool(cmd.Context(), o.pool, all)
-	}
+	all, err := c.listPool(cmd.Context(), o.pool)
 	if err != nil {
 		return fmt.Errorf("gc: %w", err)
 	}
@@ -108,10 +105,9 @@ func (o gcOptions) validate() (func(owner string) bool, error) {
 	}, err
 }
 
-// matches reports whether an attachment matches all conditions.
+// matches reports whether an attachment matches all conditions but the pool.
 func (o gcOptions) matches(a *models.Attachment, ofOwner func(string) bool, now time.Time) bool {
 	return ofOwner(a.Owner) &&
-		(o.pool == "" || o.pool == a.Pool) &&
 		now.Sub(time.Time(a.Created)) >= o.olderThan &&
 		(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
 }

@@ -114,13 +114,11 @@ func (d dependencies) list(cmd *cobra.Command, c connection, o listOptions) erro
 
 // matching lists the attachments that match all conditions.
 func (c connection) matching(ctx context.Context, o listOptions) ([]*models.Attachment, error) {
-	all, err := c.list(ctx)
-	if err == nil && o.pool != "" {
-		o.pool, err = c.listedPool(ctx, o.pool, all)
-	}
+	all, err := c.listPool(ctx, o.pool)
 	return slices.DeleteFunc(all, func(a *models.Attachment) bool { return !o.matches(a) }), err
 }
 
+// matches reports whether an attachment matches all conditions but the pool.
 func (o listOptions) matches(a *models.Attachment) bool {
 	within := func(text string) bool {
 		ip, err := netip.ParseAddr(text)
@@ -128,7 +126,6 @@ func (o listOptions) matches(a *models.Attachment) bool {
 	}
 	return (len(o.owners) == 0 || o.patterns.Match(a.Owner) || a.Pod != "" && o.patterns.Match(a.Pod)) &&
 		(o.state == "" || a.State == o.state) &&
-		(o.pool == "" || a.Pool == o.pool) &&
 		(len(o.addresses) == 0 || slices.ContainsFunc(append(ips(a), a.GivenUp...), within))
 }
 
