@@ -22,11 +22,13 @@ import (
 type clientFlags struct {
 	host   string
 	output string
+	// formats are the values of --output besides table and json.
+	formats []string
 }
 
 // register adds these flags and the flags of the command.
 func (f *clientFlags) register(cmd *cobra.Command, env map[string]string, more ...options.Option) {
-	options.Register(cmd.Flags(), options.Host(&f.host, env), options.Output(&f.output))
+	options.Register(cmd.Flags(), options.Host(&f.host, env), options.Output(&f.output, f.formats...))
 	options.Register(cmd.Flags(), more...)
 }
 
@@ -51,15 +53,19 @@ func (d dependencies) connect(host string) (connection, error) {
 	return connection{api, d.requestLimit}, err
 }
 
-// connected returns the RunE of a command that queries the daemon of its flags.
-func (d dependencies) connected(f *clientFlags, run func(*cobra.Command, connection, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
+// connected makes a command query the daemon of its flags, and adds these flags and more.
+func (d dependencies) connected(
+	cmd *cobra.Command, f *clientFlags, run func(*cobra.Command, connection, []string) error, more ...options.Option,
+) *cobra.Command {
+	f.register(cmd, d.env, more...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := d.connect(f.host)
 		if err != nil {
 			return err
 		}
 		return run(cmd, c, args)
 	}
+	return cmd
 }
 
 // list returns all attachments.

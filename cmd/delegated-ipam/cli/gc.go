@@ -29,7 +29,7 @@ type gcOptions struct {
 
 func (d dependencies) gcCommand() *cobra.Command {
 	o := &gcOptions{}
-	cmd := &cobra.Command{
+	return d.connected(&cobra.Command{
 		Use:   "gc",
 		Short: "List attachments that may be unused, and release them with --yes",
 		Long: `List the attachments that match all conditions; with --yes release them. Without a
@@ -49,15 +49,12 @@ matches. An address can be in use without requests, so check the list before you
   # Release what was allocated without an owner more than an hour ago
   delegated-ipam gc --owner='anonymous/*' --older-than=1h --yes`,
 		Args: args(),
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error { return d.gc(cmd, c, *o) }),
-	}
-	o.register(cmd, d.env,
+	}, &o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error { return d.gc(cmd, c, *o) },
 		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners, where "*" matches any text (empty = every owner)`},
 		options.Option{Name: "pool", Value: options.Text(&o.pool, "name"), Help: "pool of the attachments (empty = every pool)"},
 		options.Option{Name: "older-than", Value: options.Delay(&o.olderThan), Default: "0s", Help: "minimum age of the attachments"},
 		options.Option{Name: "unused-for", Value: options.Delay(&o.unusedFor), Default: "0s", Help: "minimum time since the last request, as far as that is known (0s = any)"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "release the attachments instead of listing them"})
-	return cmd
 }
 
 func (d dependencies) gc(cmd *cobra.Command, c connection, o gcOptions) error {

@@ -17,7 +17,7 @@ import (
 )
 
 func (d dependencies) historyCommand() *cobra.Command {
-	var format clientFlags
+	var format string
 	cmd := &cobra.Command{
 		Use:   "history [IP | OWNER]",
 		Short: "Show which address was given to whom and freed when",
@@ -38,7 +38,7 @@ the daemon are not in it.`,
   delegated-ipam history 'kube-system/*' -o json`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	options.Register(cmd.Flags(), options.Output(&format.output))
+	options.Register(cmd.Flags(), options.Output(&format))
 	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
 		matches, err := eventFilter(given)
 		if err != nil {
@@ -49,7 +49,7 @@ the daemon are not in it.`,
 			return fmt.Errorf("history: %w", err)
 		}
 		all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
-		return output.Print(cmd.OutOrStdout(), format.output, all, func(t output.Table) { printEvents(t, all) })
+		return output.Print(cmd.OutOrStdout(), format, all, func(t output.Table) { printEvents(t, all) })
 	})
 }
 

@@ -31,7 +31,7 @@ type identified struct {
 
 func (d dependencies) idCommand() *cobra.Command {
 	o := &idOptions{}
-	cmd := &cobra.Command{
+	return d.connected(&cobra.Command{
 		Use:   "id OWNER",
 		Short: "Print the container ID of an owner",
 		Long: `Print the container ID (CNI_CONTAINERID) under which the plugin knows an owner.
@@ -51,24 +51,21 @@ which is never changed.`,
 
   # Without a daemon
   delegated-ipam id router --node-name worker-1 --cni-network pods`,
-		Args: args("OWNER"),
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
-			id, err := c.identify(cmd.Context(), *o, args[0])
-			if err != nil {
-				return fmt.Errorf("id %s: %w", args[0], err)
-			}
-			if id.note != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), id.note)
-			}
-			return o.printOutcome(cmd.OutOrStdout(), id, id.ContainerID)
-		}),
+		Args:              args("OWNER"),
 		ValidArgsFunction: d.completeListed(owners),
-	}
-	o.register(cmd, d.env,
+	}, &o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
+		id, err := c.identify(cmd.Context(), *o, args[0])
+		if err != nil {
+			return fmt.Errorf("id %s: %w", args[0], err)
+		}
+		if id.note != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), id.note)
+		}
+		return o.printOutcome(cmd.OutOrStdout(), id, id.ContainerID)
+	},
 		poolOption(&o.pool, "pool of the attachment"),
 		options.Option{Name: "node-name", Value: options.Text(&o.node, "name"), Help: "name of the node (empty = node of the daemon)"},
 		options.Option{Name: "cni-network", Value: options.Text(&o.network, "name"), Help: "name of the CNI network (empty = network of the pool)"})
-	return cmd
 }
 
 // identify returns the ID in use, or the ID of a new attachment.

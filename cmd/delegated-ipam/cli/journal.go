@@ -43,7 +43,7 @@ type damagedRecord struct {
 }
 
 func (d dependencies) journalListCommand() *cobra.Command {
-	var format clientFlags
+	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the records of a state directory",
@@ -56,7 +56,7 @@ With -o json the whole records are printed.`,
 		Example: `  delegated-ipam journal list --state-dir=/var/lib/delegated-ipam`,
 		Args:    args(),
 	}
-	options.Register(cmd.Flags(), options.Output(&format.output))
+	options.Register(cmd.Flags(), options.Output(&format))
 	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, _ []string) error {
 		metadata, all, err := journal.Read(stateDir)
 		if err == nil {
@@ -69,7 +69,7 @@ With -o json the whole records are printed.`,
 		for _, p := range all.Problems {
 			listed.Damaged = append(listed.Damaged, damagedRecord{p.Owner, p.Pool, p.Reason.Error()})
 		}
-		err = output.Print(cmd.OutOrStdout(), format.output, listed, func(t output.Table) {
+		err = output.Print(cmd.OutOrStdout(), format, listed, func(t output.Table) {
 			t.Row("OWNER", "POOL", "STATE", "ADDRESSES", "CONTAINER-ID", "CHANGED")
 			for _, r := range listed.Records {
 				t.Row(r.Owner, r.Pool, string(r.State), journal.Addresses(r), r.IDInUse(), output.Ago(r.Changed, d.now()))

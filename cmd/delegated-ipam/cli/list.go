@@ -29,8 +29,8 @@ type listOptions struct {
 }
 
 func (d dependencies) listCommand() *cobra.Command {
-	o := &listOptions{}
-	cmd := &cobra.Command{
+	o := &listOptions{clientFlags: clientFlags{formats: []string{options.OutputWide}}}
+	return d.connected(&cobra.Command{
 		Use:   "list",
 		Short: "List every attachment",
 		Long: `List every attachment, or those that match all conditions: the addresses of one owner
@@ -65,23 +65,21 @@ is interrupted.`,
   # The container IDs of all that waits for the plugin
   delegated-ipam list --state=releasing -o json | jq -r '.[]."container-id"'`,
 		Args: args(),
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) (err error) {
-			if o.summary && o.watch {
-				return cmdline.Usagef("--summary and --watch are given; expected one of them")
-			}
-			if o.patterns, err = ownermatch.Parse(o.owners); err != nil {
-				return cmdline.Usagef("--owner: %w", err)
-			}
-			switch {
-			case o.summary:
-				return c.summarize(cmd, o.clientFlags)
-			case o.watch:
-				return d.watch(cmd, c, *o)
-			}
-			return d.list(cmd, c, *o)
-		}),
-	}
-	options.Register(cmd.Flags(), options.Host(&o.host, d.env), options.Output(&o.output, options.OutputWide),
+	}, &o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) (err error) {
+		if o.summary && o.watch {
+			return cmdline.Usagef("--summary and --watch are given; expected one of them")
+		}
+		if o.patterns, err = ownermatch.Parse(o.owners); err != nil {
+			return cmdline.Usagef("--owner: %w", err)
+		}
+		switch {
+		case o.summary:
+			return c.summarize(cmd, o.clientFlags)
+		case o.watch:
+			return d.watch(cmd, c, *o)
+		}
+		return d.list(cmd, c, *o)
+	},
 		options.Option{Name: "owner", Value: options.Texts(&o.owners, "patterns"), Help: `list of patterns of owners or pods, where "*" matches any text (empty = every owner)`},
 		options.Option{
 			Name: "state", Help: "state of the attachments (empty = every state)",
@@ -91,7 +89,6 @@ is interrupted.`,
 		options.Option{Name: "address", Value: options.Addresses(&o.addresses), Help: "list of addresses and ranges, of which the attachments have one (empty = any)"},
 		options.Option{Name: "summary", Value: options.Bool(&o.summary), Help: "show the addresses of each pool, and no attachment"},
 		options.Option{Name: "watch", Value: options.Bool(&o.watch), Help: "print each change until the command is interrupted; with -o json as one object in each line"})
-	return cmd
 }
 
 func (d dependencies) list(cmd *cobra.Command, c connection, o listOptions) error {

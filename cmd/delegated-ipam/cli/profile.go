@@ -48,7 +48,7 @@ type listedProfile struct {
 
 func (d dependencies) profileListCommand() *cobra.Command {
 	var serve serveOptions
-	var format clientFlags
+	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plugin types that have a profile",
@@ -64,10 +64,10 @@ address. Any other type has the profile "unknown".`,
 			if err != nil {
 				return fmt.Errorf("profile list: %w", err)
 			}
-			return printProfiles(cmd.OutOrStdout(), set, format.output)
+			return printProfiles(cmd.OutOrStdout(), set, format)
 		},
 	}
-	options.Register(cmd.Flags(), options.Output(&format.output))
+	options.Register(cmd.Flags(), options.Output(&format))
 	serve = d.serveOptions(cmd, "plugin-profile", "config-dir")
 	return cmd
 }

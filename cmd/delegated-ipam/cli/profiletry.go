@@ -26,7 +26,7 @@ import (
 
 func (d dependencies) profileTryCommand() *cobra.Command {
 	var serve serveOptions
-	var format clientFlags
+	var format string
 	cmd := &cobra.Command{
 		Use:   "try TYPE",
 		Short: "Run a plugin on scratch container IDs and propose a profile",
@@ -55,7 +55,7 @@ or without differences, and 1 otherwise.`,
 		Args: args("TYPE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := serve.withPlugins(func(_ daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
-				return profileTry(cmd, networks, plugins, args[0], format.output)
+				return profileTry(cmd, networks, plugins, args[0], format)
 			})
 			if err != nil {
 				return fmt.Errorf("profile try: %w", err)
@@ -64,7 +64,7 @@ or without differences, and 1 otherwise.`,
 		},
 		ValidArgsFunction: completeTypes,
 	}
-	options.Register(cmd.Flags(), options.Output(&format.output))
+	options.Register(cmd.Flags(), options.Output(&format))
 	serve = d.serveOptions(cmd, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
 		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
 	return cmd

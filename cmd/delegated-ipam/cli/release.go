@@ -44,7 +44,7 @@ func (r released) line() string { return fmt.Sprintf("released %s of pool %s", r
 
 func (d dependencies) releaseCommand() *cobra.Command {
 	o := &releaseOptions{}
-	cmd := &cobra.Command{
+	return d.connected(&cobra.Command{
 		Use:   "release {IP | OWNER | --all --yes}",
 		Short: "Release addresses",
 		Long: `Release an address, or all addresses of an owner in one pool. When its owner holds no
@@ -70,23 +70,21 @@ For an attachment whose release the plugin refuses forever there is "journal del
 
   # Everything, before this node stops using delegated-ipam
   delegated-ipam release --all --yes`,
-		Args: o.args,
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
-			if o.all {
-				return d.releaseAll(cmd, c, *o)
-			}
-			if _, err := netip.ParseAddr(args[0]); err != nil {
-				return o.releaseOwner(cmd, c, args[0])
-			}
-			r := released{IP: args[0], Pool: poolName(o.pool)}
-			if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
-				return fmt.Errorf("release %s: %w", r.IP, err)
-			}
-			return o.printOutcome(cmd.OutOrStdout(), r, r.line())
-		}),
+		Args:              o.args,
 		ValidArgsFunction: d.completeListed(func(all []*models.Attachment) []string { return append(allocatedAddresses(all), owners(all)...) }),
-	}
-	o.register(cmd, d.env,
+	}, &o.clientFlags, func(cmd *cobra.Command, c connection, args []string) error {
+		if o.all {
+			return d.releaseAll(cmd, c, *o)
+		}
+		if _, err := netip.ParseAddr(args[0]); err != nil {
+			return o.releaseOwner(cmd, c, args[0])
+		}
+		r := released{IP: args[0], Pool: poolName(o.pool)}
+		if err := c.release(cmd.Context(), r, o.skipDelay); err != nil {
+			return fmt.Errorf("release %s: %w", r.IP, err)
+		}
+		return o.printOutcome(cmd.OutOrStdout(), r, r.line())
+	},
 		poolOption(&o.pool, "pool of the addresses"),
 		options.Option{Name: "all", Value: options.Bool(&o.all), Help: "release every address in every pool"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --all, which is refused without it"},
@@ -106,7 +104,6 @@ For an attachment whose release the plugin refuses forever there is "journal del
 			Name: "state-dir", Value: options.Path(&o.stateDir),
 			Help: "for --all: end with status 0 if no process listens on the socket and this directory has no record to release",
 		})
-	return cmd
 }
 
 // args accepts either an address or --all.

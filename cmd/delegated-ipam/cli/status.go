@@ -17,15 +17,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
-// statusOptions are the flags of `status`.
-type statusOptions struct {
-	clientFlags
-	verbose bool
-}
-
 func (d dependencies) statusCommand() *cobra.Command {
-	o := &statusOptions{}
-	cmd := &cobra.Command{
+	var f clientFlags
+	var verbose bool
+	return d.connected(&cobra.Command{
 		Use:   "status",
 		Short: "Show the state of the daemon",
 		Long: `Show the state of the daemon: whether it can allocate addresses and if not why, the
@@ -38,18 +33,15 @@ The exit status is 0 if the daemon answers, ready or not.`,
   # As a condition of a script
   delegated-ipam status -o json | jq -e '."delegated-ipam".ready'`,
 		Args: args(),
-		RunE: d.connected(&o.clientFlags, func(cmd *cobra.Command, c connection, _ []string) error {
-			status, err := c.health(cmd.Context())
-			if err != nil {
-				return fmt.Errorf("status: %w", err)
-			}
-			return output.Print(cmd.OutOrStdout(), o.output, status, func(t output.Table) {
-				statusPrinter{t, d.now(), o.verbose}.print(status.DelegatedIpam)
-			})
-		}),
-	}
-	o.register(cmd, d.env, options.Option{Name: "verbose", Value: options.Bool(&o.verbose), Help: "show every option of serve, and the profile of each plugin"})
-	return cmd
+	}, &f, func(cmd *cobra.Command, c connection, _ []string) error {
+		status, err := c.health(cmd.Context())
+		if err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+		return output.Print(cmd.OutOrStdout(), f.output, status, func(t output.Table) {
+			statusPrinter{t, d.now(), verbose}.print(status.DelegatedIpam)
+		})
+	}, options.Option{Name: "verbose", Value: options.Bool(&verbose), Help: "show every option of serve, and the profile of each plugin"})
 }
 
 // statusPrinter prints a status as of now on a page. verbose adds the options that have their default
