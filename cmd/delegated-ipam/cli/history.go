@@ -36,7 +36,9 @@ the daemon are not in it.`,
 
   # Of the pods of a namespace
   delegated-ipam history 'kube-system/*' -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, given []string) error {
+			return cmdline.Usage(cobra.MaximumNArgs(1)(cmd, given))
+		},
 	}
 	options.Register(cmd.Flags(), options.Output(&format))
 	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
