@@ -47,13 +47,6 @@ an address of each family that the daemon and the plugin have is allocated.`,
 		})
 }
 
-// restored is the output of `restore -o json`.
-type restored struct {
-	IP    string `json:"ip"`
-	Owner string `json:"owner"`
-	Pool  string `json:"pool"`
-}
-
 func (d dependencies) restoreCommand() *cobra.Command {
 	var f clientFlags
 	var o client.RestoreOptions
@@ -83,7 +76,8 @@ other family.`,
 		if err := c.Restore(cmd.Context(), address, owner, o); err != nil {
 			return fmt.Errorf("restore %s: %w", ip, c.explain(cmd.Context(), err))
 		}
-		return f.printOutcome(cmd.OutOrStdout(), restored{ip, owner, poolName(o.Pool)}, fmt.Sprintf("restored %s for %s", ip, owner))
+		restored := map[string]string{"ip": ip, "owner": owner, "pool": poolName(o.Pool)}
+		return f.printOutcome(cmd.OutOrStdout(), restored, fmt.Sprintf("restored %s for %s", ip, owner))
 	},
 		poolOption(&o.Pool, "pool of the address"),
 		options.Option{Name: "also", Value: options.Address(&o.Also, "an IP address"), Help: "address of the other family that the owner had, to request both at once"})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -119,9 +118,8 @@ func (o gcOptions) printMatching(cmd *cobra.Command, matching []*models.Attachme
 			return output.Ago(time.Time(*a.LastUsed), now), a.ContainerID
 		})
 	})
-	if o.output == options.OutputJSON {
-		return err
+	if o.output != options.OutputJSON {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
 	}
-	_, noteErr := fmt.Fprintf(cmd.ErrOrStderr(), "%d attachments; nothing was released (--yes releases them)\n", len(matching))
-	return errors.Join(err, noteErr)
+	return err
 }

@@ -154,18 +154,14 @@ func (h *holders) addLeases(config daemon.Config, ip netip.Addr) {
 		case err != nil:
 			h.Unknown = append(h.Unknown, err.Error())
 		default:
-			h.Leases = append(h.Leases, heldLease{n.Name, l.ContainerID, l.Interface, l.File, l.Written, h.attachment(n.Name, l.ContainerID) != nil || containerid.Match(l.ContainerID)})
+			h.Leases = append(h.Leases, heldLease{n.Name, l.ContainerID, l.Interface, l.File, l.Written, h.hasOwner(n.Name, l.ContainerID) || containerid.Match(l.ContainerID)})
 		}
 	}
 }
 
-// attachment returns that of a container ID in a network; nil if there is none.
-func (h *holders) attachment(network, containerID string) *models.Attachment {
-	i := slices.IndexFunc(h.Attachments, func(a *models.Attachment) bool { return a.Network == network && a.ContainerID == containerID })
-	if i < 0 {
-		return nil
-	}
-	return h.Attachments[i]
+// hasOwner reports whether an attachment has a container ID in a network.
+func (h *holders) hasOwner(network, containerID string) bool {
+	return slices.ContainsFunc(h.Attachments, func(a *models.Attachment) bool { return a.Network == network && a.ContainerID == containerID })
 }
 
 // judge sets the state. An attachment is in conflict with a lease of its network for another container ID.
@@ -197,7 +193,7 @@ func (h *holders) print(t output.Table, now time.Time) {
 	for _, l := range h.Leases {
 		of := "of another client of the plugin than delegated-ipam"
 		switch {
-		case h.attachment(l.Network, l.ContainerID) != nil:
+		case h.hasOwner(l.Network, l.ContainerID):
 			of = "of the owner above"
 		case l.Own:
 			of = "of delegated-ipam, without an attachment (see doctor)"

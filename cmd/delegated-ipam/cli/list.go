@@ -188,9 +188,6 @@ const (
 	minOwner, minPool, maxJoined = 8, 6, 32
 )
 
-// addressLines returns the addresses, in one line if that is short.
-func addressLines(a *models.Attachment) []string { return shortLines(ips(a)) }
-
 // shortLines returns addresses in one line if that is short.
 func shortLines(ips []string) []string {
 	if joined := strings.Join(ips, ","); len(joined) <= maxJoined {
@@ -212,7 +209,7 @@ func narrow(t output.Table, all []*models.Attachment, now time.Time) {
 	}
 	row("OWNER", "POOL", "STATE", "AGE", "ADDRESSES")
 	for _, a := range all {
-		lines := addressLines(a)
+		lines := shortLines(ips(a))
 		row(a.Owner, a.Pool, a.State, age(a, now), lines[0])
 		for _, line := range lines[1:] {
 			t.Below(columns-1, line)

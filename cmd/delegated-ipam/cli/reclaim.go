@@ -204,13 +204,12 @@ func (o *reclaimOptions) print(cmd *cobra.Command, results []lostnodes.Target) e
 			}
 		}
 	})
-	if o.output == options.OutputJSON {
-		return err
-	}
 	note := "a DEL succeeds also for an ID that held nothing; the plugin's store shows what remains"
 	if o.dryRun {
 		note = "nothing was released"
 	}
-	_, noteErr := fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
-	return errors.Join(err, noteErr)
+	if o.output != options.OutputJSON {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d container IDs; %s\n", len(results), note)
+	}
+	return err
 }

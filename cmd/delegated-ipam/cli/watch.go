@@ -94,7 +94,7 @@ func printChanges(w io.Writer, all []change, asJSON bool) error {
 			}
 			continue
 		}
-		state, lines := c.Attachment.State, addressLines(c.Attachment)
+		state, lines := c.Attachment.State, shortLines(ips(c.Attachment))
 		if c.Change == changeRemoved {
 			state = "-"
 		}
