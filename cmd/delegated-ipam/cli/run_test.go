@@ -44,6 +44,7 @@ func TestUsage(t *testing.T) {
 		"profile try":                            {"TYPE is missing"},
 		"profile try dhcp --plugin-timeout=soon": {"--plugin-timeout", `"soon"`, "a duration"},
 		"id":                                     {"OWNER is missing"},
+		"history a b":                            {"accepts at most 1 arg"},
 		"gc --yes":                               {"release --all --yes"},
 		"gc --older-than=-1h":                    {`--older-than is "-1h"`},
 		"probe healthy":                          {`"healthy"`},
