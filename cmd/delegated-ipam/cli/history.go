@@ -18,7 +18,7 @@ import (
 
 func (d dependencies) historyCommand() *cobra.Command {
 	var format string
-	cmd := &cobra.Command{
+	return d.onStateDir(&cobra.Command{
 		Use:   "history [IP | OWNER]",
 		Short: "Show which address was given to whom and freed when",
 		Long: `Show what happened to addresses, the oldest first: of all, of one address, or of the owners
@@ -39,9 +39,7 @@ the daemon are not in it.`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			return cmdline.Usage(cobra.MaximumNArgs(1)(cmd, given))
 		},
-	}
-	options.Register(cmd.Flags(), options.Output(&format))
-	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
+	}, func(cmd *cobra.Command, stateDir string, given []string) error {
 		matches, err := eventFilter(given)
 		if err != nil {
 			return err
@@ -52,7 +50,7 @@ the daemon are not in it.`,
 		}
 		all = slices.DeleteFunc(append([]history.Event{}, all...), func(e history.Event) bool { return !matches(e) })
 		return output.Print(cmd.OutOrStdout(), format, all, func(t output.Table) { printEvents(t, all) })
-	})
+	}, options.Output(&format))
 }
 
 // eventFilter returns the condition of the argument, an address or a pattern; every event without one.

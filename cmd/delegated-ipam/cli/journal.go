@@ -44,7 +44,7 @@ type damagedRecord struct {
 
 func (d dependencies) journalListCommand() *cobra.Command {
 	var format string
-	cmd := &cobra.Command{
+	return d.onStateDir(&cobra.Command{
 		Use:   "list",
 		Short: "List the records of a state directory",
 		Long: `List the records of a state directory, also while its daemon runs. A running daemon
@@ -55,9 +55,7 @@ moves what is damaged to quarantine/.
 With -o json the whole records are printed.`,
 		Example: `  delegated-ipam journal list --state-dir=/var/lib/delegated-ipam`,
 		Args:    args(),
-	}
-	options.Register(cmd.Flags(), options.Output(&format))
-	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, _ []string) error {
+	}, func(cmd *cobra.Command, stateDir string, _ []string) error {
 		metadata, all, err := journal.Read(stateDir)
 		if err == nil {
 			err = journal.Written(stateDir, metadata)
@@ -79,7 +77,7 @@ With -o json the whole records are printed.`,
 			err = errors.Join(err, fmt.Errorf("journal list: owner %q of pool %q: %s", p.Owner, p.Pool, p.Reason))
 		}
 		return err
-	})
+	}, options.Output(&format))
 }
 
 func (d dependencies) journalBackupCommand() *cobra.Command {
@@ -105,7 +103,7 @@ When a copy may be restored is in docs/operate/operations.md, Backup.`,
 func (d dependencies) journalDeleteCommand() *cobra.Command {
 	var pool string
 	var yes bool
-	cmd := &cobra.Command{
+	return d.onStateDir(&cobra.Command{
 		Use:   "delete OWNER --yes",
 		Short: "Delete the record of an owner whose release the plugin refuses forever",
 		Long: `Delete the record of an owner from the journal of a daemon that has stopped. The plugin is
@@ -115,15 +113,14 @@ keep. Start the daemon again afterwards.
 While the daemon runs, the command fails and names its process.`,
 		Example: `  delegated-ipam journal delete default/web-1 --yes`,
 		Args:    args("OWNER"),
-	}
-	options.Register(cmd.Flags(), poolOption(&pool, "pool of the owner"),
-		options.Option{Name: "yes", Value: options.Bool(&yes), Help: "confirm the deletion, which is refused without it"})
-	return d.onStateDir(cmd, func(cmd *cobra.Command, stateDir string, given []string) error {
+	}, func(cmd *cobra.Command, stateDir string, given []string) error {
 		if !yes {
 			return cmdline.Usagef("the plugin may keep the addresses of the owner forever; expected --yes to confirm it")
 		}
 		return deleteRecord(cmd, stateDir, poolName(pool), given[0])
-	})
+	},
+		poolOption(&pool, "pool of the owner"),
+		options.Option{Name: "yes", Value: options.Bool(&yes), Help: "confirm the deletion, which is refused without it"})
 }
 
 // errDaemonRuns ends the wait for the lock of a state directory.

@@ -47,9 +47,8 @@ type listedProfile struct {
 }
 
 func (d dependencies) profileListCommand() *cobra.Command {
-	var serve serveOptions
 	var format string
-	cmd := &cobra.Command{
+	return d.offline(&cobra.Command{
 		Use:   "list",
 		Short: "List the plugin types that have a profile",
 		Long: `List the plugin types that have a profile: whether the plugin is safe, where the facts
@@ -59,17 +58,13 @@ address. Any other type has the profile "unknown".`,
 		Example: `  delegated-ipam profile list
   delegated-ipam profile list --plugin-profile=my-ipam.json -o json`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			set, err := serve.profiles()
-			if err != nil {
-				return fmt.Errorf("profile list: %w", err)
-			}
-			return printProfiles(cmd.OutOrStdout(), set, format)
-		},
-	}
-	options.Register(cmd.Flags(), options.Output(&format))
-	serve = d.serveOptions(cmd, "plugin-profile", "config-dir")
-	return cmd
+	}, []string{"plugin-profile"}, func(cmd *cobra.Command, serve serveOptions, _ []string) error {
+		set, err := serve.profiles()
+		if err != nil {
+			return fmt.Errorf("profile list: %w", err)
+		}
+		return printProfiles(cmd.OutOrStdout(), set, format)
+	}, options.Output(&format))
 }
 
 func printProfiles(w io.Writer, set profile.Set, format string) error {
@@ -103,31 +98,27 @@ func printProfiles(w io.Writer, set profile.Set, format string) error {
 }
 
 func (d dependencies) profileShowCommand() *cobra.Command {
-	var serve serveOptions
-	cmd := &cobra.Command{
+	return d.offline(&cobra.Command{
 		Use:   "show TYPE",
 		Short: "Print the profile of a plugin type",
 		Long: `Print the profile of a plugin type in JSON, as serve would use it. Edited, it is a file
 for --plugin-profile. For a type without a profile it is the careful one, "unknown", under
 the name of the type.`,
-		Example: `  delegated-ipam profile show my-ipam > my-ipam.json`,
-		Args:    args("TYPE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			set, err := serve.profiles()
-			if err != nil {
-				return fmt.Errorf("profile show: %w", err)
-			}
-			p := set.For(args[0])
-			if p.Type != args[0] {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s has no profile; this is %q\n", args[0], p.Type)
-				p.Type = args[0]
-			}
-			return output.JSON(cmd.OutOrStdout(), p)
-		},
+		Example:           `  delegated-ipam profile show my-ipam > my-ipam.json`,
+		Args:              args("TYPE"),
 		ValidArgsFunction: completeTypes,
-	}
-	serve = d.serveOptions(cmd, "plugin-profile", "config-dir")
-	return cmd
+	}, []string{"plugin-profile"}, func(cmd *cobra.Command, serve serveOptions, args []string) error {
+		set, err := serve.profiles()
+		if err != nil {
+			return fmt.Errorf("profile show: %w", err)
+		}
+		p := set.For(args[0])
+		if p.Type != args[0] {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s has no profile; this is %q\n", args[0], p.Type)
+			p.Type = args[0]
+		}
+		return output.JSON(cmd.OutOrStdout(), p)
+	})
 }
 
 // completeTypes completes the types that have an embedded profile.

@@ -25,9 +25,8 @@ import (
 )
 
 func (d dependencies) profileTryCommand() *cobra.Command {
-	var serve serveOptions
 	var format string
-	cmd := &cobra.Command{
+	return d.offline(&cobra.Command{
 		Use:   "try TYPE",
 		Short: "Run a plugin on scratch container IDs and propose a profile",
 		Long: `Run the verbs of a plugin on scratch container IDs in a safe order, report its behaviour,
@@ -52,22 +51,17 @@ or without differences, and 1 otherwise.`,
 
   # The proposal as a file for --plugin-profile
   delegated-ipam profile try my-ipam -o json | jq .proposal > my-ipam.json`,
-		Args: args("TYPE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := serve.withPlugins(func(_ daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
-				return profileTry(cmd, networks, plugins, args[0], format)
-			})
-			if err != nil {
-				return fmt.Errorf("profile try: %w", err)
-			}
-			return nil
-		},
+		Args:              args("TYPE"),
 		ValidArgsFunction: completeTypes,
-	}
-	options.Register(cmd.Flags(), options.Output(&format))
-	serve = d.serveOptions(cmd, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
-		"plugin-timeout", "plugin-env", "plugin-profile", "config-dir")
-	return cmd
+	}, pluginFlags, func(cmd *cobra.Command, serve serveOptions, args []string) error {
+		err := serve.withPlugins(func(_ daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+			return profileTry(cmd, networks, plugins, args[0], format)
+		})
+		if err != nil {
+			return fmt.Errorf("profile try: %w", err)
+		}
+		return nil
+	}, options.Output(&format))
 }
 
 func profileTry(cmd *cobra.Command, networks *cniconf.Watcher, plugins plugin.Options, pluginType, format string) error {

@@ -24,7 +24,6 @@ const usualOwners = "router,health,ingress,ciliumnode-0..255"
 
 // reclaimOptions are the flags of `reclaim`.
 type reclaimOptions struct {
-	serve        serveOptions
 	output       string
 	node         string
 	owners       []string
@@ -36,7 +35,7 @@ type reclaimOptions struct {
 
 func (d dependencies) reclaimCommand() *cobra.Command {
 	o := &reclaimOptions{}
-	cmd := &cobra.Command{
+	return d.offline(&cobra.Command{
 		Use:   "reclaim {--node NAME | --from FILE}",
 		Short: "Release the addresses of the daemon of a lost node",
 		Long: `Release the addresses of the daemon of another node, which has ended without a release and
@@ -68,14 +67,12 @@ the report was written, which contains the failures.`,
 		Args: func(cmd *cobra.Command, given []string) error {
 			return errors.Join(cmdline.Args()(cmd, given), o.check(cmd))
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.run(cmd, d.now); err != nil {
-				return fmt.Errorf("reclaim: %w", err)
-			}
-			return nil
-		},
-	}
-	options.Register(cmd.Flags(),
+	}, append([]string{"accept-unsafe-plugin", "node-name"}, pluginFlags...), func(cmd *cobra.Command, serve serveOptions, _ []string) error {
+		if err := o.run(cmd, serve, d.now); err != nil {
+			return fmt.Errorf("reclaim: %w", err)
+		}
+		return nil
+	},
 		options.Option{Name: "node", Value: options.Text(&o.node, "name"), Help: "name of the lost node: the --node-name of its daemon"},
 		options.Option{
 			Name: "owner", Value: options.Texts(&o.owners, "owners"), Default: usualOwners,
@@ -88,9 +85,6 @@ the report was written, which contains the failures.`,
 		options.Option{Name: "yes-the-node-is-gone", Value: options.Text(&o.confirmed, "name"), Help: "confirm --node by its name, without which nothing is released"},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm --from, without which nothing is released"},
 		options.Output(&o.output))
-	o.serve = d.serveOptions(cmd, "cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
-		"plugin-timeout", "plugin-env", "plugin-profile", "accept-unsafe-plugin", "node-name", "config-dir")
-	return cmd
 }
 
 // check refuses flags that contradict each other, and a release without its confirmation.
@@ -117,7 +111,7 @@ func (o *reclaimOptions) check(cmd *cobra.Command) error {
 // maxListAge is how long the list of --from is valid: a node may have returned since.
 const maxListAge = 15 * time.Minute
 
-func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
+func (o *reclaimOptions) run(cmd *cobra.Command, serve serveOptions, now func() time.Time) error {
 	owners, err := lostnodes.Expand(o.owners)
 	if err == nil && (len(owners) == 0 || slices.Contains(owners, "")) {
 		err = fmt.Errorf("--owner is %q; expected at least one owner, each with a name", owners)
@@ -129,7 +123,7 @@ func (o *reclaimOptions) run(cmd *cobra.Command, now func() time.Time) error {
 	if err != nil {
 		return err
 	}
-	return o.serve.withPlugins(func(config daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
+	return serve.withPlugins(func(config daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
 		runner, err := plugin.New(plugins)
 		if err != nil {
 			return cmdline.Usage(err)

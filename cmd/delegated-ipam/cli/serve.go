@@ -148,19 +148,34 @@ func (o serveOptions) resolve() (daemon.Config, error) {
 	return daemon.Config{Daemon: resolved}, cmdline.Usage(err)
 }
 
-// onStateDir makes a command work on the state directory that serve would have; without a daemon.
-func (d dependencies) onStateDir(
-	cmd *cobra.Command, run func(cmd *cobra.Command, stateDir string, args []string) error,
+// offline makes a command run without a daemon, and adds its flags: those of serve with these names,
+// --config-dir, and more.
+func (d dependencies) offline(
+	cmd *cobra.Command, names []string, run func(*cobra.Command, serveOptions, []string) error, more ...options.Option,
 ) *cobra.Command {
-	serve := d.serveOptions(cmd, "state-dir", "config-dir")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	serve := d.serveOptions(cmd, append([]string{"config-dir"}, names...)...)
+	options.Register(cmd.Flags(), more...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd, serve, args) }
+	return cmd
+}
+
+// onStateDir is offline for a command that works on the state directory that serve would have.
+func (d dependencies) onStateDir(
+	cmd *cobra.Command, run func(cmd *cobra.Command, stateDir string, args []string) error, more ...options.Option,
+) *cobra.Command {
+	return d.offline(cmd, []string{"state-dir"}, func(cmd *cobra.Command, serve serveOptions, args []string) error {
 		config, err := serve.resolve()
 		if err != nil {
 			return err
 		}
 		return run(cmd, config.StateDir, args)
-	}
-	return cmd
+	}, more...)
+}
+
+// pluginFlags are the flags of serve by which withPlugins finds networks and runs plugins.
+var pluginFlags = []string{
+	"cni-conf-dir", "cni-conf-file", "cni-network", "pool", "cni-bin-dir", "cni-ifname", "cni-netns",
+	"plugin-timeout", "plugin-env", "plugin-profile",
 }
 
 // withPlugins calls run with the valid options, their networks, and options of a plugin runner

@@ -19,12 +19,11 @@ import (
 type uninstallOptions struct {
 	yes, discardQuarantine bool
 	timeout                time.Duration
-	serve                  serveOptions
 }
 
 func (d dependencies) uninstallCommand() *cobra.Command {
 	o := &uninstallOptions{}
-	cmd := &cobra.Command{
+	return d.offline(&cobra.Command{
 		Use:   "uninstall --yes",
 		Short: "Remove the state directory and the socket of a daemon that has ended",
 		Long: `Remove the state directory and the socket of the daemon from this node. Run it
@@ -43,21 +42,19 @@ anything stays.`,
 		Example: `  # After the daemon's DaemonSet was deleted, with its mounts and as its user
   delegated-ipam uninstall --yes --config-dir=/etc/delegated-ipam`,
 		Args: args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.uninstall(cmd, o) },
-	}
-	o.serve = d.serveOptions(cmd, "state-dir", "socket-path", "config-dir")
-	options.Register(cmd.Flags(),
+	}, []string{"state-dir", "socket-path"}, func(cmd *cobra.Command, serve serveOptions, _ []string) error {
+		return d.uninstall(cmd, serve, *o)
+	},
 		options.Option{Name: "yes", Value: options.Bool(&o.yes), Help: "confirm the removal, which is refused without it"},
 		options.Option{Name: "discard-quarantine", Value: options.Bool(&o.discardQuarantine), Help: "also remove the files in quarantine/, whose addresses the plugin may hold"},
 		options.Option{Name: "timeout", Value: options.Delay(&o.timeout), Default: "0s", Help: "how long to wait for the end of the daemon (0s = no limit)"})
-	return cmd
 }
 
-func (d dependencies) uninstall(cmd *cobra.Command, o *uninstallOptions) error {
+func (d dependencies) uninstall(cmd *cobra.Command, serve serveOptions, o uninstallOptions) error {
 	if !o.yes {
 		return cmdline.Usagef("the state directory and the socket of this node are removed; expected --yes to confirm it")
 	}
-	config, err := o.serve.resolve()
+	config, err := serve.resolve()
 	if err != nil {
 		return err
 	}
