@@ -15,21 +15,13 @@ type Cluster struct {
 	Log
 }
 
-// NewCluster returns the options with their defaults, and the flags that set them.
+// NewCluster returns the options with their defaults, and the flags that set them and more.
 func NewCluster(more ...Option) (*Cluster, *pflag.FlagSet) {
 	c := &Cluster{}
 	return c, flags(slices.Concat([]Option{
 		clusterKubeconfig(&c.Kubeconfig),
 		Output(&c.Output),
 	}, c.Log.declare(""), more))
-}
-
-// SharedRange declares that not every node takes its addresses from its podCIDRs.
-func SharedRange(target *bool) Option {
-	return Option{
-		Name: "shared-range", Value: Bool(target),
-		Help: "do not compare addresses with podCIDRs: the plugin is cluster-wide, or some nodes have other ranges",
-	}
 }
 
 // Uninstall is the options of delegated-ipam-bridge uninstall. The declarations describe the fields.

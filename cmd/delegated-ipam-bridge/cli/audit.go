@@ -17,7 +17,10 @@ import (
 
 func (d dependencies) auditCommand() *cobra.Command {
 	var sharedRange bool
-	o, flags := options.NewCluster(options.SharedRange(&sharedRange))
+	o, flags := options.NewCluster(options.Option{
+		Name: "shared-range", Value: options.Bool(&sharedRange),
+		Help: "do not compare addresses with podCIDRs: the plugin is cluster-wide, or some nodes have other ranges",
+	})
 	return withOptions(flags, &cobra.Command{
 		Use:   "audit",
 		Short: "Compare the pools of all nodes of the cluster",
