@@ -49,14 +49,9 @@ type heldLease struct {
 	Own bool `json:"own"`
 }
 
-// holderOptions are the flags of `holder`.
-type holderOptions struct {
-	clientFlags
-	serve serveOptions
-}
-
 func (d dependencies) holderCommand() *cobra.Command {
-	o := &holderOptions{}
+	var f clientFlags
+	var serve serveOptions
 	cmd := &cobra.Command{
 		Use:   "holder IP",
 		Short: "Show who has an address",
@@ -71,7 +66,9 @@ Exit status: 0 held; 1 failed, holder unknown; 2 wrong usage; 3 conflict: the at
 the lease differ; 4 not held.`,
 		Example: `  delegated-ipam holder 10.15.0.2`,
 		Args:    args("IP"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return d.holder(cmd, *o, netip.MustParseAddr(args[0])) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return d.holder(cmd, f, serve, netip.MustParseAddr(args[0]))
+		},
 		ValidArgsFunction: d.completeQueried(func(ctx context.Context, c connection, _ *cobra.Command, args []string) ([]string, error) {
 			if len(args) > 0 {
 				return nil, nil
@@ -80,17 +77,17 @@ the lease differ; 4 not held.`,
 			return allocatedAddresses(all), err
 		}),
 	}
-	o.serve = d.serveOptions(cmd)
+	serve = d.serveOptions(cmd)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
-	o.register(cmd, d.env)
+	f.register(cmd, d.env)
 	return cmd
 }
 
-func (d dependencies) holder(cmd *cobra.Command, o holderOptions, ip netip.Addr) error {
-	own := resolveForDoctor(o.serve)
-	o.useSocket(cmd, own)
+func (d dependencies) holder(cmd *cobra.Command, f clientFlags, serve serveOptions, ip netip.Addr) error {
+	own := resolveForDoctor(serve)
+	f.useSocket(cmd, own)
 	found := holders{Address: ip.String(), Attachments: []*models.Attachment{}, Leases: []heldLease{}}
-	c, err := d.connect(o.host)
+	c, err := d.connect(f.host)
 	var all []*models.Attachment
 	var running *models.DelegatedIPAMStatus
 	if err == nil {
@@ -115,7 +112,7 @@ func (d dependencies) holder(cmd *cobra.Command, o holderOptions, ip netip.Addr)
 		fmt.Fprintf(cmd.ErrOrStderr(), "holder: the attachments are not known: %s\n", err)
 	}
 	found.judge()
-	err = output.Print(cmd.OutOrStdout(), o.output, found, func(t output.Table) { found.print(t, d.now()) })
+	err = output.Print(cmd.OutOrStdout(), f.output, found, func(t output.Table) { found.print(t, d.now()) })
 	switch {
 	case err != nil:
 		return err

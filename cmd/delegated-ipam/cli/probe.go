@@ -31,14 +31,9 @@ const (
 	probeLive    = "live"
 )
 
-// probeOptions are the flags of `probe`.
-type probeOptions struct {
-	host    string
-	timeout time.Duration
-}
-
 func (d dependencies) probeCommand() *cobra.Command {
-	o := &probeOptions{}
+	var host string
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "probe {startup | ready | live}",
 		Short: "Report by the exit status whether the daemon serves",
@@ -59,17 +54,19 @@ replaced, the old daemon still answers on the same socket, and the new one waits
   #   startupProbe:
   #     exec: {command: [delegated-ipam, probe, startup]}`,
 		ValidArgs: []string{probeStartup, probeReady, probeLive},
-		Args:      o.args,
-		RunE:      func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		Args:      probeArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return probe(cmd.Context(), args[0], options.Socket(host), timeout)
+		},
 	}
-	options.Register(cmd.Flags(), options.Host(&o.host, d.env), options.Option{
-		Name: "timeout", Value: options.Timeout(&o.timeout), Default: probeTimeout.String(), Help: "time limit of the probe; keep it below timeoutSeconds of the kubelet",
+	options.Register(cmd.Flags(), options.Host(&host, d.env), options.Option{
+		Name: "timeout", Value: options.Timeout(&timeout), Default: probeTimeout.String(), Help: "time limit of the probe; keep it below timeoutSeconds of the kubelet",
 	})
 	return cmd
 }
 
-// args accepts the kind of the probe.
-func (o *probeOptions) args(cmd *cobra.Command, args []string) error {
+// probeArgs accepts the kind of the probe.
+func probeArgs(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return cmdline.Usagef("got %d arguments %q; expected one of %s", len(args), args, strings.Join(cmd.ValidArgs, ", "))
 	}
@@ -79,9 +76,8 @@ func (o *probeOptions) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (o *probeOptions) run(ctx context.Context, kind string) error {
-	socket := options.Socket(o.host)
-	settings := []client.Option{client.WithTimeout(o.timeout)}
+func probe(ctx context.Context, kind, socket string, timeout time.Duration) error {
+	settings := []client.Option{client.WithTimeout(timeout)}
 	if kind != probeLive {
 		settings = append(settings, client.WithDialer(dialSamePIDNamespace))
 	}
@@ -94,7 +90,7 @@ func (o *probeOptions) run(ctx context.Context, kind string) error {
 	} else if err = c.Ping(ctx); errors.As(err, new(*client.Error)) {
 		err = nil // a refusal is a response, too
 	}
-	if err = unreachable.Explain(socket, o.timeout, err); err != nil {
+	if err = unreachable.Explain(socket, timeout, err); err != nil {
 		return fmt.Errorf("probe %s: %s", kind, logging.OneLine(err.Error()))
 	}
 	return nil
