@@ -83,18 +83,6 @@ func (s Scripted) StartDaemon(t testing.TB) {
 	s.remove(t, "daemon-down")
 }
 
-// StallDaemon makes every ADD fail without a response from the daemon, UnstallDaemon undoes it.
-func (s Scripted) StallDaemon(t testing.TB) {
-	t.Helper()
-	s.write(t, "daemon-stalled", "")
-}
-
-// UnstallDaemon undoes StallDaemon.
-func (s Scripted) UnstallDaemon(t testing.TB) {
-	t.Helper()
-	s.remove(t, "daemon-stalled")
-}
-
 // Reconcile frees every address whose pod is not among living, each "namespace/name", as
 // whereabouts' ip-reconciler and calico's controllers do.
 func (s Scripted) Reconcile(t testing.TB, living ...string) {

@@ -3,7 +3,6 @@ package harness
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -92,23 +91,6 @@ func (s Scripted) Holds(t testing.TB) []string {
 func (s Scripted) Queued(t testing.TB) int {
 	t.Helper()
 	return len(s.fileNames(t, "queue"))
-}
-
-// LateCalls returns how many calls the server has accepted and not executed yet.
-func (s Scripted) LateCalls(t testing.TB) int {
-	t.Helper()
-	return len(s.fileNames(t, "late"))
-}
-
-// WaitLateCalls waits until the server has that many late calls.
-func (s Scripted) WaitLateCalls(t testing.TB, want int) {
-	t.Helper()
-	Eventually(t, fmt.Sprintf("%d late calls", want), func() error {
-		if got := s.LateCalls(t); got != want {
-			return fmt.Errorf("there are %d", got)
-		}
-		return nil
-	})
 }
 
 // fileNames returns the names in a directory of the plugin; none if the directory is missing.

@@ -13,7 +13,6 @@
 //	cooldown/   one file for each address in cooldown            type store
 //	queue/      DELs that the daemon has not executed            type queue
 //	daemon-down while it exists, the plugin's daemon is down     type queue
-//	daemon-stalled  while it exists, an ADD gets no response     failedAdd
 //	late/       calls that "replay" executes                     type lateCall
 //	living-pods the live pods, for the argument "reconcile"      reconcile
 //

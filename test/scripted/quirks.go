@@ -10,9 +10,6 @@ type quirks struct {
 	// "network" (network and container ID) or "pod" (pod and interface; an ADD without a pod is
 	// refused. Its DEL frees the addresses of the container ID, if it names some pod).
 	KeyedBy string `json:"keyedBy"`
-	// FailedAdd is what an ADD frees that fails while the file daemon-stalled exists: "nothing"
-	// (default), or "held": what its container ID holds.
-	FailedAdd string `json:"failedAdd"`
 	// Versions are the supported CNI versions; all if empty.
 	Versions []string `json:"versions"`
 	// Del is "frees" (default), "needs-pod": DEL without a pod fails, or "queued": while the file
@@ -52,7 +49,7 @@ func quirksOf(pluginType string) quirks {
 		}
 	case "azure-ipam":
 		return quirks{
-			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", FailedAdd: "held", Del: "queued", GC: "nothing", Requests: []string{"none"},
+			RepeatedAdd: "same", Check: "always-yes", KeyedBy: "id", Del: "queued", GC: "nothing", Requests: []string{"none"},
 		}
 	default:
 		return quirks{}

@@ -34,14 +34,6 @@ func (p plugin) add(args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
-	if p.conf.exists("daemon-stalled") {
-		if p.conf.IPAM.FailedAdd == "held" {
-			if err := s.free(h); err != nil {
-				return err
-			}
-		}
-		return types.NewError(202, "the daemon did not respond (EOF)", "")
-	}
 	ips, err := p.allocate(s, h, args.Args)
 	if err == nil {
 		err = p.conf.queue().replay(s)
