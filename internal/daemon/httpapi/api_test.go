@@ -145,5 +145,3 @@ func TestRequiredOptions(t *testing.T) {
 		check.True(t, err != nil, "New succeeds without option %s", name)
 	}
 }
-
-// unflushedWriter is a connection that the client closes before the response is flushed.

@@ -71,15 +71,6 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
-func TestInvalidAddressReason(t *testing.T) {
-	f := newDual(t)
-	for _, method := range []string{http.MethodPost, http.MethodDelete} {
-		got := f.send(t, method, "/v1/ipam/10.0.0.1%25eth0%0d%0aX:%20%C3%A9")
-		wantCode(t, got, http.StatusBadRequest)
-		check.Contains(t, payload(t, got), "10.0.0.1%eth0")
-	}
-}
-
 func TestErrorKinds(t *testing.T) {
 	want := codesByKind()
 	kinds := kindsInSource(t)

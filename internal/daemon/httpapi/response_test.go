@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,8 +48,6 @@ func buffered(next http.Handler, codes *[]int) http.Handler {
 	})
 }
 
-func newWriter(to http.ResponseWriter) *writer { return &writer{to: to, onStatus: func(int) {}} }
-
 // The client must get the response that net/http sends without the writer.
 func TestFraming(t *testing.T) {
 	write := func(text string) http.HandlerFunc {
@@ -60,8 +57,12 @@ func TestFraming(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
 	for name, handler := range map[string]http.Handler{
-		"nothing":       http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-		"code":          code(http.StatusNotFound),
+		"nothing": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"code":    code(http.StatusNotFound),
+		"two codes": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			code(http.StatusNotFound)(w, r)
+			code(http.StatusOK)(w, r)
+		}),
 		"no content":    code(http.StatusNoContent),
 		"not modified":  code(http.StatusNotModified),
 		"body":          write("text"),
@@ -84,50 +85,4 @@ func TestFraming(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestFirstCode(t *testing.T) {
-	rec := httptest.NewRecorder()
-	w := newWriter(rec)
-	check.Equal(t, "initial status", w.code, 0)
-	w.WriteHeader(http.StatusNotFound)
-	w.WriteHeader(http.StatusOK)
-	if err := w.send(); err != nil || rec.Code != http.StatusNotFound || w.code != http.StatusNotFound {
-		t.Errorf("sent %d, status %d, %v; want the first", rec.Code, w.code, err)
-	}
-}
-
-func TestReset(t *testing.T) {
-	for name, c := range map[string]struct {
-		first, want string
-		sent        bool
-	}{
-		"buffered": {"first", "second", false},
-		"sent":     {strings.Repeat("x", 8<<10), strings.Repeat("x", 8<<10) + "second", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rec := httptest.NewRecorder()
-			w := newWriter(rec)
-			_, _ = io.WriteString(w, c.first)
-			check.Equal(t, "reset", w.reset(), !c.sent)
-			_, _ = io.WriteString(w, "second")
-			if err := w.send(); err != nil || rec.Body.String() != c.want {
-				t.Errorf("sent %.20q, %v; want %.20q", rec.Body, err, c.want)
-			}
-		})
-	}
-}
-
-// closedWriter is a connection that the client has closed.
-type closedWriter struct{ *httptest.ResponseRecorder }
-
-func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
-
-func TestClosedConnection(t *testing.T) {
-	w := newWriter(closedWriter{httptest.NewRecorder()})
-	_, err := w.Write([]byte("short")) // into the buffer
-	check.NoError(t, err)
-	_, err = w.Write(make([]byte, 8<<10))
-	check.Error(t, err, "broken pipe")
-	check.Error(t, newWriter(closedWriter{httptest.NewRecorder()}).send(), "broken pipe")
 }
