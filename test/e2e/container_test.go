@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,13 +25,12 @@ func containerNode(t *testing.T) *harness.Node {
 }
 
 // scriptedContainers returns a node whose runtime calls the scripted plugin through the daemon.
-func scriptedContainers(t *testing.T, keys map[string]any) (*harness.Node, harness.Scripted) {
+func scriptedContainers(t *testing.T) (*harness.Node, harness.Scripted) {
 	t.Helper()
 	n := harness.NewNode(t)
 	plugin := n.InstallScripted(t, "central")
 	ipam := ranges()
 	ipam["type"] = "central"
-	maps.Copy(ipam, keys)
 	writeContainers(t, n, ipam)
 	return n, plugin
 }
@@ -105,7 +102,7 @@ func wantLease(t *testing.T, n *harness.Node, ip string, c container) {
 //evidence:design/reliability the plugin's GC outlives a killed daemon
 func TestContainerGCOfKilledDaemon(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
+	n, plugin := scriptedContainers(t)
 	s := n.Start(t)
 	plugin.SetScript(t, "GC", `{"gate":"go-on"}`)
 	request := cniRequest(t, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}})
@@ -130,7 +127,7 @@ func TestContainerGCOfKilledDaemon(t *testing.T) {
 // The plugin gets what the runtime passed.
 func TestContainerParameters(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
+	n, plugin := scriptedContainers(t)
 	s := n.Start(t)
 	request := container{"0a1b", "net1"}.request()
 	request["args"] = "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=12345678901234567890"
@@ -156,23 +153,6 @@ func TestContainerParameters(t *testing.T) {
 	}
 }
 
-func TestContainerRejected(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t)
-	s := n.Start(t)
-	pod := container{"pod", "eth0"}
-	addContainer(t, s, pod)
-	s.TryAllocate(t, harness.Request{Owner: pod.owner()}).WantStatus(t, http.StatusForbidden)
-	bad := pod.request()
-	bad["network"] = "others"
-	cni(t, s, "add", bad).WantError(t, http.StatusNotFound, "[pods]")
-	bad = pod.request()
-	bad["ifname"] = ".."
-	cni(t, s, "add", bad).WantStatus(t, http.StatusBadRequest)
-	bad["ifname"] = "a/b"
-	cni(t, s, "add", bad).WantStatus(t, http.StatusUnprocessableEntity)
-}
-
 // Only the runtime knows whether a container runs.
 func TestContainerCommands(t *testing.T) {
 	t.Parallel()
@@ -195,7 +175,7 @@ func TestContainerCommands(t *testing.T) {
 
 func TestContainerGCUnreadable(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
+	n, plugin := scriptedContainers(t)
 	s := n.Start(t)
 	router := s.AllocateFor(t, "router")
 	s.Stop(t)
@@ -205,44 +185,6 @@ func TestContainerGCUnreadable(t *testing.T) {
 	s.WaitReady(t)
 	cni(t, s, "gc", map[string]any{"network": "pods", "valid-attachments": []any{}}).WantError(t, http.StatusBadGateway, "quarantine/ has 1 files")
 	wantAddresses(t, plugin.Holds(t), router)
-}
-
-// After a restore a runtime may repeat an ADD with another network namespace: CHECK and DEL get that one.
-//
-//evidence:design/reliability the runtime repeats an ADD for another namespace
-func TestContainerAddedElsewhere(t *testing.T) {
-	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
-	s := n.Start(t)
-	pod := container{"0a1b", "eth0"}
-	held := addContainer(t, s, pod)
-	again := pod.request()
-	again["netns"] = "/var/run/netns/restored"
-	again["args"] = "IgnoreUnknown=1;K8S_POD_NAME=restored"
-	cni(t, s, "add", again).WantStatus(t, http.StatusOK)
-	wantHolds(t, plugin, held...)
-	s.Kill(t) // the answer was durable
-	s = n.Start(t)
-	wantState(t, s, pod.owner(), "held")
-	before := len(plugin.Calls(t))
-	cni(t, s, "check", pod.request()).WantStatus(t, http.StatusOK)
-	cni(t, s, "del", again).WantStatus(t, http.StatusOK)
-	wantNoAttachment(t, s, pod.owner())
-	wantHolds(t, plugin)
-	var args []string
-	for _, c := range plugin.Calls(t)[before:] {
-		if got := c.Env["CNI_NETNS"]; got != "/var/run/netns/restored" && c.Verb != "VERSION" && c.Verb != "STATUS" {
-			t.Errorf("%s had CNI_NETNS=%s; want the last one", c.Verb, got)
-		}
-		if c.Verb == "DEL" {
-			args = append(args, c.Env["CNI_ARGS"])
-		}
-	}
-	const sandbox = ";K8S_POD_INFRA_CONTAINER_ID=0a1b"
-	// The plugin may know the addresses by the arguments of the first ADD.
-	if want := []string{again["args"].(string) + sandbox, pod.request()["args"].(string) + sandbox}; len(args) != 2 || !slices.Contains(args, want[0]) || !slices.Contains(args, want[1]) {
-		t.Errorf("DEL was run with %q; want %q in any order", args, want)
-	}
 }
 
 // A configuration that host-local refuses in every verb leaves no record, which no DEL could remove.
@@ -286,7 +228,7 @@ func TestContainerConfigRefused(t *testing.T) {
 // used for it.
 func TestContainerIDOfRuntime(t *testing.T) {
 	t.Parallel()
-	n, plugin := scriptedContainers(t, nil)
+	n, plugin := scriptedContainers(t)
 	s := n.Start(t, "--log-level=debug")
 	failed, added := container{"5f1e", "eth0"}, container{"0a1b", "eth0"}
 	plugin.SetScript(t, "ADD", `{"error":{"code":100,"msg":"no address left"}}`)
@@ -378,20 +320,4 @@ func TestContainerIDOfOwner(t *testing.T) {
 	}
 	before.WantSame(t, n.Snapshot(t))
 	check.Equal(t, "router's addresses", s.AllocateFor(t, "router"), held)
-}
-
-// A runtime may request another address for a container that has ended, such as by a restart with another configuration.
-func TestContainerRequestsAfterCooldown(t *testing.T) {
-	t.Parallel()
-	n := containerNode(t)
-	s := n.Start(t, "--release-delay=1h")
-	c := container{"0a1b", "eth0"}
-	first := addContainer(t, s, c)
-	request := c.request()
-	request["args"] = "IgnoreUnknown=1;IP=10.15.0.77"
-	cni(t, s, "add", request).WantError(t, http.StatusBadGateway, "holds ["+first[0]+"], not 10.15.0.77")
-	cni(t, s, "del", c.request()).WantStatus(t, http.StatusOK)
-	cni(t, s, "add", request).WantStatus(t, http.StatusOK)
-	wantLeased(t, n, "10.15.0.77")
-	wantLeaseCount(t, n, 1)
 }

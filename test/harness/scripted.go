@@ -83,14 +83,6 @@ func (s Scripted) StartDaemon(t testing.TB) {
 	s.remove(t, "daemon-down")
 }
 
-// Reconcile frees every address whose pod is not among living, each "namespace/name", as
-// whereabouts' ip-reconciler and calico's controllers do.
-func (s Scripted) Reconcile(t testing.TB, living ...string) {
-	t.Helper()
-	s.write(t, "living-pods", strings.Join(living, "\n"))
-	s.run(t, "reconcile")
-}
-
 // RunLateCalls executes the late calls of the named owners, or all of them.
 func (s Scripted) RunLateCalls(t testing.TB, owners ...string) {
 	t.Helper()

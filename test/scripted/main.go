@@ -14,7 +14,6 @@
 //	queue/      DELs that the daemon has not executed            type queue
 //	daemon-down while it exists, the plugin's daemon is down     type queue
 //	late/       calls that "replay" executes                     type lateCall
-//	living-pods the live pods, for the argument "reconcile"      reconcile
 //
 // The argument "replay" executes the late calls of the named owners, or all of them.
 package main
@@ -35,10 +34,7 @@ func main() {
 		return
 	}
 	do := run
-	switch {
-	case len(os.Args) == 2 && os.Args[1] == "reconcile":
-		do = reconcile
-	case len(os.Args) > 1 && os.Args[1] == "replay":
+	if len(os.Args) > 1 && os.Args[1] == "replay" {
 		do = func() error { return replay(os.Args[2:]) }
 	}
 	if err := do(); err != nil {

@@ -31,6 +31,9 @@ import (
 //evidence:operate/security more requests than the daemon can serve
 //evidence:operate/security more owners than the node can have
 //evidence:design/reliability the plugin of one pool hangs
+//evidence:design/reliability every address of the range is in cooldown
+//evidence:design/reliability the clients of a slow ADD and of its DEL are killed
+//evidence:design/reliability the runtime repeats an ADD for another namespace
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
