@@ -63,7 +63,7 @@ func TestPodThroughDaemon(t *testing.T) {
 	s := n.Start(t)
 	call(t, pods, "STATUS", "")
 	first := call(t, pods, "ADD", longest)
-	for _, part := range []string{`"cniVersion": "1.1.0"`, `"gateway": "10.15.0.1"`, `"address": "fd00:15::`} {
+	for _, part := range []string{`"cniVersion":"1.1.0"`, `"gateway":"10.15.0.1"`, `"address":"fd00:15::`} {
 		if !strings.Contains(string(first), part) {
 			t.Errorf("ADD returned %s; want %s in it", first, part)
 		}
