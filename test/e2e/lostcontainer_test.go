@@ -78,35 +78,6 @@ func TestLostContainerIsAddedAgain(t *testing.T) {
 	}
 }
 
-// While another ID has the address in the store, the container's stays reserved, and is lost.
-//
-//evidence:design/reliability the leases of running pods vanish
-func TestLostContainerStaysReserved(t *testing.T) {
-	t.Parallel()
-	n := harness.NewNode(t)
-	pods := n.PodsThrough(t, "10-pods", harness.IPv4Only())
-	n.Flags = []string{"--enable-ipv6=false"}
-	s := n.Start(t)
-	ips := pods.Add(t, "first")
-	s.Kill(t)
-	removeLeases(t, n)
-	store := n.Store
-	n.LeaseToPod(t, "pods", ips[0])
-	n.Store = store // with the leases of pods
-	s = n.Start(t)
-	harness.Eventually(t, "the container to be lost", func() error {
-		if a := s.Attachment(t, "cni/first/eth0"); a == nil || !a.Lost {
-			return fmt.Errorf("the attachment is %+v", a)
-		}
-		return nil
-	})
-	check.Must(t, os.Remove(filepath.Join(n.StoreDir, "pods", ips[0]))) // the other one ends
-	wantDisjoint(t, pods.Add(t, "second"), ips)
-	waitLeased(t, n, "first", ips)
-	call(t, pods, "DEL", "first")
-	wantNoAttachment(t, s, "cni/first/eth0")
-}
-
 // After a rollback the plugin itself adds a container ID again. The daemon, which has the ID's earlier
 // addresses, must not free the new ones.
 //
@@ -140,40 +111,6 @@ func TestRollbackAndReusedID(t *testing.T) {
 			wantIDs(t, n, "web")
 			wantDisjoint(t, bare.Add(t, "other"), again)
 			n.Store = withoutPods // the daemon lists no pod any more
-		})
-	}
-}
-
-// The same for a container whose lost lease the daemon could not add again: another ID has its address.
-//
-//evidence:design/reliability the same container ID is added by the plugin after a rollback
-func TestRollbackOfLostContainer(t *testing.T) {
-	t.Parallel()
-	for name, restarts := range map[string]bool{"running": false, "restart": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := harness.NewNode(t)
-			nw := harness.IPv4Only()
-			through := n.PodsThrough(t, "10-pods", nw)
-			n.Flags = []string{"--enable-ipv6=false"}
-			s := n.Start(t)
-			ips := through.Add(t, "web")
-			s.Kill(t)
-			removeLeases(t, n)
-			n.LeaseToPod(t, "pods", ips[0])
-			s = n.Start(t)
-			s.WaitLog(t, "Background work failed", "web")
-
-			n.WriteNetwork(t, "10-pods", nw)
-			bare := n.PodsOf(t, nw)
-			again := bare.Add(t, "web")
-			if restarts {
-				s.Kill(t)
-				s = n.Start(t)
-			}
-			waitReleased(t, s, "cni/web/eth0")
-			waitLeased(t, n, "web", again)
-			wantDisjoint(t, bare.Add(t, "other"), again)
 		})
 	}
 }
