@@ -82,14 +82,14 @@ state is ok, 1 if there is an error, and 3 if there are only warnings.`,
 func (d dependencies) doctor(cmd *cobra.Command, o doctorOptions) error {
 	own := resolveForDoctor(o.serve)
 	o.useSocket(cmd, own)
-	observed := d.observe(cmd.Context(), own, o)
+	observed := d.observe(cmd.Context(), own, o.host, o.repair && o.report == "")
 	findings := doctor.Diagnose(observed)
 	if o.report != "" {
 		switch done, err := d.useReport(cmd, o, observed, leaks(findings)); {
 		case err != nil || done:
 			return err
 		case o.repair:
-			findings = doctor.Diagnose(d.observe(cmd.Context(), own, o))
+			findings = doctor.Diagnose(d.observe(cmd.Context(), own, o.host, true))
 		}
 	}
 	if err := output.Print(cmd.OutOrStdout(), o.output, findings, func(t output.Table) { printFindings(t, findings) }); err != nil {
@@ -134,10 +134,10 @@ func (d dependencies) useReport(cmd *cobra.Command, o doctorOptions, observed *d
 }
 
 // observe queries the daemon, and collects everything else between its two lists.
-func (d dependencies) observe(ctx context.Context, own doctorConfig, flags doctorOptions) *doctor.Observations {
+func (d dependencies) observe(ctx context.Context, own doctorConfig, host string, repair bool) *doctor.Observations {
 	o := &doctor.Observations{}
 	var status *models.StatusResponse
-	c, err := d.connect(flags.host)
+	c, err := d.connect(host)
 	if err == nil {
 		status, err = c.health(ctx)
 	}
@@ -150,7 +150,7 @@ func (d dependencies) observe(ctx context.Context, own doctorConfig, flags docto
 	ctxCollect, cancel := context.WithTimeout(ctx, d.requestLimit) // limits the wait for a lock of the plugin
 	defer cancel()
 	if config != nil {
-		o.Collect(ctxCollect, *config, options.Socket(flags.host), flags.repair)
+		o.Collect(ctxCollect, *config, options.Socket(host), repair)
 	}
 	if err == nil && o.ListErr == nil {
 		o.After, o.ListErr = c.list(ctx)

@@ -96,3 +96,17 @@ func TestDoctorReportStreams(t *testing.T) {
 	check.Must(t, os.Remove(s.socket))
 	s.dependencies().exec(t, "doctor", "--report=-").wantsAnyOutput(t, cmdline.ExitFailed, "--report needs a running daemon")
 }
+
+// What is removed beside the leaks is printed, and nothing is without a valid report.
+func TestDoctorRepairsWithReport(t *testing.T) {
+	s, empty := startWithStore(t)
+	file := filepath.Join(t.TempDir(), "leaks.json")
+	repair := []string{"doctor", "--repair", "--report", file}
+	s.dependencies().exec(t, repair...).wantsAnyOutput(t, cmdline.ExitFailed, "no such file")
+	_, err := os.Stat(empty)
+	check.Must(t, err)
+	s.dependencies().exec(t, "doctor", "--report", file)
+	if o := s.dependencies().exec(t, repair...); !strings.Contains(o.stdout, empty+" contained no container ID and was removed") {
+		t.Errorf("printed %s", o.stdout)
+	}
+}
