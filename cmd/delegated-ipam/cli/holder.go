@@ -67,7 +67,7 @@ the lease differ; 4 not held.`,
 		Example: `  delegated-ipam holder 10.15.0.2`,
 		Args:    args("IP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return d.holder(cmd, f, serve, netip.MustParseAddr(args[0]))
+			return d.holder(cmd, f, serve, netip.MustParseAddr(args[0]).Unmap())
 		},
 		ValidArgsFunction: d.completeQueried(func(ctx context.Context, c connection, _ *cobra.Command, args []string) ([]string, error) {
 			if len(args) > 0 {
@@ -102,8 +102,10 @@ func (d dependencies) holder(cmd *cobra.Command, f clientFlags, serve serveOptio
 			found.Attachments = append(found.Attachments, a)
 		}
 	}
-	if config, _ := own.compare(running); config != nil {
+	if config, compared := own.compare(running); config != nil {
 		found.addLeases(*config, ip)
+	} else {
+		found.Unknown = append(found.Unknown, compared.Invalid.Error())
 	}
 	if err != nil && len(found.Leases) == 0 {
 		return fmt.Errorf("holder: %w", err)
@@ -141,7 +143,11 @@ func (h *holders) addLeases(config daemon.Config, ip netip.Addr) {
 	var seen []string
 	for _, pool := range conf.Pools() {
 		n, err := conf.Network(pool)
-		if err != nil || slices.Contains(seen, n.Name) {
+		if err != nil {
+			h.Unknown = append(h.Unknown, fmt.Sprintf("pool %q: %s", pool, err))
+			continue
+		}
+		if slices.Contains(seen, n.Name) {
 			continue
 		}
 		seen = append(seen, n.Name)

@@ -43,6 +43,7 @@ func TestHolder(t *testing.T) {
 		"leak":                 {"[]", own, "10.15.0.2", cmdline.ExitOK, "State: held\n" + lease("of delegated-ipam, without an attachment (see doctor)", own), nil},
 		"conflict":             {held, "0123abcd", "10.15.0.2", exitConflict, "State: conflict\n" + attachment + lease("of another client of the plugin than delegated-ipam", "0123abcd"), []string{"10.15.0.2 is in conflict"}},
 		"not held":             {held, own, "10.15.0.5", exitNotHeld, "State: not-held\n", []string{"10.15.0.5 is not held"}},
+		"IPv4 in IPv6":         {held, own, "::ffff:10.15.0.2", cmdline.ExitOK, "State: held\n" + attachment + lease("of the owner above", own), nil},
 		"empty file":           {"[]", own, "10.15.0.3", exitNotHeld, "State: not-held\nLeases unknown: DIR/pods/10.15.0.3: names no container ID\n", []string{"is not held"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +56,7 @@ func TestHolder(t *testing.T) {
 			}
 			o := s.dependencies().exec(t, "holder", tt.ip)
 			o.stdout = strings.ReplaceAll(regexp.MustCompile(` +`).ReplaceAllString(o.stdout, " "), dir, "DIR")
-			o.wants(t, tt.code, "Address: "+tt.ip+"\n"+tt.want, tt.words...)
+			o.wants(t, tt.code, "Address: "+strings.TrimPrefix(tt.ip, "::ffff:")+"\n"+tt.want, tt.words...)
 		})
 	}
 }
@@ -75,4 +76,20 @@ func TestHolderWithoutDaemon(t *testing.T) {
 	}
 	d.exec(t, append([]string{"holder", "10.15.0.4"}, flags...)...).wants(t, cmdline.ExitFailed, "", "no daemon can be reached")
 	d.exec(t, "holder", "10.15.0.2/24").wants(t, cmdline.ExitUsage, "", "expected an address")
+}
+
+// The daemon keeps a network that it has read; here its store is unknown.
+func TestHolderWithoutConfiguration(t *testing.T) {
+	s, empty := startWithStore(t)
+	dir := filepath.Dir(filepath.Dir(empty))
+	holder := func(want string, flags ...string) {
+		t.Helper()
+		if o := s.dependencies().exec(t, append([]string{"holder", "10.15.0.5"}, flags...)...); !strings.Contains(o.stdout, "Leases unknown:") || !strings.Contains(o.stdout, want) {
+			t.Errorf("printed %s; want %q", o.stdout, want)
+		}
+	}
+	check.Must(t, os.Remove(filepath.Join(dir, "05-cilium.conflist")))
+	holder("no CNI configuration in directory " + dir)
+	s.responses["GET /v1/healthz"] = nil
+	holder("--config-dir", "--config-dir="+dir+"/none")
 }
