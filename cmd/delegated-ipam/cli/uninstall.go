@@ -58,13 +58,14 @@ func (d dependencies) uninstall(cmd *cobra.Command, serve serveOptions, o uninst
 	if err != nil {
 		return err
 	}
-	c, err := d.connect(config.SocketPath)
-	if err != nil {
-		return err
-	}
 	limit := drainLimit
 	if o.timeout > 0 {
 		limit = min(limit, o.timeout)
+	}
+	d.requestLimit = min(d.requestLimit, limit) // the daemon may hang
+	c, err := d.connect(config.SocketPath)
+	if err != nil {
+		return err
 	}
 	if err := d.waitDrained(cmd, c, limit); err != nil {
 		return fmt.Errorf("uninstall: %w", err)

@@ -84,6 +84,18 @@ func TestUninstallDrains(t *testing.T) {
 	}
 }
 
+// A daemon that hangs does not prolong --timeout by the limit of a request.
+func TestUninstallTimeout(t *testing.T) {
+	s := startDaemon(t, nil)
+	s.mu.Lock() // it answers no request
+	defer s.mu.Unlock()
+	d, begun := s.dependencies(), time.Now()
+	d.exec(t, "uninstall", "--yes", "--timeout=1ms", "--state-dir="+filepath.Join(t.TempDir(), "none"), "--socket-path="+s.socket).wants(t, cmdline.ExitFailed, "", "already listens on it")
+	if took := time.Since(begun); took >= d.requestLimit {
+		t.Errorf("took %s", took)
+	}
+}
+
 func TestPause(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan outcome)
