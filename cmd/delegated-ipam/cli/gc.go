@@ -104,7 +104,7 @@ func (o gcOptions) validate() (func(owner string) bool, error) {
 // matches reports whether an attachment matches all conditions but the pool.
 func (o gcOptions) matches(a *models.Attachment, ofOwner func(string) bool, now time.Time) bool {
 	return ofOwner(a.Owner) &&
-		now.Sub(time.Time(a.Created)) >= o.olderThan &&
+		(o.olderThan == 0 || now.Sub(time.Time(a.Created)) >= o.olderThan) &&
 		(o.unusedFor == 0 || a.LastUsed != nil && now.Sub(time.Time(*a.LastUsed)) >= o.unusedFor)
 }
 

@@ -50,6 +50,14 @@ func TestGCList(t *testing.T) {
 	}
 }
 
+// Without --older-than an attachment matches also if the clock was set back since it was created.
+func TestGCClock(t *testing.T) {
+	s := startDaemon(t, map[string][]response{"GET /v1/ipam": lists(strings.Replace(oldPod, "2026-02-27T12", "2026-03-01T13", 1))})
+	if o := s.dependencies().exec(t, "gc", "--unused-for=1h"); !strings.Contains(o.stdout, "default/old") {
+		t.Errorf("printed %s", o.stdout)
+	}
+}
+
 func TestGCPool(t *testing.T) {
 	for name, c := range map[string]struct {
 		pool, want string
