@@ -102,6 +102,23 @@ func TestForeignHostLocalMissing(t *testing.T) {
 	}
 }
 
+// host-local finds the key in any case of its letters: nothing is looked up, or created, elsewhere.
+func TestDirectoryInAnotherCase(t *testing.T) {
+	f := newRealOf(t, "", strings.Replace(dualStack, "dataDir", "datadir", 1))
+	p := f.profiles["host-local"]
+	p.DefaultStateDir = t.TempDir()
+	f.profiles["host-local"] = p
+	check.Must(t, os.Mkdir(filepath.Join(p.DefaultStateDir, "net"), 0o755))
+	check.Must(t, f.runner.CheckConfig(t.Context(), f.network, f.invocation("id")))
+	check.Absent(t, f.leaseDir())
+
+	f.start(hostLocalIs(HostLocalAuto))
+	target := f.call("id")
+	got := f.wantAdd(target, firstIPs)
+	held, err := f.runner.Holds(target.Invocation, call.Addrs(got.Addresses))
+	check.True(t, held && err == nil, "the addresses are lost: got %v, %v", held, err)
+}
+
 // Another program holds the lock: nothing is started, and nothing acts later.
 func TestEmbeddedLock(t *testing.T) {
 	f := newEmbedded(t, "")

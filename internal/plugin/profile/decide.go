@@ -35,11 +35,9 @@ func (p Profile) OnNode() bool { return p.Store == StoreNode }
 // CheckReclaim returns why a DEL on this node does not release what the daemon of another node
 // allocated, by the ipam object of the network.
 func (p Profile) CheckReclaim(ipam []byte) error {
-	var object map[string]json.RawMessage
-	_ = json.Unmarshal(ipam, &object) // one that cannot be parsed is for the plugin to refuse
-	_, perNode := object[p.PerNodeKey]
+	_, perNode := lookUp(ipam, p.PerNodeKey)
 	switch {
-	case p.PerNodeKey != "" && perNode:
+	case perNode != nil:
 		return fmt.Errorf("plugin %s has a separate pool for each node with ipam.%s, and a DEL on another node reports success without releasing anything", p.Type, p.PerNodeKey)
 	case p.OnNode():
 		return fmt.Errorf("plugin %s keeps its allocations on the node: those of a lost node are lost with it", p.Type)
@@ -58,19 +56,29 @@ func (p Profile) ActsUntil(ended time.Time) time.Time {
 }
 
 // StateDir returns the directory of the plugin's state by the ipam object of a network, and the key
-// that names it; both are empty if the plugin keeps no state in files.
+// that names it, as it is written there; both are empty if the plugin keeps no state in files.
 func (p Profile) StateDir(ipam []byte) (dir, key string) {
-	return cmp.Or(textAt(ipam, p.StateDirKey), p.DefaultStateDir), p.StateDirKey
+	key, value := lookUp(ipam, p.StateDirKey)
+	return cmp.Or(text(value), p.DefaultStateDir), key
 }
 
-// textAt returns the text at a key of an ipam object; empty if there is none. An object that cannot
-// be parsed is for the plugin to refuse.
-func textAt(ipam []byte, key string) (text string) {
+// lookUp returns the value at a key of an ipam object, and the key as it is written there: plugins in Go find it in any
+// case of its letters. The value is nil if there is none. An object that cannot be parsed is for the plugin to refuse.
+func lookUp(ipam []byte, key string) (written string, value json.RawMessage) {
 	var object map[string]json.RawMessage
-	if key == "" || json.Unmarshal(ipam, &object) != nil || json.Unmarshal(object[key], &text) != nil {
-		return ""
+	_ = json.Unmarshal(ipam, &object)
+	for name := range object {
+		if strings.EqualFold(name, key) && name > written {
+			written = name
+		}
 	}
-	return text
+	return cmp.Or(written, key), object[written]
+}
+
+// text returns the text that a value is; empty for another one.
+func text(value json.RawMessage) (s string) {
+	_ = json.Unmarshal(value, &s)
+	return s
 }
 
 // Required returns the required files by the ipam object of a network: a path that a key of ipam
@@ -78,8 +86,8 @@ func textAt(ipam []byte, key string) (text string) {
 func (p Profile) Required(ipam []byte) []Requirement {
 	all := slices.Clone(p.Requires)
 	for i, r := range all {
-		if path := textAt(ipam, r.Key); path != "" {
-			all[i].Paths = append([]string{path}, r.Paths...)
+		if _, value := lookUp(ipam, r.Key); text(value) != "" {
+			all[i].Paths = append([]string{text(value)}, r.Paths...)
 		}
 	}
 	return all
