@@ -195,7 +195,8 @@ func (t *try) add(inv call.Invocation) error {
 	if err := t.checkExcluded(inv, res); err != nil {
 		return err
 	}
-	families, err := t.accept(res, inv.Requested, t.excludes)
+	lastOnly := res.InStore && !OfContainer(t.Owner) // all are reserved
+	families, err := t.accept(res, inv.Requested, lastOnly, t.excludes)
 	if err != nil {
 		return &rejectedResult{error: err}
 	}

@@ -72,8 +72,8 @@ func canRequest(inv call.Invocation, ips []netip.Addr) bool {
 
 // accept returns the families of a result to claim, or why the result does not match the
 // request: a requested or required address is missing, or an extra one of its family came
-// with it.
-func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(netip.Addr) bool) ([]Family, error) {
+// with it. lastOnly accepts that of another range set before it: the client uses the last one alone.
+func (w Want) accept(res call.Result, requested []netip.Prefix, lastOnly bool, excluded func(netip.Addr) bool) ([]Family, error) {
 	came := call.Addrs(res.Addresses)
 	for _, p := range requested {
 		if !slices.Contains(came, p.Addr()) {
@@ -90,10 +90,16 @@ func (w Want) accept(res call.Result, requested []netip.Prefix, excluded func(ne
 			return nil, fmt.Errorf("the container runtime requested %s, plugin returned %v, which was released", ip, came)
 		}
 	}
+	was := func(ip netip.Addr) bool {
+		return slices.ContainsFunc(requested, func(p netip.Prefix) bool { return p.Addr() == ip })
+	}
 	for _, p := range requested {
+		last, _ := Record{Result: res}.Address(FamilyOf(p.Addr()))
+		if lastOnly && was(last.Addr()) {
+			continue
+		}
 		for _, extra := range came {
-			was := slices.ContainsFunc(requested, func(p netip.Prefix) bool { return p.Addr() == extra })
-			if !was && FamilyOf(extra) == FamilyOf(p.Addr()) {
+			if !was(extra) && FamilyOf(extra) == FamilyOf(p.Addr()) {
 				return nil, fmt.Errorf("requested %s, plugin returned %v, which has %s in addition", p.Addr(), came, extra)
 			}
 		}
