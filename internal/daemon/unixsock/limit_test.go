@@ -296,6 +296,21 @@ func TestListLimits(t *testing.T) {
 	begin(3, http.MethodGet, "")
 }
 
+// The router takes other spellings of a path for the same operation.
+func TestLimitsOfPaths(t *testing.T) {
+	l, err := listenAt(Options{Path: filepath.Join(shortTempDir(t), "s.sock")})
+	check.Must(t, err)
+	l.(*listener).limits = limits{total: 9, root: counts{9, 9, 0}, refused: 9, refusedUser: 9, pods: 9}
+	serveOn(t, Server(http.NotFoundHandler(), logging.Discard()), l)
+	for _, path := range []string{"/v1/ipam", "/v1/ipam/", "//v1/./ipam", "/v1/cni/../ipam"} {
+		conn, err := net.Dial("unix", l.Addr().String())
+		check.Must(t, err)
+		send(t, conn, "GET "+path+" HTTP/1.0\r\n\r\n")
+		check.Equal(t, "status of a list above the limit by "+path, readStatus(t, conn), http.StatusServiceUnavailable)
+		check.Must(t, conn.Close())
+	}
+}
+
 func TestNewLimits(t *testing.T) {
 	check.Equal(t, "limits", newLimits(maxConnections), limits{
 		total: 1024, root: counts{512, 384, 8}, user: counts{64, 48, 2}, ordinary: 256, ordinaryLists: 8, refused: 32, refusedUser: 8, pods: 480,
