@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -65,9 +66,10 @@ func prepare(next http.Handler) http.Handler {
 		if connected {
 			c.lines.Store(0) // its header has been read
 		}
+		operation := path.Clean(r.URL.EscapedPath()) // as the router does
 		if r.Body != http.NoBody {
 			limit := int64(maxBody)
-			if peer, ok := PeerFrom(r.Context()); strings.HasPrefix(r.URL.Path, ofRuntimePath) && ok && peer.UID == 0 {
+			if peer, ok := PeerFrom(r.Context()); strings.HasPrefix(operation, ofRuntimePath) && ok && peer.UID == 0 {
 				limit = maxOfRuntime
 			}
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -78,7 +80,7 @@ func prepare(next http.Handler) http.Handler {
 			r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 		}
 		if connected {
-			if begun, refusal := c.listener.begin(c, r.Method, r.URL.Path); !begun {
+			if begun, refusal := c.listener.begin(c, r.Method, operation); !begun {
 				w.Header().Set("Connection", "close")
 				w.Header().Set("Retry-After", "1")
 				WriteError(w, http.StatusServiceUnavailable, refusal+" are in progress, which is the limit; try again")
