@@ -181,13 +181,10 @@ func (s *Sweeper) sweep(ctx context.Context, now time.Time) {
 	}
 }
 
-// due reports whether a container is released now. The runtime has been asked twice.
+// due reports whether a container is released now. The time without its sandbox is that between two reports:
+// they may have ended while the sandbox started.
 func (s *Sweeper) due(c suspect, l *look, now time.Time) bool {
-	delay := s.delay
-	if c.unknown {
-		delay = max(delay, minUnknown)
-	}
-	return s.delay > 0 && now.Sub(c.since) >= delay && (!c.unknown || l.report.received.After(c.since))
+	return s.delay > 0 && now.Sub(c.since) >= s.delay && (!c.unknown || l.report.received.Sub(c.since) >= minUnknown)
 }
 
 // Status returns what is known of the containers that ended without a DEL.

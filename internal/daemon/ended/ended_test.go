@@ -202,28 +202,29 @@ func (s slowEngine) ReleaseContainer(ctx context.Context, k attachment.Key, ende
 	return s.leases.ReleaseContainer(ctx, k, ended)
 }
 
-// The runtime is asked first. A container that it does not know is released after two reports and the longest
-// time in which it may not list a sandbox that starts.
+// The runtime is asked first. A container that it does not know is released after two reports with the longest
+// time between them in which it may not list a sandbox that starts.
 func TestUnknownSandbox(t *testing.T) {
 	sandboxes := func(f *fixture, list ...string) func(time.Duration) {
 		return func(after time.Duration) { f.reported(after, list...) }
 	}
 	for name, c := range map[string]struct {
 		report  []string
-		again   bool // it reports again before the end
+		again   time.Duration // when it reports again
 		prepare func(f *fixture)
 		left    string
 	}{
-		"does not know b, whose namespace is missing": {[]string{"a"}, true, func(f *fixture) { _ = os.Remove(f.path("b")) }, onlyA},
-		"does not know b, whose file is left":         {[]string{"a"}, true, func(*fixture) {}, onlyA},
-		"knows a, whose namespace is missing":         {[]string{"a", "b"}, true, func(*fixture) {}, both},
-		"of one report":                               {[]string{"a"}, false, func(*fixture) {}, both},
-		"of another client than the runtime": {[]string{"a"}, true, func(f *fixture) {
+		"does not know b, whose namespace is missing": {[]string{"a"}, minUnknown, func(f *fixture) { _ = os.Remove(f.path("b")) }, onlyA},
+		"does not know b, whose file is left":         {[]string{"a"}, minUnknown, func(*fixture) {}, onlyA},
+		"knows a, whose namespace is missing":         {[]string{"a", "b"}, minUnknown, func(*fixture) {}, both},
+		"of one report":                               {[]string{"a"}, 0, func(*fixture) {}, both},
+		"of reports that end while it may start":      {[]string{"a"}, 3 * time.Minute, func(*fixture) {}, both},
+		"of another client than the runtime": {[]string{"a"}, minUnknown, func(f *fixture) {
 			f.change("b", func(r *attachment.Record) { r.Invocations[0].Args = "IgnoreUnknown=1" })
 		}, both},
-		"added after the report": {[]string{"a"}, true, func(f *fixture) { f.change("b", func(r *attachment.Record) { r.Created = f.start.Add(time.Hour) }) }, both},
-		"a hidden directory":     {[]string{"b"}, true, func(f *fixture) { f.Adding(f.path("hidden")) }, onlyB},
-		"a namespace in /proc": {[]string{"b"}, true, func(f *fixture) {
+		"added after the report": {[]string{"a"}, minUnknown, func(f *fixture) { f.change("b", func(r *attachment.Record) { r.Created = f.start.Add(time.Hour) }) }, both},
+		"a hidden directory":     {[]string{"b"}, minUnknown, func(f *fixture) { f.Adding(f.path("hidden")) }, onlyB},
+		"a namespace in /proc": {[]string{"b"}, minUnknown, func(f *fixture) {
 			f.change("a", func(r *attachment.Record) { r.Invocations[0].NetNS = "/proc/0/ns/net" })
 		}, onlyB},
 	} {
@@ -233,11 +234,9 @@ func TestUnknownSandbox(t *testing.T) {
 			report := sandboxes(f, c.report...)
 			report(0)
 			f.after(0)
-			if c.again {
-				report(4 * time.Minute)
-			}
 			f.after(minUnknown - 1)
 			check.Equal(t, "left before the delay", f.leases.left(), both)
+			report(c.again)
 			f.after(minUnknown)
 			check.Equal(t, "left after it", f.leases.left(), c.left)
 		})
