@@ -32,6 +32,7 @@ func TestRefusals(t *testing.T) {
 		"exhausted":       {response{code: 502, body: `"no addresses"`}, client.ErrFailed, client.Error{StatusCode: 502, Reason: "no addresses"}, "no addresses"},
 		"queue full":      {response{code: 502, retryAfter: "5", body: `"queue is full"`}, client.ErrRetryLater, client.Error{StatusCode: 502, Reason: "queue is full", RetryAfter: 5 * time.Second}, "queue is full"},
 		"stopping":        {response{code: 500, retryAfter: "2", body: `"stopping"`}, client.ErrRetryLater, client.Error{StatusCode: 500, Reason: "stopping", RetryAfter: 2 * time.Second}, "stopping"},
+		"above a limit":   {response{code: 503, retryAfter: "1", body: `"try again"`}, client.ErrRetryLater, client.Error{StatusCode: 503, Reason: "try again", RetryAfter: time.Second}, "try again"},
 		"bad Retry-After": {response{code: 500, retryAfter: "soon", body: `"x"`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: "x"}, "x"},
 		"plain text":      {response{code: 404, body: "404 page not found\n"}, client.ErrNotFound, client.Error{StatusCode: 404, Reason: "404 page not found"}, "404 page not found"},
 		"other JSON":      {response{code: 500, body: `{"error":"x"}`}, client.ErrFailed, client.Error{StatusCode: 500, Reason: `{"error":"x"}`}, `{"error":"x"}`},
