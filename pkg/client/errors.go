@@ -29,9 +29,9 @@ var (
 	// (500, 502). An exhausted range is one of the reasons. CNI plugins report it in text only, so it
 	// has no kind of its own.
 	ErrFailed = errors.New("operation failed")
-	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, the daemon
-	// stops, or the plugin has not responded in time (500, 502). In the last case the work
-	// continues, and the repeated request returns its result.
+	// ErrRetryLater is a request to repeat after [Error.RetryAfter]: the queue is full, too many requests
+	// are in progress, the daemon stops, or the plugin has not responded in time (500, 502, 503). In the
+	// last case the work continues, and the repeated request returns its result.
 	ErrRetryLater = errors.New("retry later")
 	// ErrNotDaemon is a response that no delegated-ipam sends: another program, such as
 	// cilium-agent, has the socket.
@@ -75,7 +75,7 @@ func (e *Error) kind() error {
 		return ErrExists
 	case http.StatusNotImplemented:
 		return ErrFamilyDisabled
-	case http.StatusInternalServerError, http.StatusBadGateway:
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable:
 		if e.RetryAfter > 0 {
 			return ErrRetryLater
 		}
