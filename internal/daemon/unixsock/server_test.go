@@ -82,6 +82,17 @@ func TestUnreadableBody(t *testing.T) {
 	}
 }
 
+// net/http would respond itself, also to a caller who may not call.
+func TestOptionsOfServer(t *testing.T) {
+	path, reached := serve(t, Callers{})
+	conn, err := net.Dial("unix", path)
+	check.Must(t, err)
+	defer conn.Close()
+	send(t, conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+	check.Equal(t, "status", readStatus(t, conn), http.StatusOK)
+	check.Equal(t, "requests that reached the handler", len(reached), 1)
+}
+
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
