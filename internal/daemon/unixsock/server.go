@@ -52,6 +52,8 @@ func Server(handler http.Handler, logger logrus.FieldLogger) *http.Server {
 		ConnContext:       withConn,
 		ConnState:         trackIdle,
 		ErrorLog:          log.New(logging.Writer(logger), "", 0),
+
+		DisableGeneralOptionsHandler: true, // it responds to every peer, beside the limits
 	}
 }
 
