@@ -13,6 +13,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/cli/values"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
@@ -176,6 +177,27 @@ func TestValuesRefused(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v; want %q", set, err, want)
 		}
+	}
+}
+
+// A label of one object takes precedence over that of all objects, which may have the same name.
+func TestOwnLabels(t *testing.T) {
+	own := map[string]string{"podMonitor": "pod-monitor", "prometheusRule": "prometheus-rule", "dashboard": "dashboard"}
+	set := []string{"commonLabels.release=all", "bridge.metricsAddress=0.0.0.0:9966", "network.metricsAddress=0.0.0.0:9968", "daemon.options.metrics-address=0.0.0.0:9967"}
+	for value := range own {
+		set = append(set, value+".enabled=true", value+".labels.release=own")
+	}
+	files, err := templateFiles(t, ourChart, newest, values.Options{Values: set})
+	check.Must(t, err)
+	for value, file := range own {
+		text := files["delegated-ipam/templates/"+file+".yaml"]
+		if !strings.Contains(text, "release: own") || strings.Contains(text, "release: all") {
+			t.Errorf("%s.labels: want the own label alone in %s:\n%.700s", value, file, text)
+		}
+	}
+	m := named[*corev1.ConfigMap](t, everything(t, "dashboard.enabled=true", "dashboard.labels=null"), "delegated-ipam-dashboard")
+	if _, is := m.Labels["grafana_dashboard"]; is {
+		t.Errorf("without labels the dashboard has %v", m.Labels)
 	}
 }
 
