@@ -27,7 +27,7 @@ app.kubernetes.io/name: {{ list "delegated-ipam" (index . 1) | compact | join "-
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 {{- end }}
 
-{{/* The labels of an object. Arguments as for partname. */}}
+{{/* The labels of an object. Arguments as for partname, and values whose labels are its own. */}}
 {{- define "delegated-ipam.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "delegated-ipam.selector" . }}
@@ -36,12 +36,12 @@ app.kubernetes.io/part-of: delegated-ipam
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with $root.Values.commonLabels }}
+{{- with mergeOverwrite (dict) $root.Values.commonLabels (dig "labels" dict (index (append . dict) 2)) }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{/* The metadata of an object. Arguments as for partname. */}}
+{{/* The metadata of an object. Arguments as for labels. */}}
 {{- define "delegated-ipam.metadata" -}}
 name: {{ include "delegated-ipam.partname" . }}
 namespace: {{ include "delegated-ipam.namespace" (index . 0) }}
