@@ -101,17 +101,31 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The constraints of docs/install/platforms.md admit each account with pods in the host's network.
+// The constraints of docs/install/platforms.md admit the pods of every part and hook: no other ones permit their users.
 func TestOpenShift(t *testing.T) {
 	_, after, _ := strings.Cut(read(t, "../../../docs/install/platforms.md"), "kind: SecurityContextConstraints\n")
 	text, _, _ := strings.Cut(after, "```")
-	var constraints struct{ Users []string }
+	var constraints struct {
+		Users, Volumes []string
+		AllowHostPID   bool
+	}
 	check.Must(t, yaml.Unmarshal([]byte(text), &constraints))
-	for _, o := range slices.Concat(daemonSets(t), hooks(t, "pre-delete")) {
-		pod, _ := podOf(o)
-		user := "system:serviceaccount:delegated-ipam:" + cmp.Or(pod.Spec.ServiceAccountName, "default")
-		if pod.Spec.HostNetwork && !slices.Contains(constraints.Users, user) {
-			t.Errorf("%s of %s is not among %v", user, metadataOf(t, o).GetName(), constraints.Users)
+	for _, o := range everything(t, allParts) {
+		pod, has := podOf(o)
+		if !has {
+			continue
+		}
+		name := metadataOf(t, o).GetName()
+		if user := "system:serviceaccount:delegated-ipam:" + cmp.Or(pod.Spec.ServiceAccountName, "default"); !slices.Contains(constraints.Users, user) {
+			t.Errorf("%s of %s is not among %v", user, name, constraints.Users)
+		}
+		if pod.Spec.HostPID && !constraints.AllowHostPID {
+			t.Errorf("%s has the host's processes", name)
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.EmptyDir != nil && !slices.Contains(constraints.Volumes, "emptyDir") {
+				t.Errorf("the volume %s of %s is not among %v", v.Name, name, constraints.Volumes)
+			}
 		}
 	}
 }
