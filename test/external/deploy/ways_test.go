@@ -3,10 +3,12 @@ package deploy
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"helm.sh/helm/v3/pkg/cli/values"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -104,6 +106,22 @@ func TestEKS(t *testing.T) {
 		_, err := template(t, ourChart, "v1.33.5-eks-113cf36", values.Options{Values: []string{set}})
 		if (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "no podCIDRs") {
 			t.Errorf("%s: error %v; want a refusal: %t", set, err, refused)
+		}
+	}
+}
+
+// The audit compares addresses with podCIDRs where the template has them, in "helm test", too.
+func TestAuditOfOtherRanges(t *testing.T) {
+	for set, shared := range map[string]bool{
+		"": false, "network.enabled=false": true, "network.template=x ${podCIDRs[0]}": false, "network.template=x ${annotations[example.com/range]}": true,
+	} {
+		all := everything(t, "audit.enabled=true", set)
+		job, _ := podOf(named[*batchv1.CronJob](t, all, "delegated-ipam-audit"))
+		test, _ := podOf(named[*corev1.Pod](t, all, "delegated-ipam-test-cluster"))
+		for _, pod := range []corev1.PodTemplateSpec{job, test} {
+			if args := pod.Spec.Containers[0].Args; slices.Contains(args, "--shared-range") != shared {
+				t.Errorf("%s: the arguments are %q; want --shared-range: %t", set, args, shared)
+			}
 		}
 	}
 }
