@@ -167,6 +167,11 @@ joined: the bridge does not work without its own. */}}
 {{- .Values.network.template | default (.Files.Get "files/pods.conflist") -}}
 {{- end }}
 
+{{/* Not empty if nodes have other ranges than their podCIDRs. */}}
+{{- define "delegated-ipam.sharedRange" -}}
+{{- if not (and .Values.network.enabled (regexMatch "\\$\\{(ranges|podCIDRs)" (include "delegated-ipam.template" .))) }}true{{ end -}}
+{{- end }}
+
 {{/* The annotations of a pod. Arguments: the chart's root, the part's values, further annotations. */}}
 {{- define "delegated-ipam.podAnnotations" -}}
 {{- with mergeOverwrite (dict) (index . 0).Values.podAnnotations (index . 1).podAnnotations (index . 2) }}
