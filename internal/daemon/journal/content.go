@@ -118,8 +118,13 @@ func encode(r attachment.Record) ([]byte, error) {
 }
 
 // plain reports whether JSON of a record certainly decodes to it: it has no text that stands for invalid UTF-8 or an
-// invalid prefix, and cannot be nested too deeply.
+// invalid prefix, no time outside UTC, whose zone may have seconds, and cannot be nested too deeply.
 func plain(raw []byte) bool {
+	for i, c := range raw {
+		if c == ':' && i >= 3 && i+3 < len(raw) && raw[i+3] == '"' && (raw[i-3] == '+' || raw[i-3] == '-') {
+			return false
+		}
+	}
 	const depth = 10000 // at which encoding/json stops
 	return !bytes.Contains(raw, []byte(`\ufffd`)) && !bytes.Contains(raw, []byte("invalid")) &&
 		bytes.Count(raw, []byte("{"))+bytes.Count(raw, []byte("[")) < depth
