@@ -67,12 +67,12 @@ func (p Profile) StateDir(ipam []byte) (dir, key string) {
 func lookUp(ipam []byte, key string) (written string, value json.RawMessage) {
 	var object map[string]json.RawMessage
 	_ = json.Unmarshal(ipam, &object)
-	for name := range object {
+	for name, v := range object {
 		if strings.EqualFold(name, key) && name > written {
-			written = name
+			written, value = name, v
 		}
 	}
-	return cmp.Or(written, key), object[written]
+	return cmp.Or(written, key), value
 }
 
 // text returns the text that a value is; empty for another one.
