@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -75,8 +74,5 @@ func leave(path string, e spool.Entry) error {
 		return err
 	}
 	defer d.Close()
-	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		e.BootID = strings.TrimSpace(string(boot))
-	}
 	return d.Put(e)
 }

@@ -80,7 +80,7 @@ func TestLeftEntry(t *testing.T) {
 	}
 	e, _, err := d.Read(names[0])
 	check.Must(t, err)
-	if e.Network != "pods" || e.ContainerID != "0123abcd" || e.IfName != "eth0" || e.NetNS != netns || e.Inode == 0 || e.Device == 0 || e.BootID == "" ||
+	if e.Network != "pods" || e.ContainerID != "0123abcd" || e.IfName != "eth0" || e.NetNS != netns || e.Inode == 0 || e.Device == 0 ||
 		e.Written.IsZero() || e.Args != "IgnoreUnknown=1;K8S_POD_NAME=web-0" {
 		t.Errorf("the entry is %+v", e)
 	}

@@ -21,8 +21,6 @@ type Entry struct {
 	IfName      string `json:"ifName"`
 	// Args is CNI_ARGS: some plugins find the lease by the pod's name.
 	Args string `json:"args,omitempty"`
-	// BootID is that of the boot in which it was written.
-	BootID string `json:"bootID,omitempty"`
 	// Written is when the runtime called DEL, before the wait for the daemon.
 	Written time.Time `json:"written"`
 	// NetNS is CNI_NETNS, and Device and Inode those of the namespace; empty and 0 if it was gone. They are

@@ -26,7 +26,7 @@ func create(t *testing.T) *Dir {
 }
 
 func entryOf(id string) Entry {
-	return Entry{Network: "pods", ContainerID: id, IfName: "eth0", Args: "K8S_POD_NAME=p", BootID: "b", Written: time.Unix(1_700_000_000, 5).UTC(), NetNS: "/n", Device: 1, Inode: 2}
+	return Entry{Network: "pods", ContainerID: id, IfName: "eth0", Args: "K8S_POD_NAME=p", Written: time.Unix(1_700_000_000, 5).UTC(), NetNS: "/n", Device: 1, Inode: 2}
 }
 
 func TestPutAndRead(t *testing.T) {
