@@ -198,8 +198,8 @@ func (c *config) healthNow(s daemon) error {
 
 // printResult prints a result of the delegated plugin in the CNI version of the configuration.
 func printResult(body []byte, cniVersion string) (err error) {
-	// The daemon reads the configuration of the runtime, so that there is usually nothing to convert.
-	if is, err := (&version.ConfigDecoder{}).Decode(body); err == nil && is == cniVersion {
+	is, err := (&version.ConfigDecoder{}).Decode(body)
+	if err == nil && is == cniVersion { // usually, because the daemon reads the configuration of the runtime
 		_, err := os.Stdout.Write(body)
 		return err
 	}
@@ -212,6 +212,9 @@ func printResult(body []byte, cniVersion string) (err error) {
 			err = types.NewError(types.ErrDecodingFailure, fmt.Sprintf("the daemon answered a result that is not usable as one of CNI version %s: %s", cniVersion, err), "")
 		}
 	}()
+	if is == "0.1.0" { // what the library takes for that of a result without one
+		return errors.New("it has no cniVersion")
+	}
 	result, err := create.CreateFromBytes(body)
 	if err != nil {
 		return err

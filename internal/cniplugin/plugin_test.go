@@ -465,7 +465,7 @@ func TestResultVersions(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", "[]", `{"cniVersion":"1.0.0","ips":[null]}`, `{"cniVersion":"9.0.0"}`} {
+	for _, bad := range []string{"", "null", "[]", "{}", `{"cniVersion":"1.0.0","ips":[null]}`, `{"cniVersion":"9.0.0"}`} {
 		socket := serve(t, responds(200, bad))
 		_, err := plugin{command: "ADD", config: configWith(socket, "0.3.1")}.run(t, socket)
 		checkError(t, "result "+bad, err, types.ErrDecodingFailure, "not usable as one of CNI version 0.3.1")
