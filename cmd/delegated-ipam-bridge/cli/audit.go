@@ -47,10 +47,7 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
   # The addresses that are in two pools, for a script
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
-				return err
-			}
-			cluster, err := d.connect(o.Kubeconfig)
+			cluster, err := d.connectLogged(cmd, o.Log, o.Kubeconfig)
 			if err != nil {
 				return err
 			}

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 const (
@@ -23,4 +26,12 @@ func (d dependencies) connect(kubeconfig string) (*fleet.Cluster, error) {
 		return nil, err
 	}
 	return fleet.New(config)
+}
+
+// connectLogged is connect, and logs to the stderr of a command what the client of the API server logs.
+func (d dependencies) connectLogged(cmd *cobra.Command, log options.Log, kubeconfig string) (*fleet.Cluster, error) {
+	if _, err := newLog(cmd.ErrOrStderr(), log); err != nil {
+		return nil, err
+	}
+	return d.connect(kubeconfig)
 }

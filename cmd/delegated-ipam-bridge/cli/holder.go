@@ -38,10 +38,7 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
-				return err
-			}
-			cluster, err := d.connect(o.Kubeconfig)
+			cluster, err := d.connectLogged(cmd, o.Log, o.Kubeconfig)
 			if err != nil {
 				return err
 			}

@@ -65,10 +65,7 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes) error 
 	if len(o.Owners) == 0 && o.ExtraSlots == 0 {
 		return cmdline.Usagef("--owners is empty and --extra-slots is 0; expected one of them: a node whose pool was never seen would have nothing to reclaim")
 	}
-	if _, err := newLog(cmd.ErrOrStderr(), o.Log); err != nil {
-		return err
-	}
-	cluster, err := d.connect(o.Kubeconfig)
+	cluster, err := d.connectLogged(cmd, o.Log, o.Kubeconfig)
 	if err != nil {
 		return err
 	}
