@@ -42,6 +42,7 @@ type fakeNode struct {
 	cniVersion string
 	networks   map[string]string // by pool
 	ipv6       bool              // the plugin has an IPv6 range as well
+	twoSets    bool              // and before the IPv4 range a set of others, of which each ADD returns one
 	rangeSize  int               // addresses per family
 	outside    []netip.Prefix    // not in the ranges of the configuration
 	networkErr error             // why Network fails

@@ -263,6 +263,13 @@ func (n *fakeNode) allocate(c call.Call) ([]netip.Addr, error) {
 		requested = requestedAddrs(c)
 	}
 	var got []netip.Addr
+	if n.twoSets {
+		ip, err := n.pickFirstSet(requested)
+		if err != nil {
+			return nil, err
+		}
+		got = append(got, ip)
+	}
 	for _, family := range families {
 		ip, err := n.pick(family, requested)
 		if err != nil {
@@ -280,7 +287,7 @@ func (n *fakeNode) pick(family attachment.Family, requested []netip.Addr) (netip
 	held := slices.Concat(slices.Collect(maps.Values(n.store))...)
 	unusable := func(ip netip.Addr) bool { return slices.Contains(held, ip) || n.isOutside(ip) }
 	for _, ip := range requested {
-		if attachment.FamilyOf(ip) != family {
+		if attachment.FamilyOf(ip) != family || firstSet.Contains(ip) {
 			continue
 		}
 		if unusable(ip) {
@@ -299,6 +306,23 @@ func (n *fakeNode) pick(family attachment.Family, requested []netip.Addr) (netip
 		}
 	}
 	return netip.Addr{}, errors.New("no addresses available in range set")
+}
+
+var firstSet = netip.MustParsePrefix("10.1.0.0/24")
+
+// pickFirstSet returns the requested address of the first set, or else its first free one.
+func (n *fakeNode) pickFirstSet(requested []netip.Addr) (netip.Addr, error) {
+	held := slices.Concat(slices.Collect(maps.Values(n.store))...)
+	if i := slices.IndexFunc(requested, firstSet.Contains); i >= 0 && slices.Contains(held, requested[i]) {
+		return netip.Addr{}, fmt.Errorf("requested address %s is not available", requested[i])
+	} else if i >= 0 {
+		return requested[i], nil
+	}
+	ip := firstSet.Addr().Next()
+	for slices.Contains(held, ip) {
+		ip = ip.Next()
+	}
+	return ip, nil
 }
 
 // isOutside reports whether an address is outside the ranges.

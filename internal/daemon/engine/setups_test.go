@@ -118,6 +118,7 @@ var setups = map[string]func(n *fakeNode, o *Options, value string){
 	"client-left":      func(_ *fakeNode, o *Options, _ string) { o.Left = func(context.Context) bool { return true } },
 	"disk-error":       func(n *fakeNode, _ *Options, v string) { n.availableErr = errorOf(v) },
 	"readable":         func(n *fakeNode, _ *Options, _ string) { n.storeHidden = false },
+	"two-sets":         func(n *fakeNode, _ *Options, _ string) { n.twoSets = true },
 	"unreadable":       func(n *fakeNode, _ *Options, _ string) { n.storeHidden = true },
 	"served":           func(n *fakeNode, _ *Options, _ string) { n.bare = false },
 	"size":             func(n *fakeNode, _ *Options, v string) { n.rangeSize = numberOf(v) },
