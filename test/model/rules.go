@@ -68,6 +68,7 @@ var rules = []rule{
 	{"what keeps it may act at a start", []edit{{"status.go", "added := inv.KeepsLost || i", "added := i"}}, "container-lost-part-same", "-faults 2 -calls 1", leak},
 	{"a DEL keeps another container of the pod", []edit{{"pod.go", "if !ok || op.World.Settle(other, Kept, true) {", "if true || !ok || op.World.Settle(other, Kept, true) {"}}, "container-pod", "", two},
 	{"a DEL waits for an ADD of the pod", []edit{{"pod.go", "	if op.World.Now().Before(inv.AddActsUntil) {", "	if false {"}}, "container-pod", "", two},
+	{"a DEL keeps another interface of the container", []edit{{"pod.go", "		_, skip = op.World.Keeper(inv)\n		return skip, nil", "		return false, nil"}}, "container-interfaces", "", two},
 	{"a repeated ADD of a pod may act at a start", []edit{{"status.go", "verified = last.Profile.Key() ==", "verified = false && last.Profile.Key() =="}}, "container-pod", "", leak},
 	{"only an ADD verifies what is in cooldown", []edit{{"claim.go", "	if op.Rec.State == Cooldown && inv", "	if false && inv"}}, "container-add", "", two},
 	{"what an interrupted release began is finished", []edit{{"settle.go", "	case r.State == Cooldown, r.State == Releasing, r", "	case r.State == Cooldown, r"}}, "local", "", "goes on for ever"},

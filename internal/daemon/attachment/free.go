@@ -157,7 +157,7 @@ func (op *Operation) writeReleasing() error {
 
 // del runs one DEL. After an unknown outcome it may act late, and the next ADD uses another container ID.
 func (op *Operation) del(inv call.Invocation) error {
-	if skip, err := op.keepPod(inv); skip || err != nil {
+	if skip, err := op.keepOther(inv); skip || err != nil {
 		return err
 	}
 	_, err := op.World.Call(call.VerbDel, inv)

@@ -45,8 +45,9 @@ func (r *Record) SharesPod(inv call.Invocation) bool {
 	return pod != "" && pod == podOf(last.Args) && last.IfName == inv.IfName && r.Network == inv.Network
 }
 
-// Keeps reports whether the record is of a container that has, or may be about to get, what an invocation of its pod may
-// release; or which still has what one of another interface would.
+// Keeps reports whether the record is of a container interface that has what a DEL with an invocation of another one would
+// release: to the plugin they are one, because it knows them by the container ID alone, or by the pod alone. By the pod,
+// the record may also be about to get it.
 func (r *Record) Keeps(inv call.Invocation) bool {
 	if r != nil && inv.Profile.Key() == profile.KeyedByContainer {
 		return isHeld(r.State) && r.last().ContainerID == inv.ContainerID && r.Network == inv.Network
@@ -54,16 +55,16 @@ func (r *Record) Keeps(inv call.Invocation) bool {
 	return r != nil && (r.State == Held || r.State == Adding) && r.SharesPod(inv)
 }
 
-// keepPod repeats the ADD of a held container of the same pod before a DEL. To a plugin that is keyed by the pod they are
-// one: the ADD of this one has replaced the container ID, and the DEL would release what the other one uses. skip reports
-// that the ADD of this one may still act, and replace the ID after that; or that the plugin is keyed by the container, and
-// the DEL of another of its interfaces follows, which releases both.
-func (op *Operation) keepPod(inv call.Invocation) (skip bool, err error) {
+// keepOther keeps what another container interface has from a DEL. Of a plugin that is keyed by the pod, the ADD of this
+// one has replaced the container ID: the ADD of the other one is repeated before the DEL. skip reports that the ADD of this
+// one may still act, and replace the ID after that; or that the plugin is keyed by the container, and the DEL of the other
+// interface follows, which releases both.
+func (op *Operation) keepOther(inv call.Invocation) (skip bool, err error) {
 	switch {
 	case !OfContainer(op.Owner):
 		return false, nil
 	case inv.Profile.Key() == profile.KeyedByContainer:
-		_, skip = op.World.OfPod(inv)
+		_, skip = op.World.Keeper(inv)
 		return skip, nil
 	case inv.Profile.Key() != profile.KeyedByPod || inv.Profile.DelBeforeAdd():
 		return false, nil
@@ -71,7 +72,7 @@ func (op *Operation) keepPod(inv call.Invocation) (skip bool, err error) {
 	if op.World.Now().Before(inv.AddActsUntil) {
 		return true, nil
 	}
-	other, ok := op.World.OfPod(inv)
+	other, ok := op.World.Keeper(inv)
 	if !ok || op.World.Settle(other, Kept, true) {
 		return false, nil
 	}

@@ -74,8 +74,8 @@ type Neighbours interface {
 	// Spare returns the other attachments of the pool that no owner uses: those in cooldown, then those acquired ahead,
 	// each the oldest first and without its ID.
 	Spare() []Other
-	// OfPod returns another container that keeps what an invocation may release (Record.Keeps).
-	OfPod(call.Invocation) (Other, bool)
+	// Keeper returns another container interface that keeps what an invocation would release (Record.Keeps).
+	Keeper(call.Invocation) (Other, bool)
 	// Settle does work on another attachment, and reports whether it succeeded; unless another operation is in
 	// progress there, which is waited for if that is asked.
 	Settle(other Other, work Work, wait bool) bool

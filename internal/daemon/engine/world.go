@@ -164,8 +164,8 @@ func (w world) oldest(set map[*entry]bool) []attachment.Other {
 	return all
 }
 
-// OfPod looks at each, which is rare: few plugins are keyed by the pod or the container.
-func (w world) OfPod(inv call.Invocation) (attachment.Other, bool) {
+// Keeper looks at each, which is rare: few plugins are keyed by the pod or the container.
+func (w world) Keeper(inv call.Invocation) (attachment.Other, bool) {
 	w.engine.mu.Lock()
 	defer w.engine.mu.Unlock()
 	for _, a := range w.engine.sorted {

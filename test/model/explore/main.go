@@ -286,6 +286,7 @@ func configs() []config {
 	nothingKnown := with(another, func(p *profile.Profile) { p.Type = profile.Unknown })
 	notHeld := with(another, func(p *profile.Profile) { p.DelNotHeld.Message = "not found" })
 	byPod := with(same, func(p *profile.Profile) { p.VerifyBy, p.KeyedBy = profile.VerifyNothing, profile.KeyedByPod })
+	byContainer := with(byPod, func(p *profile.Profile) { p.KeyedBy = profile.KeyedByContainer })
 	queued := with(same, func(p *profile.Profile) { p.Del, p.VerifyBy = profile.DelQueued, profile.VerifyNothing })
 	notVerified := func(p profile.Profile) profile.Profile { p.VerifyBy = profile.VerifyNothing; return p }
 	ahead := func(p profile.Profile) profile.Profile { p.Depends = profile.DependsOnNothing; return p }
@@ -338,6 +339,7 @@ func configs() []config {
 		{name: "container-requests", profile: local, lookup: true, container: true, fixed: true, requests: true, held: true, releaseDelay: 3, calls: 2},
 		{name: "container-requests-remote", profile: remote, container: true, requests: true, held: true},
 		{name: "container-pod", profile: byPod, container: true, byPod: true, held: true},
+		{name: "container-interfaces", profile: byContainer, container: true, interfaces: true, reboot: true, outage: true, calls: 3},
 		{name: "fixed", profile: local, lookup: true, container: true, fixed: true, releaseDelay: 3, reboot: true},
 		{name: "fixed-remote", profile: remote, container: true, fixed: true, releaseDelay: 3},
 		{name: "container-add", profile: verifyAdd, container: true, held: true, releaseDelay: 3, lostAway: true, addrs: 1},

@@ -70,9 +70,12 @@ func (x *explorer) moves(w *world) []move {
 		all = append(all, m)
 	}
 	for i := range w.owners {
-		if w.owners[i].run == nil {
+		switch {
+		case w.owners[i].run == nil && x.cfg.interfaces && w.owners[1-i].run != nil && !w.owners[1-i].run.task.background:
+			// assumed: a runtime calls one verb of a container at a time
+		case w.owners[i].run == nil:
 			x.begins(w, i, to)
-		} else {
+		default:
 			x.outcomes(w, i, to)
 			x.receives(w, i, to)
 		}

@@ -235,7 +235,10 @@ func (p *replay) Outside(ip netip.Addr) (bool, error) {
 // podArgs are the CNI_ARGS of each container: all are of one pod.
 const podArgs = "K8S_POD_NAMESPACE=n;K8S_POD_NAME=web-0"
 
-func (p *replay) Invocation(_ string, n call.Network, id string, c *call.Container) (call.Invocation, error) {
+func (p *replay) Invocation(verb string, n call.Network, id string, c *call.Container) (call.Invocation, error) {
+	if p.cfg.interfaces && verb == call.VerbAdd && p.read(func() outcome { return outcome{ok: p.w.owners[1-p.i].st.Rec != nil} }).ok {
+		return call.Invocation{}, attachment.NewError(attachment.Failed, "another interface has addresses")
+	}
 	inv := call.Invocation{Network: n.Name, CNIVersion: "1.0.0", Plugin: "p", IfName: "eth0", ContainerID: id, Profile: p.cfg.profile}
 	if c != nil {
 		return p.WithContainer(inv, *c)
@@ -308,7 +311,7 @@ func (p *replay) Spare() []attachment.Other {
 	}).spare
 }
 
-func (p *replay) OfPod(inv call.Invocation) (attachment.Other, bool) {
+func (p *replay) Keeper(inv call.Invocation) (attachment.Other, bool) {
 	o := p.read(func() outcome {
 		for j, o := range p.w.owners {
 			if j != p.i && o.st.Rec.Keeps(inv) {

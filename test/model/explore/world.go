@@ -54,6 +54,7 @@ type config struct {
 	byArgs                       bool
 	requests                     bool // an ADD of a container may request an address
 	byPod                        bool // both containers are one to the plugin, which knows it by the ID of the last ADD
+	interfaces                   bool // both owners are interfaces of one container, and one to the plugin
 	releaseDelay, verifyInterval int
 	exclude                      int // addresses
 }
@@ -171,6 +172,9 @@ func (x *explorer) initial() *world {
 	}
 	if x.cfg.fixed || x.cfg.ahead || x.cfg.byPod {
 		names[1] = nextOwner
+	}
+	if x.cfg.interfaces {
+		names[1] = otherInterface
 	}
 	names = append(names, warmOf(x.cfg)...)
 	for _, n := range names {
@@ -444,7 +448,9 @@ func (x *explorer) violation(w *world) string {
 		}
 	}
 	for i, o := range w.owners {
-		twice := func(p owner) bool { return o.disk != nil && p.disk != nil && o.disk.IDInUse() == p.disk.IDInUse() }
+		twice := func(p owner) bool {
+			return !x.cfg.interfaces && o.disk != nil && p.disk != nil && o.disk.IDInUse() == p.disk.IDInUse()
+		}
 		if slices.ContainsFunc(w.owners[i+1:], twice) {
 			return fmt.Sprintf("two records of %s", short(o.disk.IDInUse()))
 		}
@@ -586,6 +592,9 @@ var containerOwner = attachment.ContainerOwner("c", "eth0")
 // nextOwner is another container interface of its pod.
 var nextOwner = attachment.ContainerOwner("d", "eth0")
 
+// otherInterface is another interface of the container.
+var otherInterface = attachment.ContainerOwner("c", "net1")
+
 // warmOf returns the owners of a configuration that are acquired ahead.
 func warmOf(c config) []string {
 	if !c.ahead {
@@ -598,7 +607,7 @@ func warmOf(c config) []string {
 var warmOwners = []string{attachment.WarmOwnerPrefix + "1", attachment.WarmOwnerPrefix + "2"}
 
 var idsOf = map[string]string{
-	"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d",
+	"a": containerid.For("a", "n", "net"), "b": containerid.For("b", "n", "net"), containerOwner: "c", nextOwner: "d", otherInterface: "c",
 	warmOwners[0]: containerid.For(warmOwners[0], "n", "net"), warmOwners[1]: containerid.For(warmOwners[1], "n", "net"),
 }
 
