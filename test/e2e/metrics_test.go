@@ -130,7 +130,9 @@ func TestMetricsOfRequests(t *testing.T) {
 		"plugin_processes":                                                      0,
 	})
 	address := metricsAddress(t, s)
-	getTCP(t, address, "/v1/ipam").WantError(t, http.StatusNotFound)
+	for _, path := range []string{"/", "/v1/ipam", "/v1/healthz", "/v1/config", "/debug/pprof/"} {
+		getTCP(t, address, path).WantError(t, http.StatusNotFound)
+	}
 	seen := parseMetrics(t, getTCP(t, address, "/metrics").Body)
 	if got := sum(seen, "delegated_ipam_attachments"); got != 2 {
 		t.Errorf("by TCP %v attachments are counted; want 2", got)

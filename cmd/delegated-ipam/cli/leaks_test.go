@@ -97,7 +97,7 @@ func TestDoctorReportStreams(t *testing.T) {
 	s.dependencies().exec(t, "doctor", "--report=-").wantsAnyOutput(t, cmdline.ExitFailed, "--report needs a running daemon")
 }
 
-// What is removed beside the leaks is printed, and nothing is without a valid report.
+// The stale lease files that a repair removes are printed. Without a valid report it removes none.
 func TestDoctorRepairsWithReport(t *testing.T) {
 	s, empty := startWithStore(t)
 	file := filepath.Join(t.TempDir(), "leaks.json")

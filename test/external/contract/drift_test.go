@@ -78,6 +78,7 @@ func otherErrorCases() map[string]otherErrorCase {
 		"unknown family":     {empty, "POST /ipam", "?family=ipx", header(), 422},
 		"undecodable query":  {empty, "DELETE /ipam/{ip}", "?pool=%zz", header(), 422},
 		"empty object":       {empty, "POST /cni/gc", "", header("Content-Type: application/json", "Content-Length: 2") + "{}", 422},
+		"interface name":     {empty, "POST /cni/add", "", header("Content-Type: application/json", "Content-Length: 52") + `{"network":"pods","container-id":"a","ifname":"a/b"}`, 422},
 	}
 }
 
