@@ -47,7 +47,7 @@ func Create(in *os.Root, name string, fill ...func(tx *bbolt.Tx) error) (*File, 
 	}
 	err := f.contain(func() (err error) {
 		f.db, err = bbolt.Open(name, fileMode, &bbolt.Options{
-			NoSync: true, PageSize: PageSize, MaxSize: MaxSize, InitialMmapSize: mapped, OpenFile: open,
+			NoSync: true, PageSize: PageSize, MaxSize: MaxSize, InitialMmapSize: mapped, OpenFile: open, NoFreelistSync: true,
 		})
 		failpoint.Reach(failpoint.JournalMade)
 		if err != nil {
