@@ -211,7 +211,8 @@ faults-every: plugins test-binaries ## kill the daemon and the plugin once at ev
 MODEL := GOGC=400 GOMEMLIMIT=2GiB go run ./test/model
 
 .PHONY: explore
-explore: # explore the protocol exhaustively within bounds
+explore: # explore the protocols of attachments and of the bridge exhaustively within bounds
+	go test $(NOCACHE) -run '^TestExplore' ./internal/bridge/planner
 	$(MODEL) -rules=false $(DRAW)
 
 # Takes a quarter of an hour.

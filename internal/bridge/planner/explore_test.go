@@ -55,10 +55,11 @@ type world struct {
 	seen                       written
 	allocated, endpoints       uint8
 	// waiting is the number of pods without an address.
-	waiting int
+	waiting uint8
 	// The bridge: the plan in progress, its next action, and whether no other client has written since
 	// its snapshot. drained is its memory. cache is a CiliumNode of its watch that may be outdated.
-	plan, next       int
+	plan             uint16
+	next             uint8
 	valid            bool
 	drained, skipped uint8
 	asked            uint8
@@ -75,9 +76,9 @@ type explorer struct {
 	// podsListed makes the bridge know the addresses of the pods.
 	podsListed bool
 	plans      []Plan
-	planID     map[situation]int
+	planID     map[situation]uint16
 	// idOf are the plans' numbers by their actions.
-	idOf map[string]int
+	idOf map[string]uint16
 	// from has the state and the step before each state.
 	from  map[world]origin
 	queue []world
@@ -126,7 +127,7 @@ func (s situation) observed() Observed {
 }
 
 // pods returns the number of pods, with and without an address.
-func (w world) pods() int { return w.waiting + bits.OnesCount8(w.endpoints) }
+func (w world) pods() int { return int(w.waiting) + bits.OnesCount8(w.endpoints) }
 
 func (e *explorer) reach(before, after world, step string, args ...any) {
 	if _, known := e.from[after]; !known {
@@ -170,7 +171,7 @@ type situation struct {
 }
 
 // planOf returns the number of the plan of a situation, from 1; 0 if there is nothing to do.
-func (e *explorer) planOf(s situation) int {
+func (e *explorer) planOf(s situation) uint16 {
 	id, known := e.planID[s]
 	if known {
 		return id
@@ -193,7 +194,7 @@ func (e *explorer) planOf(s situation) int {
 		text := fmt.Sprint(p.Actions())
 		if id = e.idOf[text]; id == 0 {
 			e.plans = append(e.plans, p)
-			id = len(e.plans)
+			id = uint16(len(e.plans))
 			e.idOf[text] = id
 		}
 	}
@@ -268,7 +269,7 @@ func (e *explorer) execute(w world) {
 	s := all[w.next]
 	actions := slices.DeleteFunc(slices.Clone(s.actions), func(a Action) bool { return a.Kind != Acquire && w.skipped&e.bitsOf(a) != 0 })
 	next := w
-	if next.next++; next.next == len(all) {
+	if next.next++; int(next.next) == len(all) {
 		next.plan, next.next, next.valid, next.skipped = 0, 0, false, 0
 	}
 	switch {
@@ -519,12 +520,15 @@ func (e *explorer) ends(start world, ownRange bool, known map[world]bool) {
 	}
 }
 
+// shortStates bounds an exploration of "go test -short"; "make explore" has no bound.
+const shortStates = 100_000
+
 func explore(deaf, podsListed bool) *explorer {
-	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, podsListed: podsListed, planID: map[situation]int{}, idOf: map[string]int{}, from: map[world]origin{}}
+	e := &explorer{settings: Settings{MaxAllocate: agentAddresses + explored, ReleaseExcess: true}, deaf: deaf, podsListed: podsListed, planID: map[situation]uint16{}, idOf: map[string]uint16{}, from: map[world]origin{}}
 	first := world{cacheCurrent: true}
 	e.from[first] = origin{}
 	e.queue = append(e.queue, first)
-	for n := 0; n < len(e.queue) && e.fault == ""; n++ {
+	for n := 0; n < len(e.queue) && e.fault == "" && !(testing.Short() && n == shortStates); n++ {
 		e.steps(e.queue[n])
 	}
 	for _, ownRange := range []bool{false, true} {
