@@ -123,7 +123,11 @@ func (x *explorer) search(limit int) (r searchResult) {
 				wg.Go(func() {
 					for i := int(at.Add(1)) - 1; i < len(part); i = int(at.Add(1)) - 1 {
 						for m, move := range x.moves(part[i].w) {
-							found[i] = append(found[i], successor{x.key(move.w), move.w, reached{part[i].n, int16(m)}, move.kind, x.restOf(move.w), x.violation(move.w)})
+							next := successor{key: x.key(move.w), w: move.w, how: reached{part[i].n, int16(m)}, kind: move.kind}
+							if _, known := g.index[next.key]; !known {
+								next.rest, next.bad = x.restOf(move.w), x.violation(move.w)
+							}
+							found[i] = append(found[i], next)
 							if move.kind == goesOn {
 								changes[i] = append(changes[i], part[i].w.transitionsTo(move.w)...)
 							}
