@@ -96,6 +96,9 @@ func (inv Invocation) Equal(o Invocation) bool {
 	inv.StoreProven, o.StoreProven = false, false
 	inv.AddRefused, o.AddRefused = false, false
 	inv.AddActsUntil, o.AddActsUntil = time.Time{}, time.Time{}
+	if inv.ContainerID != o.ContainerID {
+		return false
+	}
 	a, errA := json.Marshal(inv)
 	b, errB := json.Marshal(o)
 	return errA == nil && errB == nil && bytes.Equal(a, b)
