@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -100,6 +102,58 @@ func TestUnusableConfiguration(t *testing.T) {
 			s.Stop(t)
 		})
 	}
+}
+
+// Pods and daemon share the store: what an owner uses stays leased while a request for its other family fails.
+func TestRangesOfFamilyRemoved(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	s := n.Start(t)
+	router := s.AllocateFor(t, "router")
+	left := harness.DualStack()
+	left.Subnets = left.Subnets[:1]
+	n.WriteNetwork(t, "05-cilium", left)
+	harness.Eventually(t, "the new ranges", func() error {
+		if a := s.Attachment(t, "router"); a.Range != "outside" {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	s.TryAllocate(t, harness.Request{Owner: "router", Family: "ipv6"}).WantError(t, http.StatusBadGateway, "no range of that family")
+	harness.Eventually(t, "the lease of "+router[0], func() error {
+		if leases := fmt.Sprint(n.Leases(t)); !strings.Contains(leases, router[0]+" ") {
+			return errors.New(leases)
+		}
+		return nil
+	})
+	n.ResetHistory() // the other address is outside the ranges
+	wantAddresses(t, s.AllocateFor(t, "router"), router[:1])
+	s.WaitConsistent(t)
+}
+
+// Under the name of a further pool the default pool would get its attachments, and keep them after their release.
+func TestDefaultPoolNamedAsOther(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	blue := harness.Network{Name: "blue", Subnets: []string{"10.17.0.0/24", "fd00:17::/112"}, CNIVersion: "1.0.0"}
+	n.WriteNetwork(t, "06-blue", blue)
+	before := []string{"--pool=default=pods", "--pool=blue=blue"}
+	s := n.Start(t, before...)
+	web := s.Allocate(t, harness.Request{Owner: "web", Pool: "blue"}).Addresses()
+	s.Stop(t)
+	after := []string{"--ipam-default-ip-pool=blue", "--pool=blue=blue"}
+	n.Launch(t, after...).WantStartFailure(t, "journal.db", `pool "blue"`, "--ipam-default-ip-pool", "release")
+
+	s = n.Start(t, before...)
+	wantAddresses(t, s.Allocate(t, harness.Request{Owner: "web", Pool: "blue"}).Addresses(), web)
+	if out := n.Command(t, "release", "--all", "--yes"); out.ExitCode != 0 {
+		t.Fatal(out)
+	}
+	s.Stop(t)
+	s = n.Start(t, after...)
+	s.Allocate(t, harness.Request{Owner: "web", Pool: "blue"})
+	s.WaitConsistent(t)
+	s.Stop(t)
 }
 
 // Without overlayfs the container's root is on the same device as the host's directories, so the
