@@ -90,8 +90,10 @@ func (op *Operation) reacquire(found verdict, freed bool) error {
 		}
 	}
 	op.Action = Reacquire
-	inv, claimed := op.LastInvocation(), op.claimedAddresses()
-	if !slices.ContainsFunc(claimed, op.outside) && (freed || canRequest(inv, claimed)) {
+	inv, all := op.LastInvocation(), op.claimedAddresses()
+	claimed := op.inRange(all)
+	whole := len(claimed) == len(all) // a container has all that its ADD has returned, or nothing
+	if (whole || len(claimed) > 0 && !OfContainer(op.Owner)) && (freed || canRequest(inv, claimed)) {
 		required := claimed
 		// One that another holder has for good must not cost the owner the other family.
 		if n := op.Failures; n >= wholeRetries && len(claimed) > 1 {
