@@ -17,11 +17,6 @@ func (e *Engine) load(r attachment.Record) {
 	alive := attachment.OfContainer(r.Owner) && r.BootID != e.opts.BootID && e.opts.NamespaceExists != nil && e.opts.NamespaceExists(r)
 	a := newEntry(attachment.Key{Pool: r.Pool, Owner: r.Owner}, e.pools[r.Pool], User{ID: r.User, Ordinary: r.User != 0})
 	s := attachment.Load(r, &e.opts.Options, time.Now(), alive)
-	i, ok := e.position(a.Key)
-	if ok {
-		e.logger(a).WithField(fieldOther, e.sorted[i].IDInUse()).Error("A second record of this owner is ignored: release the first one and start again")
-		return
-	}
 	if e.opts.RetireOwners && ofAPI(r.Owner) && !e.opts.Owners.Match(r.Owner) {
 		s.ReleaseAs = attachment.Retire
 	}
@@ -33,6 +28,7 @@ func (e *Engine) load(r attachment.Record) {
 		e.stats.count(attachment.EventLost)
 	}
 	e.byID[a.ID] = a
+	i, _ := e.position(a.Key)
 	e.sorted = slices.Insert(e.sorted, i, a) // usually at the end: the journal has this order for each pool
 	e.owned.add(1, a)
 	// Of two records with the same address, the younger one is lost unless a lookup finds it.

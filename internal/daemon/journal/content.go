@@ -175,6 +175,15 @@ type content struct {
 	records []boltfile.Entry
 }
 
+// checkDefaultPool refuses the name of another pool that has records: under that name no change would reach them.
+func (c content) checkDefaultPool(name string) error {
+	of := func(e boltfile.Entry) bool { return bytes.HasPrefix(e.Key, key(name, "")) }
+	if name == storedDefaultPool || !slices.ContainsFunc(c.records, of) {
+		return nil
+	}
+	return fmt.Errorf("it has attachments of pool %q, which was not the default pool: start with the earlier --ipam-default-ip-pool and release them, or choose another name", name)
+}
+
 // intact reports whether the checksum of every record matches.
 func (c content) intact() bool {
 	return !slices.ContainsFunc(c.records, func(e boltfile.Entry) bool { _, err := unseal(e); return err != nil })

@@ -94,6 +94,22 @@ func TestDefaultPool(t *testing.T) {
 	}
 }
 
+// A default pool with the name of another pool would not find the records of that under its name on disk.
+func TestDefaultPoolNamedAsOther(t *testing.T) {
+	f := newFixture(t)
+	r := sample("a")
+	r.Pool = "blue"
+	f.write(r)
+	f.stop()
+	named := f.options
+	named.DefaultPool = "blue"
+	f.start(named)
+	_, err := f.Load()
+	check.Error(t, err, fileName, `pool "blue"`, "--ipam-default-ip-pool")
+	f.options.DefaultPool = storedDefaultPool
+	f.wantRecords(r)
+}
+
 // Concurrent changes share transactions, and none is lost.
 func TestConcurrentWrites(t *testing.T) {
 	f := newFixture(t)

@@ -76,6 +76,9 @@ func (j *Journal) load() (l Loaded, intact []boltfile.Entry, err error) {
 	j.options.MachineID = cmp.Or(j.options.MachineID, c.MachineID)
 	j.options.Node = cmp.Or(j.options.Node, c.Node)
 	j.options.BootID = cmp.Or(c.BootID, j.options.BootID)
+	if err == nil {
+		err = c.checkDefaultPool(j.options.DefaultPool)
+	}
 	l = c.decode(j.options.DefaultPool)
 	l.BootID = c.BootID
 	for _, p := range l.Problems {
