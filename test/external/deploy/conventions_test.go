@@ -2,22 +2,23 @@ package deploy
 
 import (
 	"cmp"
-	"os"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"sigs.k8s.io/yaml"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
-	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
 // allParts enables every part of built-in kinds.
@@ -50,51 +51,46 @@ func TestNames(t *testing.T) {
 		"nameOverride=" + strings.Repeat("y", 44):     {"delegated-ipam-" + strings.Repeat("y", 29), "kube-system"},
 	} {
 		t.Run(set, func(t *testing.T) {
-			all := everything(t, allParts, set)
-			exists := map[string]bool{}
-			for _, o := range all {
-				m := metadataOf(t, o)
-				exists[o.GetObjectKind().GroupVersionKind().Kind+" "+m.GetName()] = true
-				longest := 63
-				if _, is := o.(*batchv1.CronJob); is {
-					longest = 52 // the API server refuses others: the names of Jobs are longer
+			exists, refers := map[string]bool{"ServiceAccount default": true}, map[string]string{}
+			bind := func(from string, role rbacv1.RoleRef, subjects []rbacv1.Subject) {
+				refers[role.Kind+" "+role.Name] = from
+				for _, s := range subjects {
+					if refers[s.Kind+" "+s.Name] = from; s.Namespace != want[1] {
+						t.Errorf("%s is for %s in %s; want %s", from, s.Name, s.Namespace, want[1])
+					}
 				}
-				if m.GetName() != want[0] && !strings.HasPrefix(m.GetName(), want[0]+"-") || len(m.GetName()) > longest {
-					t.Errorf("%T is named %s; want %s or longer", o, m.GetName(), want[0])
+			}
+			for _, o := range everything(t, allParts, set) {
+				m := metadataOf(t, o)
+				name := m.GetName()
+				exists[o.GetObjectKind().GroupVersionKind().Kind+" "+name] = true
+				longest := 63
+				switch o := o.(type) {
+				case *batchv1.CronJob:
+					longest = 52 // the API server refuses others: the names of Jobs are longer
+				case *rbacv1.ClusterRoleBinding:
+					bind(name, o.RoleRef, o.Subjects)
+				case *rbacv1.RoleBinding:
+					bind(name, o.RoleRef, o.Subjects)
+				}
+				if name != want[0] && !strings.HasPrefix(name, want[0]+"-") || len(name) > longest {
+					t.Errorf("%T is named %s; want %s or longer", o, name, want[0])
 				}
 				if n := m.GetNamespace(); n != "" && n != want[1] {
-					t.Errorf("%s is in %s; want %s", m.GetName(), n, want[1])
+					t.Errorf("%s is in %s; want %s", name, n, want[1])
 				}
-			}
-			refers := func(from, kind, to string) {
-				t.Helper()
-				if to != "" && to != "default" && !exists[kind+" "+to] {
-					t.Errorf("%s names the %s %s, which is missing", from, kind, to)
-				}
-			}
-			for _, o := range all {
-				name := metadataOf(t, o).GetName()
 				if pod, has := podOf(o); has {
-					refers(name, "ServiceAccount", pod.Spec.ServiceAccountName)
+					refers["ServiceAccount "+cmp.Or(pod.Spec.ServiceAccountName, "default")] = name
 					for _, v := range pod.Spec.Volumes {
 						if v.ConfigMap != nil && (v.ConfigMap.Optional == nil || !*v.ConfigMap.Optional) {
-							refers(name, "ConfigMap", v.ConfigMap.Name)
+							refers["ConfigMap "+v.ConfigMap.Name] = name
 						}
 					}
 				}
-				var role rbacv1.RoleRef
-				var subjects []rbacv1.Subject
-				switch b := o.(type) {
-				case *rbacv1.ClusterRoleBinding:
-					role, subjects = b.RoleRef, b.Subjects
-				case *rbacv1.RoleBinding:
-					role, subjects = b.RoleRef, b.Subjects
-				}
-				refers(name, role.Kind, role.Name)
-				for _, s := range subjects {
-					if refers(name, s.Kind, s.Name); s.Namespace != want[1] {
-						t.Errorf("%s is for %s in %s; want %s", name, s.Name, s.Namespace, want[1])
-					}
+			}
+			for to, from := range refers {
+				if !exists[to] {
+					t.Errorf("%s names the %s, which is missing", from, to)
 				}
 			}
 		})
@@ -112,11 +108,8 @@ func TestOpenShift(t *testing.T) {
 	check.Must(t, yaml.Unmarshal([]byte(text), &constraints))
 	for _, o := range everything(t, allParts) {
 		pod, has := podOf(o)
-		if !has {
-			continue
-		}
 		name := metadataOf(t, o).GetName()
-		if user := "system:serviceaccount:delegated-ipam:" + cmp.Or(pod.Spec.ServiceAccountName, "default"); !slices.Contains(constraints.Users, user) {
+		if user := "system:serviceaccount:delegated-ipam:" + cmp.Or(pod.Spec.ServiceAccountName, "default"); has && !slices.Contains(constraints.Users, user) {
 			t.Errorf("%s of %s is not among %v", user, name, constraints.Users)
 		}
 		if pod.Spec.HostPID && !constraints.AllowHostPID {
@@ -131,63 +124,63 @@ func TestOpenShift(t *testing.T) {
 }
 
 func TestDashboard(t *testing.T) {
-	want, err := os.ReadFile("../../../deploy/grafana/delegated-ipam.json")
+	m := named[*corev1.ConfigMap](t, everything(t, allParts), "delegated-ipam-dashboard")
+	if got, want := m.Data["delegated-ipam.json"], read(t, "../../../deploy/grafana/delegated-ipam.json"); strings.TrimSpace(got) != strings.TrimSpace(want) {
+		t.Errorf("the ConfigMap has %d bytes; want the dashboard of deploy/grafana, %d bytes", len(got), len(want))
+	}
+}
+
+func TestLint(t *testing.T) {
+	for _, m := range lint.All(ourChart, nil, "kube-system", true).Messages {
+		if m.Severity > support.InfoSev {
+			t.Error(m)
+		}
+	}
+}
+
+// Artifact Hub reads the images from an annotation, as YAML; the icon is a file of the repository; a release names its
+// own page of runbooks.
+func TestChartMetadata(t *testing.T) {
+	c, err := loader.Load(ourChart)
 	check.Must(t, err)
-	m := named[*corev1.ConfigMap](t, daemonSets(t, "dashboard.enabled=true"), "delegated-ipam-dashboard")
-	if got := strings.TrimRight(m.Data["delegated-ipam.json"], "\n"); got != strings.TrimRight(string(want), "\n") || m.Labels["grafana_dashboard"] != "1" {
-		t.Errorf("the ConfigMap has %d bytes and the labels %v; want the dashboard of deploy/grafana, %d bytes", len(got), m.Labels, len(want))
+	var images []struct{ Name, Image string }
+	check.Must(t, yaml.Unmarshal([]byte(c.Metadata.Annotations["artifacthub.io/images"]), &images))
+	if len(images) != 2 || images[0].Image != "ghcr.io/delegated-ipam/delegated-ipam:local" || images[1].Image != "ghcr.io/delegated-ipam/delegated-ipam-bridge:local" {
+		t.Errorf("the images are %v", images)
 	}
-}
-
-// The manifests have the container of the chart, whose arguments the program accepts.
-func TestRuntimeContainer(t *testing.T) {
-	patch := read(t, "../../../deploy/kubernetes/overlays/pods/runtime.yaml")
-	inPod := func(all []runtime.Object) (corev1.Container, corev1.Volume) {
-		pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam").Spec.Template.Spec
-		return container(t, pod.Containers, "runtime"), deployed{pod: pod}.volume(t, "runtime-socket")
+	_, icon, _ := strings.Cut(c.Metadata.Icon, "/main/")
+	read(t, "../../../"+icon)
+	c.Metadata.AppVersion = "v1.2.3"
+	files, err := renderFiles(t, c, newest, given(t, "prometheusRule.enabled=true"))
+	check.Must(t, err)
+	if text := files["delegated-ipam/templates/prometheus-rule.yaml"]; !strings.Contains(text, "/blob/v1.2.3/docs/troubleshooting.md#") {
+		t.Errorf("the runbooks are not those of the release:\n%s", text)
 	}
-	c, volume := inPod(daemonSets(t, "daemon.installCNI=true", "daemon.runtimeSocket="+runtimeSocket))
-	patched, patchedVolume := inPod(overlay(t, "pods", "patches:\n- patch: |\n    "+strings.ReplaceAll(patch, "\n", "\n    ")))
-	if difference := diff.Diff(c, patched) + diff.Diff(volume, patchedVolume); difference != "" {
-		t.Errorf("chart and overlay differ:\n%s", difference)
-	}
-	o, flags := options.NewCRI(nil)
-	if err := flags.Parse(c.Args); err != nil || o.CRISocket != "unix://"+runtimeSocket || o.Validate() != nil {
-		t.Errorf("%v: %+v, %v", c.Args, o, err)
-	}
-}
-
-// The programs accept the arguments of the hook, whose order testdata/chart.yaml shows: first what stops the clients, then
-// what releases the addresses, then what waits for it.
-func TestDeleteHook(t *testing.T) {
-	all := hooks(t, "pre-delete")
-	for _, step := range []string{"prepare", "finish"} {
-		o, flags := options.NewUninstall()
-		args := named[*batchv1.Job](t, all, "delegated-ipam-uninstall-"+step).Spec.Template.Spec.Containers[0].Args
-		if err := flags.Parse(args); err != nil || o.Namespace != "kube-system" || o.Name != "delegated-ipam" || o.KeepDaemon {
-			t.Errorf("%v: %+v, %v", args, o, err)
-		}
-	}
-	pod := named[*appsv1.DaemonSet](t, all, "delegated-ipam-uninstall").Spec.Template.Spec
-	container(t, pod.InitContainers, "release") // the name that finish waits for
-	n := harness.NewNode(t)
-	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-		if c.Command[0] != "delegated-ipam" {
-			continue // cmd/delegated-ipam-bridge/cli tests network --remove
-		}
-		if out := n.Command(t, append(slices.Clone(c.Command[1:]), "--help")...); out.ExitCode != 0 {
-			t.Errorf("%v: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
+	// In an umbrella chart all charts share the names of templates.
+	for _, f := range c.Templates {
+		for _, m := range regexp.MustCompile(`define "([^"]*)"`).FindAllStringSubmatch(string(f.Data), -1) {
+			if !strings.HasPrefix(m[1], "delegated-ipam.") {
+				t.Errorf("%s defines %q; want a name that begins with delegated-ipam.", f.Name, m[1])
+			}
 		}
 	}
 }
 
-// "helm test" queries the daemon of a node as its probes do.
-func TestHelmTest(t *testing.T) {
-	n := harness.NewNode(t)
-	n.WriteNetwork(t, "10-pods", harness.IPv4Only())
-	n.Start(t, "--enable-ipv6=false")
-	c := named[*corev1.Pod](t, hooks(t, "test"), "delegated-ipam-test-daemon").Spec.Containers[0]
-	if out := n.Command(t, c.Command[1:]...); out.ExitCode != 0 {
-		t.Errorf("%v of a ready daemon: exit status %d: %s", c.Command, out.ExitCode, out.Stderr)
+// An API server without the policy would refuse the whole release.
+func TestPolicyOnlyWhereSupported(t *testing.T) {
+	old, err := templateFiles(t, ourChart, oldest, given(t))
+	check.Must(t, err)
+	if text := fmt.Sprint(old); strings.Contains(text, "kind: ValidatingAdmissionPolicy") {
+		t.Errorf("Kubernetes %s gets a policy: %s", oldest, text)
+	}
+}
+
+// The cluster of kind has the range of Cilium's values.
+func TestKind(t *testing.T) {
+	var cluster struct{ Networking struct{ PodSubnet string } }
+	check.Must(t, yaml.Unmarshal([]byte(read(t, "../../../deploy/kind/cluster.yaml")), &cluster))
+	config := named[*corev1.ConfigMap](t, decode(t, ciliumText(t, newest, "../kind/cilium.yaml")), "cilium-config").Data
+	if got := config["ipv4-native-routing-cidr"]; got != cluster.Networking.PodSubnet {
+		t.Errorf("the range of the cluster is %s, and that of Cilium %s", cluster.Networking.PodSubnet, got)
 	}
 }

@@ -1,8 +1,7 @@
 package deploy
 
 import (
-	"fmt"
-	"path"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -28,18 +27,18 @@ func once(make rendering) rendering {
 	}
 }
 
-func ofChart(kubernetes string, files ...string) rendering {
+func ofCilium(kubernetes string, files ...string) rendering {
 	return once(func(t *testing.T) []runtime.Object {
-		return chart(t, kubernetes, append([]string{daemonYAML}, files...)...)
+		return decode(t, ciliumText(t, kubernetes, append([]string{"values.yaml"}, files...)...))
 	})
 }
 
 func ofKustomization(name string) rendering {
-	return once(func(t *testing.T) []runtime.Object { return kustomized(t, name) })
+	return once(func(t *testing.T) []runtime.Object { return overlay(t, name, "") })
 }
 
 func ofOurChart(set ...string) rendering {
-	return once(func(t *testing.T) []runtime.Object { return daemonSets(t, set...) })
+	return once(func(t *testing.T) []runtime.Object { return everything(t, set...) })
 }
 
 // installation is a way of deploying the daemon.
@@ -48,47 +47,50 @@ type installation struct {
 	objects rendering
 	// daemonSet is the name of the DaemonSet with the daemon.
 	daemonSet string
-	// bridge means that the daemon serves the bridge.
-	bridge bool
-	// network is the directory of the CNI configuration, below /etc/delegated-ipam: "network" if it is
-	// rendered for the node, "conflist" if one is for all nodes, empty if it is the node's own.
-	network string
-	// patched says that the agent has the patch of deploy/cilium/agent.
-	patched bool
 }
 
-// installations has every installation.
+// installations has every installation of the default paths.
 var installations = []installation{
-	{"the chart, on the oldest Kubernetes", ofChart(oldest), "cilium", false, "", false},
-	{"the chart", ofChart(newest), "cilium", false, "", false},
-	{"the chart with the bridge", ofChart(newest, overlayYAML), "cilium", true, "network", false},
-	{"the chart with whereabouts", ofChart(newest, overlayYAML, sharedYAML), "cilium", true, "conflist", false},
-	{"the chart with a patched agent", ofChart(newest, patchedYAML), "cilium", false, "", true},
-	{"the chart with the bridge, IPv6 alone", ofChart(newest, overlayYAML, ipv6YAML), "cilium", true, "network", false},
-	{"the chart with a patched agent, IPv6 alone", ofChart(newest, patchedYAML, ipv6YAML), "cilium", false, "", true},
-	{"the DaemonSet", ofKustomization("daemon"), "delegated-ipam", false, "", false},
-	{"the DaemonSet for pods", ofKustomization("pods"), "delegated-ipam", false, "", false},
-	{"the DaemonSet with the bridge", ofKustomization("with-bridge"), "delegated-ipam", true, "network", false},
-	{"the DaemonSet with whereabouts", ofKustomization("whereabouts"), "delegated-ipam", true, "conflist", false},
-	{"our chart", ofOurChart(), "delegated-ipam", true, "network", false},
-	{"our chart, IPv6 alone", ofOurChart("daemon.options.enable-ipv4=false", "daemon.options.enable-ipv6=true"), "delegated-ipam", true, "network", false},
-	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
-	{"our chart for pods", ofOurChart("daemon.installCNI=true", "bridge.enabled=false", "network.enabled=false"), "delegated-ipam", false, "", false},
+	{"Cilium's chart, on the oldest Kubernetes", ofCilium(oldest), "cilium"},
+	{"Cilium's chart", ofCilium(newest), "cilium"},
+	{"Cilium's chart with the bridge", ofCilium(newest, "bridge.yaml"), "cilium"},
+	{"Cilium's chart with whereabouts", ofCilium(newest, "bridge.yaml", "whereabouts.yaml"), "cilium"},
+	{"Cilium's chart with a patched agent", ofCilium(newest, "agent/values.yaml"), "cilium"},
+	{"Cilium's chart with the bridge, IPv6 alone", ofCilium(newest, "bridge.yaml", "ipv6.yaml"), "cilium"},
+	{"Cilium's chart with a patched agent, IPv6 alone", ofCilium(newest, "agent/values.yaml", "ipv6.yaml"), "cilium"},
+	{"the DaemonSet", ofKustomization("daemon"), "delegated-ipam"},
+	{"the DaemonSet for pods", ofKustomization("pods"), "delegated-ipam"},
+	{"the DaemonSet with the bridge", ofKustomization("with-bridge"), "delegated-ipam"},
+	{"the DaemonSet with whereabouts", ofKustomization("whereabouts"), "delegated-ipam"},
+	{"our chart", ofOurChart(), "delegated-ipam"},
+	{"our chart, IPv6 alone", ofOurChart("daemon.options.enable-ipv4=false", "daemon.options.enable-ipv6=true"), "delegated-ipam"},
+	{"our chart without the bridge", ofOurChart("bridge.enabled=false", "network.enabled=false"), "delegated-ipam"},
+	{"our chart for pods", ofOurChart("daemon.installCNI=true", "bridge.enabled=false", "network.enabled=false"), "delegated-ipam"},
+}
+
+// ways has the installations with other paths of the host, and other plugins: TestValues shows their mounts.
+var ways = []installation{
+	{"azure-ipam", ofOurChart("@ways/azure-ipam.yaml"), "delegated-ipam"},
+	{"calico-ipam", ofOurChart("@ways/calico-ipam.yaml"), "delegated-ipam"},
+	{"calico-ipam on RKE2", ofOurChart("@ways/rke2.yaml", "@ways/calico-ipam.yaml"), "delegated-ipam"},
+	{"whereabouts", ofOurChart("@ways/whereabouts.yaml"), "delegated-ipam"},
+	{"CRI-O", ofOurChart("@ways/crio.yaml"), "delegated-ipam"},
+	{"K3s", ofOurChart("@ways/k3s.yaml"), "delegated-ipam"},
+	{"kind", ofOurChart("@ways/kind.yaml"), "delegated-ipam"},
 }
 
 // deployed is a rendered installation.
 type deployed struct {
-	installation
-	all []runtime.Object
-	pod corev1.PodSpec
-	// daemon is the container of the daemon.
-	daemon corev1.Container
+	all       []runtime.Object
+	daemonSet string
+	pod       corev1.PodSpec
+	daemon    corev1.Container // of the daemon
 }
 
 // each runs a test for every installation.
 func each(t *testing.T, test func(*testing.T, deployed)) {
 	t.Helper()
-	for _, i := range installations {
+	for _, i := range slices.Concat(installations, ways) {
 		t.Run(i.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, render(t, i))
@@ -96,20 +98,14 @@ func each(t *testing.T, test func(*testing.T, deployed)) {
 	}
 }
 
-// eachInChart runs a test for every installation with the daemon in the pod of cilium-agent.
-func eachInChart(t *testing.T, test func(*testing.T, deployed)) {
-	t.Helper()
-	each(t, func(t *testing.T, d deployed) {
-		if d.inChart() {
-			test(t, d)
-		}
-	})
-}
-
 func render(t *testing.T, i installation) deployed {
 	t.Helper()
-	d := deployed{installation: i, all: i.objects(t)}
-	d.pod = named[*appsv1.DaemonSet](t, d.all, i.daemonSet).Spec.Template.Spec
+	return deployedIn(t, i.objects(t), i.daemonSet)
+}
+
+func deployedIn(t *testing.T, all []runtime.Object, daemonSet string) deployed {
+	t.Helper()
+	d := deployed{all: all, daemonSet: daemonSet, pod: named[*appsv1.DaemonSet](t, all, daemonSet).Spec.Template.Spec}
 	d.daemon = container(t, slices.Concat(d.pod.InitContainers, d.pod.Containers), "delegated-ipam")
 	return d
 }
@@ -137,71 +133,49 @@ func (d deployed) volume(t *testing.T, name string) corev1.Volume {
 	return d.pod.Volumes[at]
 }
 
-// files returns the files that the kubelet creates in a directory from a mounted ConfigMap.
-func (d deployed) files(t *testing.T, dir string) map[string]string {
+// files returns the files that the kubelet creates in a directory of a container from a mounted ConfigMap.
+func (d deployed) files(t *testing.T, c corev1.Container, dir string) map[string]string {
 	t.Helper()
-	at := slices.IndexFunc(d.daemon.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
+	at := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir })
 	if at < 0 {
-		t.Fatalf("%s is not a mount", dir)
+		return nil
 	}
-	source := d.volume(t, d.daemon.VolumeMounts[at].Name).ConfigMap
+	source := d.volume(t, c.VolumeMounts[at].Name).ConfigMap
 	if source == nil {
 		t.Fatalf("%s is not a ConfigMap", dir)
 	}
-	data, found := d.configMap(source.Name)
-	files := map[string]string{}
+	data := d.data(source.Name)
 	if source.Items == nil {
-		files = data
+		return data
 	}
+	files := map[string]string{}
 	for _, item := range source.Items {
-		text, there := data[item.Key]
-		if found = found && there; there {
+		if text, has := data[item.Key]; has {
 			files[item.Path] = text
+		} else if source.Optional == nil || !*source.Optional {
+			t.Errorf("the ConfigMap %s lacks %s", source.Name, item.Key)
 		}
-	}
-	if optional := source.Optional != nil && *source.Optional; !found && !optional {
-		t.Errorf("the ConfigMap %s, or a key of it, is missing", source.Name)
 	}
 	return files
 }
 
-func (d deployed) configMap(name string) (map[string]string, bool) {
+// data returns the content of a ConfigMap.
+func (d deployed) data(name string) map[string]string {
 	for _, o := range d.all {
-		if c, is := o.(*corev1.ConfigMap); is && c.Name == name && c.Namespace == "kube-system" {
-			return c.Data, true
+		if c, is := o.(*corev1.ConfigMap); is && c.Name == name {
+			return c.Data
 		}
 	}
-	return nil, false
+	return nil
 }
 
-// mount is the source of a mount.
-type mount struct {
-	// from is the directory of the host, or the kind of the volume.
-	from     string
-	readOnly bool
-}
-
-func (m mount) String() string { return fmt.Sprintf("%s (read-only: %t)", m.from, m.readOnly) }
-
-// mounts returns the mounts of a container, by path.
-func (d deployed) mounts(t *testing.T, c corev1.Container) map[string]mount {
+// template returns the template of the CNI configuration. With Cilium's chart, a separate installation of our chart has it.
+func (d deployed) template(t *testing.T) string {
 	t.Helper()
-	mounts := map[string]mount{}
-	for _, m := range c.VolumeMounts {
-		v := d.volume(t, m.Name)
-		if m.SubPath != "" || m.SubPathExpr != "" {
-			t.Errorf("%s is a subPath, which is not updated with the volume", m.MountPath)
-		}
-		from := "another volume"
-		switch {
-		case v.HostPath != nil:
-			from = path.Clean(v.HostPath.Path)
-		case v.ConfigMap != nil:
-			from = "ConfigMap"
-		case v.EmptyDir != nil:
-			from = "nothing"
-		}
-		mounts[m.MountPath] = mount{from, m.ReadOnly}
+	all := d.all
+	if d.inChart() {
+		all = everything(t, "daemon.enabled=false")
 	}
-	return mounts
+	data := named[*corev1.ConfigMap](t, all, "delegated-ipam-network").Data
+	return slices.Collect(maps.Values(data))[0]
 }

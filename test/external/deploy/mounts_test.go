@@ -3,6 +3,7 @@ package deploy
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -35,32 +36,44 @@ var hostPaths = map[string][]string{
 
 const runtimeSocket = "/run/containerd/containerd.sock"
 
-// Each container of ours, in each installation, with every part and what the comments offer.
+// eachContainer calls a function for each container of ours, in each installation, with every part and what the comments offer.
+func eachContainer(t *testing.T, f func(*testing.T, deployed, corev1.Container)) {
+	t.Helper()
+	renderings := []rendering{
+		ofOurChart(allParts, "daemon.installCNI=true", "daemon.runtimeSocket="+runtimeSocket), ofKustomization("reclaim"),
+		ofKustomization("uninstall"), ofKustomization("audit"),
+		func(t *testing.T) []runtime.Object {
+			return decode(t, ciliumText(t, newest, uncommented(t, "values.yaml")))
+		},
+	}
+	for _, i := range installations {
+		renderings = append(renderings, i.objects)
+	}
+	for _, objects := range renderings {
+		d := deployed{all: objects(t)}
+		for _, o := range d.all {
+			template, _ := podOf(o)
+			d.daemonSet, d.pod = metadataOf(t, o).GetName(), template.Spec
+			for _, c := range slices.Concat(d.pod.InitContainers, d.pod.Containers) {
+				if strings.HasPrefix(c.Image, "ghcr.io/delegated-ipam/") {
+					f(t, d, c)
+				}
+			}
+		}
+	}
+}
+
+// Each container of ours is confined.
 //
 //evidence:operate/security it looks for the agent's socket and state, or for state of others in `/var/lib`
 //evidence:operate/security it writes where the container runtime reads: `/opt/cni/bin`, `/etc/cni/net.d`, the rendered configuration
 //evidence:operate/security it mounts a file system, or traces a process outside its container
 func TestConfined(t *testing.T) {
-	const socket = "daemon.runtimeSocket=" + runtimeSocket
-	all := everything(t, allParts, "daemon.installCNI=true", socket)
-	for _, name := range []string{"uninstall", "audit", "reclaim-job"} {
-		all = append(all, kustomized(t, name)...)
-	}
-	all = append(all, chart(t, newest, uncommented(t, daemonYAML))...)
-	for _, i := range installations {
-		all = append(all, i.objects(t)...)
-	}
 	found := map[string]bool{}
-	for _, o := range all {
-		template, _ := podOf(o)
-		d := deployed{pod: template.Spec}
-		for _, c := range slices.Concat(d.pod.InitContainers, d.pod.Containers) {
-			if strings.HasPrefix(c.Image, "ghcr.io/delegated-ipam/") {
-				found[c.Name] = true
-				wantConfined(t, d, c, o)
-			}
-		}
-	}
+	eachContainer(t, func(t *testing.T, d deployed, c corev1.Container) {
+		found[c.Name] = true
+		wantConfined(t, d, c)
+	})
 	for _, name := range []string{"delegated-ipam", "delegated-ipam-runtime", "runtime", "bridge", "network", "install-cni", "release", "uninstall", "done", "ready", "audit", "lost-nodes", "reclaim", "prepare"} {
 		if !found[name] {
 			t.Errorf("no container %s was found among %v", name, found)
@@ -68,34 +81,40 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-func wantConfined(t *testing.T, d deployed, c corev1.Container, in runtime.Object) {
+func wantConfined(t *testing.T, d deployed, c corev1.Container) {
 	t.Helper()
-	at := metadataOf(t, in).GetName() + "/" + c.Name
-	for path, m := range d.mounts(t, c) {
-		writers, allowed := hostPaths[m.from]
-		if strings.HasPrefix(m.from, "/") && (!allowed || !m.readOnly && !slices.Contains(writers, c.Name)) {
-			t.Errorf("%s mounts %s at %s; want one of %v", at, m, path, hostPaths)
+	at := d.daemonSet + "/" + c.Name
+	for _, m := range c.VolumeMounts {
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			t.Errorf("%s: %s is a subPath, which is not updated with the volume", at, m.MountPath)
+		}
+		host := d.volume(t, m.Name).HostPath
+		if host == nil {
+			continue
+		}
+		if writers, allowed := hostPaths[path.Clean(host.Path)]; !allowed || !m.ReadOnly && !slices.Contains(writers, c.Name) {
+			t.Errorf("%s mounts %s at %s; want one of %v", at, host.Path, m.MountPath, hostPaths)
+		}
+		if host.Path == runtimeSocket && !strings.HasSuffix(c.Name, "runtime") {
+			t.Errorf("%s, where plugins may run, has the runtime's socket", at)
 		}
 	}
-	if _, mounted := d.mounts(t, c)[runtimeSocket]; mounted && !strings.HasSuffix(c.Name, "runtime") {
-		t.Errorf("%s, where plugins may run, has the runtime's socket", at)
+	if p := c.LivenessProbe; p != nil && p.PeriodSeconds*p.FailureThreshold+p.TimeoutSeconds+int32(*p.TerminationGracePeriodSeconds) > 100 {
+		t.Errorf("%s: a hung process is not replaced within 100 s: %v", at, p)
 	}
-	if c.LivenessProbe != nil {
-		wantReplaced(t, c.LivenessProbe)
-	}
-	wantNoPrivileges(t, c)
-	s := c.SecurityContext
-	if s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || s.Privileged != nil {
-		t.Errorf("%s: the security context is %v", at, s)
+	want := corev1.SecurityContext{
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 	// Only Cilium's pod has a profile, Unconfined. Elsewhere the runtime's is the default, and a kubelet without
 	// AppArmor refuses a pod that names one.
-	var want *corev1.AppArmorProfile
-	if metadataOf(t, in).GetName() == "cilium" {
-		want = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	if d.inChart() {
+		want.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 	}
-	if difference := diff.Diff(want, s.AppArmorProfile); difference != "" {
-		t.Errorf("%s: the AppArmor profile differs:\n%s", at, difference)
+	got := *c.SecurityContext
+	got.RunAsUser, got.RunAsGroup, got.RunAsNonRoot, got.SELinuxOptions = nil, nil, nil, nil
+	if difference := diff.Diff(want, got); difference != "" {
+		t.Errorf("%s: the security context differs:\n%s", at, difference)
 	}
 }
 
@@ -106,7 +125,7 @@ var offered = regexp.MustCompile(`(?m)^( *)# (extraContainers:|- |  )`)
 func uncommented(t *testing.T, file string) string {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), "values.yaml")
-	check.Must(t, os.WriteFile(copied, []byte(offered.ReplaceAllString(read(t, file), "$1$2")), 0o644))
+	check.Must(t, os.WriteFile(copied, []byte(offered.ReplaceAllString(read(t, filepath.Join("../../../deploy/cilium", file)), "$1$2")), 0o644))
 	return copied
 }
 
@@ -116,7 +135,7 @@ func TestInstallCNIInCiliumsPod(t *testing.T) {
 	text, _, _ := strings.Cut(after, "```")
 	var got []corev1.Container
 	check.Must(t, yaml.UnmarshalStrict([]byte("  - name: install-cni\n"+text), &got))
-	pod := named[*appsv1.DaemonSet](t, daemonSets(t, "daemon.installCNI=true"), "delegated-ipam").Spec.Template.Spec
+	pod := named[*appsv1.DaemonSet](t, everything(t, "daemon.installCNI=true"), "delegated-ipam").Spec.Template.Spec
 	want := container(t, pod.InitContainers, "install-cni")
 	want.VolumeMounts[0].Name = "cni-path"
 	want.SecurityContext.AppArmorProfile = render(t, installations[1]).daemon.SecurityContext.AppArmorProfile
@@ -132,22 +151,21 @@ func TestInstallCNIInCiliumsPod(t *testing.T) {
 // of the test.
 func TestInstallCNI(t *testing.T) {
 	set := []string{"daemon.installCNI=true", "hostPaths.cniBin=/k3s/bin", "hostPaths.cniConf=/k3s/net.d"}
-	pod := named[*appsv1.DaemonSet](t, daemonSets(t, set...), "delegated-ipam").Spec.Template.Spec
-	last := named[*appsv1.DaemonSet](t, hooks(t, "pre-delete", set...), "delegated-ipam-uninstall").Spec.Template.Spec
+	pod := named[*appsv1.DaemonSet](t, everything(t, set...), "delegated-ipam").Spec.Template.Spec
+	last := named[*appsv1.DaemonSet](t, everything(t, set...), "delegated-ipam-uninstall").Spec.Template.Spec
 	n := harness.NewNode(t)
 	n.PodsThrough(t, "05-cilium", harness.IPv4Only())
 	host := map[string]string{"/k3s/bin": filepath.Join(n.Dir, "host"), "/k3s/net.d": n.ConfDir}
 	check.Must(t, os.Mkdir(host["/k3s/bin"], 0o755))
 	run := func(pod corev1.PodSpec, name string) (string, error) {
 		c := container(t, pod.InitContainers, name)
-		command := []string{filepath.Join(n.BinDir, c.Command[0])}
-		for _, arg := range c.Command[1:] {
-			if m, mounted := (deployed{pod: pod}).mounts(t, c)[arg]; mounted {
-				arg = host[m.from]
+		args := slices.Clone(c.Command[1:])
+		for _, m := range c.VolumeMounts {
+			if at := slices.Index(args, m.MountPath); at >= 0 {
+				args[at] = host[deployed{pod: pod}.volume(t, m.Name).HostPath.Path]
 			}
-			command = append(command, arg)
 		}
-		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		out, err := exec.Command(filepath.Join(n.BinDir, c.Command[0]), args...).CombinedOutput()
 		return string(out), err
 	}
 	if out, err := run(pod, "install-cni"); err != nil {
@@ -166,10 +184,5 @@ func TestInstallCNI(t *testing.T) {
 	}
 	if _, err := os.Stat(installed); !os.IsNotExist(err) {
 		t.Errorf("%s exists: %v", installed, err)
-	}
-	for _, o := range daemonSets(t) {
-		if d, is := o.(*appsv1.DaemonSet); is && len(d.Spec.Template.Spec.InitContainers) > 0 {
-			t.Errorf("by default %s has init containers: %v", d.Name, d.Spec.Template.Spec.InitContainers)
-		}
 	}
 }

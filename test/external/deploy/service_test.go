@@ -20,7 +20,10 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
 )
 
-const systemdProgram = "/lib/systemd/systemd"
+const (
+	systemdProgram = "/lib/systemd/systemd"
+	systemdUnit    = "../../../deploy/systemd/delegated-ipam.service"
+)
 
 // machine is a set of namespaces whose first process is systemd, with the shipped unit.
 type machine struct {
