@@ -1,9 +1,9 @@
 #!/bin/bash
-# machine.sh DIR: becomes the first process of a small machine, systemd, in new namespaces: with the
-# programs of DIR/bin in /usr/bin, the units of DIR/units alone, and a /etc, /opt, /run and /var/lib of
-# its own. unshare has made the namespaces of mount, network, process IDs, host name and IPC.
+# machine.sh DIR PROGRAM PLUGIN UNIT: becomes the first process of a small machine, systemd, in new
+# namespaces: with the program in /usr/bin, the unit alone, and, in the empty DIR, a /etc, /opt, /run and
+# /var/lib of its own. The caller has made the namespaces of mount, network, process IDs, host name and IPC.
 set -euo pipefail
-dir=$1
+dir=$1 program=$2 plugin=$3 unit=$4
 if [ -z "${MACHINE_BOOTING-}" ]; then
   mount --make-rprivate /
   # Its cgroup becomes the root of a new cgroup namespace. systemd needs one hierarchy.
@@ -24,14 +24,22 @@ else
   mount -t cgroup2 cgroup2 /sys/fs/cgroup
 fi
 mount -t proc proc /proc
-mkdir -p "$dir"/{etc,work}
+mkdir -p "$dir"/{etc,work,bin,units}
+cp "$program" "$dir/bin/delegated-ipam"
+cp "$unit" "$dir/units/delegated-ipam.service"
 mount -t overlay -o "lowerdir=/etc,upperdir=$dir/etc,workdir=$dir/work" overlay /etc
 mount -t overlay -o "lowerdir=$dir/bin:/usr/bin" overlay /usr/bin
 for d in /opt /run /var/lib; do mount -t tmpfs -o mode=755 tmpfs "$d"; done
-mkdir -p /opt/cni/bin /var/lib/cni /etc/cni/net.d
-cp "$dir"/plugins/* /opt/cni/bin
-cp "$dir"/net.d/* /etc/cni/net.d
-cp -r "$dir/options" /etc/delegated-ipam
+mkdir -p /opt/cni/bin /var/lib/cni /etc/cni/net.d /etc/delegated-ipam
+cp "$plugin" /opt/cni/bin
+echo '{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "cilium-cni",
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.15.0.0/24"}]]}}]}' >/etc/cni/net.d/05-cilium.conflist
+echo false >/etc/delegated-ipam/enable-ipv6
+echo machine >/etc/delegated-ipam/node-name
+# What every unit depends on, without the units of the host.
+for target in sysinit basic local-fs shutdown multi-user umount; do
+  printf '[Unit]\nDefaultDependencies=no\n' >"$dir/units/$target.target"
+done
 ip link set lo up
 export container=test SYSTEMD_UNIT_PATH=$dir/units
 exec /lib/systemd/systemd --system --unit=basic.target --log-target=console --show-status=no

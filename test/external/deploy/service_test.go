@@ -9,12 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -42,37 +40,8 @@ func newMachine(t *testing.T) *machine {
 	if os.Geteuid() != 0 {
 		harness.Skipf(t, "only root can make a machine with systemd")
 	}
-	dir, n := t.TempDir(), harness.NewNode(t)
-	for _, d := range []string{"bin", "units", "plugins", "net.d", "options"} {
-		check.Must(t, os.Mkdir(filepath.Join(dir, d), 0o755))
-	}
-	program, err := os.ReadFile(harness.Binary(t))
-	check.Must(t, err)
-	harness.WriteProgram(t, filepath.Join(dir, "bin", "delegated-ipam"), program)
-	plugin, err := os.ReadFile(filepath.Join(n.BinDir, "host-local"))
-	check.Must(t, err)
-	harness.WriteProgram(t, filepath.Join(dir, "plugins", "host-local"), plugin)
-	files := map[string]string{
-		"units/delegated-ipam.service": unit(t),
-		"net.d/05-cilium.conflist": `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"cilium-cni",
-			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.15.0.0/24"}]]}}]}`,
-		"options/enable-ipv6": "false\n",
-		"options/node-name":   "machine\n",
-	}
-	// What every unit depends on, without the units of the host.
-	for _, target := range []string{"sysinit", "basic", "local-fs", "shutdown", "multi-user", "umount"} {
-		files["units/"+target+".target"] = "[Unit]\nDefaultDependencies=no\n"
-	}
-	for name, text := range files {
-		check.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	return boot(t, dir)
-}
-
-func boot(t *testing.T, dir string) *machine {
-	t.Helper()
 	group := fmt.Sprintf("delegated-ipam-machine-%d", os.Getpid())
-	cmd := exec.Command("bash", "machine.sh", dir)
+	cmd := exec.Command("bash", "machine.sh", t.TempDir(), harness.Binary(t), filepath.Join(harness.NewNode(t).BinDir, "host-local"), systemdUnit)
 	cmd.Env = append(os.Environ(), "MACHINE_CGROUP="+group)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -207,92 +176,30 @@ func TestUnitRuns(t *testing.T) {
 	}
 }
 
-// unit returns the shipped unit file.
-func unit(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(systemdUnit)
-	check.Must(t, err)
-	return string(text)
-}
-
-// setting returns the value of a setting, which must occur once.
-func setting(t *testing.T, name string) string {
-	t.Helper()
-	found := regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit(t), -1)
-	if len(found) != 1 {
-		t.Fatalf("%s occurs %d times; want 1", name, len(found))
-	}
-	return found[0][1]
-}
-
-// analyze runs systemd-analyze on the unit, with the path of the binary under test.
-func analyze(t *testing.T, args ...string) {
-	t.Helper()
+// The unit, with the path of the binary under test, has known settings alone, and its exposure level is at most 2.9,
+// "OK": the threshold is ten times it.
+func TestUnitAnalyzed(t *testing.T) {
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		harness.Skipf(t, "no systemd-analyze: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "delegated-ipam.service")
-	text := strings.ReplaceAll(unit(t), "/usr/bin/delegated-ipam", harness.Binary(t))
+	text := strings.ReplaceAll(read(t, systemdUnit), "/usr/bin/delegated-ipam", harness.Binary(t))
 	check.Must(t, os.WriteFile(file, []byte(text), 0o644))
-	out, err := exec.Command(program, append(args, file)...).CombinedOutput()
-	if err != nil {
-		t.Errorf("systemd-analyze %v: %v\n%s", args, err, out)
-	}
 	// Unknown settings are only warnings.
-	if args[0] == "verify" && len(out) > 0 {
-		t.Errorf("systemd-analyze %v:\n%s", args, out)
+	if out, err := exec.Command(program, "verify", "--man=no", file).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("verify: %v\n%s", err, out)
 	}
-}
-
-func TestUnitVerify(t *testing.T) { analyze(t, "verify", "--man=no") }
-
-// The threshold is ten times the exposure level: 2.9 is "OK", 4 is "MEDIUM".
-func TestUnitSecurity(t *testing.T) {
-	analyze(t, "security", "--offline=true", "--threshold=29")
+	if out, err := exec.Command(program, "security", "--offline=true", "--threshold=29", file).CombinedOutput(); err != nil {
+		t.Errorf("security: %v\n%s", err, out)
+	}
 }
 
 func TestUnitStopTime(t *testing.T) {
-	seconds, err := strconv.Atoi(setting(t, "TimeoutStopSec"))
+	found := regexp.MustCompile(`(?m)^TimeoutStopSec=(.*)$`).FindStringSubmatch(read(t, systemdUnit))
+	got, err := strconv.ParseInt(found[1], 10, 64)
 	check.Must(t, err)
-	if got, want := time.Duration(seconds)*time.Second, stopTimeout(t); got < want {
-		t.Errorf("TimeoutStopSec is %s, less than the time limit %s for plugin calls", got, want)
-	}
-	// The daemon terminates the plugin's process group.
-	if got := setting(t, "KillMode"); got != "mixed" {
-		t.Errorf("KillMode is %s; want mixed, because a signal to host-local can leave a stale lease file", got)
-	}
-}
-
-// With ProtectSystem=strict the service can write only to the paths in these settings. The lock against a
-// second daemon is an abstract socket in the host's network namespace, and plugins read the interfaces there.
-func TestUnitSandbox(t *testing.T) {
-	for name, want := range map[string]string{
-		"Type": "notify", "TimeoutStartSec": "infinity", // a start waits for the state directory
-		"ProtectSystem": "strict", "StateDirectory": "delegated-ipam", "ReadWritePaths": "-/var/lib/cni",
-		"RuntimeDirectory": "delegated-ipam", "RuntimeDirectoryPreserve": "yes", // pods mount it
-	} {
-		if got := setting(t, name); got != want {
-			t.Errorf("%s is %q; want %q", name, got, want)
-		}
-	}
-	if strings.Contains(unit(t), "PrivateNetwork") {
-		t.Error("the service has a private network")
-	}
-	families := strings.Fields(setting(t, "RestrictAddressFamilies"))
-	for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
-		if !slices.Contains(families, family) {
-			t.Errorf("the address families are %v; want %s too", families, family)
-		}
-	}
-}
-
-func TestUnitExecStart(t *testing.T) {
-	words := strings.Fields(setting(t, "ExecStart"))
-	if words[0] != "/usr/bin/delegated-ipam" {
-		t.Fatalf("ExecStart is %s", words[0])
-	}
-	if out := harness.NewNode(t).Command(t, append(words[1:], "--help")...); out.ExitCode != 0 {
-		t.Errorf("%v: exit status %d: %s", words, out.ExitCode, out.Stderr)
+	if want := stopTimeout(t); seconds(got) < want {
+		t.Errorf("TimeoutStopSec is %d, less than the time limit %s for plugin calls", got, want)
 	}
 }
