@@ -153,7 +153,9 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 	log, hook := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	e := &fakeEngine{}
-	f := &fixture{engine: e, contract: readContract(t), log: hook, logger: log, refusals: logging.NewRepeated(log, time.Hour)}
+	contract, err := readContract()
+	check.Must(t, err)
+	f := &fixture{engine: e, contract: contract, log: hook, logger: log, refusals: logging.NewRepeated(log, time.Hour)}
 	t.Cleanup(f.refusals.Stop)
 	o.Engine, o.Log, o.Refusals = e, log, f.refusals
 	if o.Reporter == nil {
@@ -165,10 +167,8 @@ func newFixtureWith(t testing.TB, o httpapi.Options) *fixture {
 	o.Done = func(operation string, code int, _ time.Duration) {
 		f.done = append(f.done, fmt.Sprint(operation, " ", code))
 	}
-	var err error
-	if f.handler, err = httpapi.New(o); err != nil {
-		t.Fatal(err)
-	}
+	f.handler, err = httpapi.New(o)
+	check.Must(t, err)
 	return f
 }
 

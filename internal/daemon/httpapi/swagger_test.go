@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-openapi/loads"
@@ -24,14 +25,17 @@ type contract struct {
 	swagger *spec.Swagger
 }
 
-func readContract(t testing.TB) contract {
-	t.Helper()
+// readContract reads swagger.yaml once.
+var readContract = sync.OnceValues(func() (contract, error) {
 	doc, err := loads.Spec("../../../swagger.yaml")
-	check.Must(t, err)
-	doc, err = doc.Expanded()
-	check.Must(t, err)
-	return contract{swagger: doc.Spec()}
-}
+	if err == nil {
+		doc, err = doc.Expanded()
+	}
+	if err != nil {
+		return contract{}, err
+	}
+	return contract{swagger: doc.Spec()}, nil
+})
 
 // operation returns the operation of a request in swagger.yaml; nil if there is none.
 func (c contract) operation(method, requested string) *spec.Operation {
