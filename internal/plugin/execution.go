@@ -35,13 +35,10 @@ func (r *Runner) execution(verb string, c call.Call) *execution {
 	return &execution{runner: r, verb: verb, call: c, start: time.Now()}
 }
 
-// run prepares the call and runs the program. Errors are *call.Error.
+// run prepares the call and runs the program, again if that is older than at the ADD and refuses the CNI version. Errors
+// are *call.Error.
 func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
-	recorded := x.call.Binary
 	x.call.Invocation, err = x.runner.withExecutable(x.call.Invocation)
-	if err == nil && x.call.Binary != recorded && x.call.Profile.LikeHostLocal() {
-		x.call.Invocation, err = x.runner.atVersion(ctx, x.call.Invocation)
-	}
 	if err != nil {
 		return nil, x.notStarted(err)
 	}
@@ -49,7 +46,15 @@ func (x *execution) run(ctx context.Context) (stdout []byte, err error) {
 	if err != nil {
 		return nil, x.notStarted(err)
 	}
-	return x.exec(ctx, in)
+	stdout, err = x.exec(ctx, in)
+	if e, ok := errors.AsType[*call.Error](err); ok && e.Code == types.ErrIncompatibleCNIVersion {
+		x.runner.versions.Clear() // the executable may be a wrapper, which does not change with the plugin that it runs
+		if inv, err := x.runner.atVersion(ctx, x.call.Invocation); err == nil && inv.CNIVersion != x.call.CNIVersion {
+			x.call.Invocation = inv
+			return x.run(ctx)
+		}
+	}
+	return stdout, err
 }
 
 // exec runs the plugin and returns its standard output unless that is an error. ctx ends the wait

@@ -58,7 +58,7 @@ func (r *Runner) implementation(ctx context.Context, pluginType string) (binary,
 }
 
 // atVersion returns an invocation with the CNI version that its executable supports, which may be another one than that
-// which has allocated. For a plugin like host-local container ID and interface alone identify an attachment.
+// which has allocated.
 func (r *Runner) atVersion(ctx context.Context, inv call.Invocation) (call.Invocation, error) {
 	negotiated, err := r.negotiate(ctx, inv.Plugin, inv.Binary)
 	if err != nil || negotiated == inv.CNIVersion {

@@ -66,3 +66,19 @@ func TestVersionCancelled(t *testing.T) {
 	f.invocation("id")
 	f.wantCalls(call.VerbVersion, 1)
 }
+
+// A plugin that is replaced by an older one, or a wrapper that runs one, refuses the version of the ADD.
+func TestVersionOfOlderPlugin(t *testing.T) {
+	f := newFake(t)
+	c := f.call("id")
+	c.PrevResult = f.add(c).Raw
+	f.script(call.VerbVersion, `{"versions":["0.4.0","1.0.0"]}`)
+	for _, verb := range []string{call.VerbCheck, call.VerbDel} {
+		f.must(c, verb)
+		check.Equal(t, "version of "+verb, f.stdin(verb, "cniVersion"), `"1.0.0"`)
+		check.Contains(t, f.stdin(verb, "prevResult"), `"cniVersion":"1.0.0"`)
+	}
+	f.wantHeld()
+	f.wantAdd(c, firstIPs)
+	check.Equal(t, "version of new calls", f.invocation("another").CNIVersion, "1.0.0")
+}
