@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -170,12 +171,16 @@ func (r *run) describe(a, b *call.Error) (profile.Lost, error) {
 // commonText returns the longest run of words that is in both texts, without those that name something of the call.
 func (r *run) commonText(a, b string) (longest string) {
 	of := r.scratches[0].call
+	var names []string
+	for _, name := range []string{r.IDPrefix, r.Network.Name, of.IfName, of.NetNS} {
+		names = append(names, regexp.QuoteMeta(name))
+	}
+	named := regexp.MustCompile(`(^|\W)(` + strings.Join(names, "|") + `)(\W|$)`)
 	words := strings.Split(a, " ")
 	for from := range words {
 		for to := from + 1; to <= len(words); to++ {
 			text := strings.Join(words[from:to], " ")
-			names := func(what string) bool { return what != "" && strings.Contains(text, what) }
-			if slices.ContainsFunc([]string{r.IDPrefix, r.Network.Name, of.IfName, of.NetNS}, names) || !strings.Contains(b, text) {
+			if named.MatchString(text) || !strings.Contains(b, text) {
 				break
 			}
 			if len(text) > len(longest) {

@@ -79,6 +79,7 @@ func TestProposal(t *testing.T) {
 		"CNI's own code":      {ways{checkError: call.Error{Code: 11, Msg: "no such container ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
 		"error without text":  {ways{checkError: call.Error{Code: 999, Msg: "ID"}}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, none, "", "", true}},
 		"error with its pool": {ways{checkError: call.Error{Code: 999, Msg: "no allocation in pool blue for ID"}}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"no allocation in pool blue for"}`, "", "", true}},
+		"error with network":  {ways{checkError: call.Error{Code: 999, Msg: "nothing in subnetworks of net for ID"}}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"nothing in subnetworks of"}`, "", "", true}},
 		"no CHECK":            {ways{version: "0.3.1"}, profile.Unknown, proposed{refused, profile.VerifyNothing, profile.ProvesNothing, `{}`, "", "", true}},
 		"pool of one":         {ways{pool: 1}, "host-local", proposed{refused, profile.VerifyCheck, profile.ProvesPresence, `{"codes":[999],"message":"Failed to find address"}`, "args.cni.ips runtimeConfig.ips CNI_ARGS", "address", true}},
 		"pool of two":         {ways{pool: 2}, profile.Unknown, proposed{refused, profile.VerifyCheck, profile.ProvesPresence, notFound, "", "", true}},
