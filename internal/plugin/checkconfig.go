@@ -117,12 +117,12 @@ func (r *Runner) checkConfig(ctx context.Context, n call.Network, inv call.Invoc
 	return nil, false
 }
 
-// AsConfigured returns a recorded invocation with the configuration that its network n has now, if that
-// differs and names the same store of a plugin like host-local: there container ID and interface alone
-// identify an attachment, so that DEL and CHECK mean the same with both. Otherwise it returns false.
+// AsConfigured returns a recorded invocation with the configuration that its network n has now, and without what a
+// runtime has passed, if that differs and names the same store of a plugin like host-local: there container ID and
+// interface alone identify an attachment, so that DEL and CHECK mean the same with both. Otherwise it returns false.
 func (r *Runner) AsConfigured(ctx context.Context, inv call.Invocation, n call.Network) (call.Invocation, bool) {
-	now, err := r.newInvocation(ctx, n, inv.NetNS)
-	if err != nil || now.Plugin != inv.Plugin || bytes.Equal(now.Config, inv.Config) {
+	now, err := r.NewInvocation(ctx, n, inv.ContainerID, "")
+	if err != nil || now.Plugin != inv.Plugin || bytes.Equal(now.Config, inv.Config) && now.Args == inv.Args {
 		return inv, false
 	}
 	recorded, err := r.storeOf(inv)
@@ -130,7 +130,7 @@ func (r *Runner) AsConfigured(ctx context.Context, inv call.Invocation, n call.N
 	if err != nil || errNow != nil || recorded.Network != configured.Network || recorded.Dir != configured.Dir {
 		return inv, false
 	}
-	inv.Config, inv.CNIVersion, inv.Capabilities = now.Config, now.CNIVersion, now.Capabilities
+	inv.Config, inv.CNIVersion, inv.Capabilities, inv.Args = now.Config, now.CNIVersion, now.Capabilities, now.Args
 	return inv, true
 }
 

@@ -114,3 +114,19 @@ func TestAsConfigured(t *testing.T) {
 		})
 	}
 }
+
+// The plugin refuses what a runtime has passed for every verb. DEL and CHECK need none of it.
+func TestAsConfiguredForRuntime(t *testing.T) {
+	for _, args := range []string{"IgnoreUnknown=1;IP=none", "MINE=1"} {
+		f := newReal(t, dualStack)
+		c := f.call("id")
+		f.add(c)
+		c.Args = args
+		wantError(t, f.run(call.VerbDel, c), call.Refused, "ARGS")
+		var ok bool
+		c.Invocation, ok = f.runner.AsConfigured(t.Context(), c.Invocation, f.network)
+		check.True(t, ok, "got the same invocation; want one without the arguments")
+		f.must(c, call.VerbCheck, call.VerbDel)
+		f.wantLeases()
+	}
+}
