@@ -3,6 +3,7 @@ package profiletry
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -114,6 +115,12 @@ func TestReport(t *testing.T) {
 		if fact.From == FromStep {
 			fields = append(fields, fact.Field)
 		}
+	}
+	page, err := os.ReadFile("../../../docs/reference/profiles.md")
+	check.Must(t, err)
+	_, tried, _ := strings.Cut(string(page), "\nIt tries ")
+	for _, field := range fields {
+		check.True(t, strings.Contains(strings.SplitN(tried, ". ", 2)[0], "`"+field+"`"), "the page does not say that %s is tried", field)
 	}
 	check.Equal(t, "determined fields", strings.Join(fields, " "), "repeatedAdd verifyBy checkProves dependsOnPod lost delNotHeld requests requestForm unique dangers")
 	fields = nil
