@@ -227,22 +227,24 @@ func (r *Runner) Verification(inv call.Invocation) Verification {
 }
 
 // Range compares addresses with the ranges of a network's configuration. The ranges are known only of
-// plugins that are configured as host-local: those whose profile has its lookup. Without profiles that is
-// unknown.
+// plugins that are configured as host-local: those whose profile has its lookup. While a file of profiles is
+// unusable, it is unknown whether another plugin is.
 func (r *Runner) Range(n call.Network, addrs []netip.Addr) call.Range {
 	last, _ := r.ranges.Load(n.Name)
 	parsed, ok := last.(parsedRanges)
 	if !ok || !bytes.Equal(parsed.of, n.PluginConfig) {
-		profiles, err := r.opts.Profiles()
-		if err != nil {
-			return call.RangeUnconfigured
-		}
+		profiles, profilesErr := r.opts.Profiles()
 		parsed = parsedRanges{of: n.PluginConfig}
 		if profiles.For(n.IPAMType).LikeHostLocal() {
-			parsed.config, err = hostlocal.ParseConfig(n.PluginConfig)
-			parsed.known = err == nil
+			config, err := hostlocal.ParseConfig(n.PluginConfig)
+			parsed.config, parsed.known = config, err == nil
 		}
-		r.ranges.Store(n.Name, parsed)
+		switch {
+		case profilesErr == nil:
+			r.ranges.Store(n.Name, parsed)
+		case !parsed.known:
+			return call.RangeUnconfigured
+		}
 	}
 	if parsed.known && slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !parsed.config.Contains(ip) }) {
 		return call.RangeOutside

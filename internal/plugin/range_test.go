@@ -9,7 +9,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 )
 
-// A range is read again if there were no profiles.
+// Without profiles only ranges of host-local are compared, and read again later.
 func TestRangeUnconfigured(t *testing.T) {
 	var profilesErr error
 	r, err := New(Options{BinDirs: []string{t.TempDir()}, LockFile: "lock", Profiles: func() (profile.Set, error) {
@@ -18,13 +18,18 @@ func TestRangeUnconfigured(t *testing.T) {
 	}})
 	check.Must(t, err)
 	profilesErr = errors.New("unreadable")
-	n := networkOf("pods", `{"ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}`)
-	outside := addrs("10.2.0.1")
-	if got := r.Range(n, outside); got != call.RangeUnconfigured {
-		t.Errorf("without profiles: got %q", got)
-	}
-	profilesErr = nil
-	if got := r.Range(n, outside); got != call.RangeOutside {
-		t.Errorf("with profiles again: got %q", got)
+	for _, c := range []struct {
+		plugin  string
+		err     error
+		outside call.Range
+	}{
+		{"host-local", profilesErr, call.RangeOutside},
+		{"other", profilesErr, call.RangeUnconfigured},
+		{"other", nil, ""},
+		{"host-local", nil, call.RangeOutside},
+	} {
+		profilesErr = c.err
+		n := networkOf(c.plugin, `{"ipam":{"type":"`+c.plugin+`","subnet":"10.9.0.0/24"}}`)
+		check.Equal(t, c.plugin, r.Range(n, addrs("10.2.0.1")), c.outside)
 	}
 }

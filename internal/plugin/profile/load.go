@@ -59,7 +59,7 @@ func Load() (Set, error) {
 // for each use of a profile, so a fixed file takes effect immediately, and a broken one stops only
 // new addresses: the process keeps running, and an attachment has its profile in its record. The
 // function may be called concurrently. Its error names the option, the file, the profile and the
-// field.
+// field; the set returned with it has the profiles of the other files before it.
 func Loader(names []string) func() (Set, error) {
 	load := sync.OnceValues(Load)
 	return func() (Set, error) {
@@ -71,10 +71,10 @@ func Loader(names []string) func() (Set, error) {
 		for _, name := range names {
 			data, err := files.Read(name, maxFile)
 			if err != nil {
-				return nil, fmt.Errorf("--plugin-profile: %s: %w; expected a file with a profile in JSON", name, err)
+				return set, fmt.Errorf("--plugin-profile: %s: %w; expected a file with a profile in JSON", name, err)
 			}
 			if err := set.add(data); err != nil {
-				return nil, fmt.Errorf("--plugin-profile: %s: %w", name, err)
+				return set, fmt.Errorf("--plugin-profile: %s: %w", name, err)
 			}
 		}
 		return set, nil
