@@ -51,6 +51,21 @@ func TestRecordedProfile(t *testing.T) {
 	s.Stop(t)
 }
 
+// An unusable file does not keep a start from comparing addresses of host-local with its ranges.
+func TestUnusableProfileAtStart(t *testing.T) {
+	t.Parallel()
+	n := nodeWith(t, harness.DualStack())
+	flag := "--plugin-profile=" + writeProfile(t, n, strings.Replace(customProfile, "host-local", "other", 1))
+	s := n.Start(t, flag)
+	kept := s.AllocateFor(t, "router")
+	s.Stop(t)
+	writeProfile(t, n, "{")
+	s = n.Launch(t, flag)
+	s.WaitServing(t)
+	wantAddresses(t, s.AllocateFor(t, "router"), kept)
+	s.TryAllocate(t, harness.Request{Owner: "new"}).WantError(t, http.StatusBadGateway, "expected one JSON object")
+}
+
 func writeProfile(t *testing.T, n *harness.Node, profile string) string {
 	t.Helper()
 	file := filepath.Join(n.Dir, "profile.json")
