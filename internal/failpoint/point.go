@@ -137,7 +137,7 @@ type Plan struct {
 	Visit int
 }
 
-// String returns the content of a plan file, such as "write.renamed:2"; empty for the zero Plan.
+// String returns the content of a plan file, such as "commit.durable:2"; empty for the zero Plan.
 func (p Plan) String() string {
 	if p == (Plan{}) {
 		return ""
