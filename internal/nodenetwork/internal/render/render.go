@@ -78,7 +78,7 @@ func Render(text string, n *corev1.Node, o Options) ([]byte, error) {
 	}
 	if !o.SingleNode && o.Profiles.For(network.IPAMType).OnNode() {
 		if shared := sharedRange(text, network.IPAMType); shared != "" {
-			return nil, &SharedRangeError{Plugin: network.IPAMType, Shared: shared}
+			return nil, sharedRangeError(shared, network.IPAMType)
 		}
 	}
 	return out.Bytes(), nil

@@ -138,72 +138,49 @@ var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
 
 // lookUp returns the value of a variable as JSON.
 func lookUp(n *corev1.Node, name string) (string, error) {
-	switch name {
-	case "ranges":
-		return ranges(n)
-	case "podCIDRs":
-		all, err := podCIDRs(n)
-		if err != nil {
-			return "", err
-		}
-		return asJSON(all)
-	case "nodeName":
-		return asJSON(n.Name)
-	}
 	of, key, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
-	switch {
-	case name != of+"["+key+"]":
-	case of == "podCIDRs":
-		return podCIDR(n, key)
-	case of == "labels", of == "json:labels":
-		return find(n.Labels, "label", key, of == "json:labels")
-	case of == "annotations", of == "json:annotations":
-		return find(n.Annotations, "annotation", key, of == "json:annotations")
+	kind, isJSON := strings.CutPrefix(of, "json:")
+	switch hasKey := name == of+"["+key+"]"; {
+	case name == "nodeName":
+		return asJSON(n.Name)
+	case name == "ranges", name == "podCIDRs", hasKey && of == "podCIDRs":
+		return podCIDRs(n, name, key)
+	case hasKey && kind == "labels":
+		return find(n.Labels, "label", key, isJSON)
+	case hasKey && kind == "annotations":
+		return find(n.Annotations, "annotation", key, isJSON)
 	}
 	return "", errors.New("unknown variable; expected ${ranges}, ${podCIDRs}, ${podCIDRs[INDEX]}, ${nodeName}, ${labels[KEY]}, ${annotations[KEY]}, " +
 		"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
 }
 
-func podCIDRs(n *corev1.Node) ([]string, error) {
+// podCIDRs returns a variable of the podCIDRs: all of them, host-local's "ranges" (one set with one range for each),
+// or that of an index, counted from 0.
+func podCIDRs(n *corev1.Node, name, index string) (string, error) {
 	if len(n.Spec.PodCIDRs) == 0 {
-		return nil, ErrNoPodCIDRs
+		return "", ErrNoPodCIDRs
 	}
-	all := make([]string, len(n.Spec.PodCIDRs))
-	for i, text := range n.Spec.PodCIDRs {
+	var all []string
+	var sets [][]map[string]string
+	for _, text := range n.Spec.PodCIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("Node.spec.podCIDRs has %q; expected a range such as 10.244.1.0/24", text)
+			return "", fmt.Errorf("Node.spec.podCIDRs has %q; expected a range such as 10.244.1.0/24", text)
 		}
-		all[i] = p.Masked().String()
+		cidr := p.Masked().String()
+		all, sets = append(all, cidr), append(sets, []map[string]string{{"subnet": cidr}})
 	}
-	return all, nil
-}
-
-// podCIDR returns one of the podCIDRs, counted from 0.
-func podCIDR(n *corev1.Node, index string) (string, error) {
-	all, err := podCIDRs(n)
-	if err != nil {
-		return "", err
+	switch name {
+	case "podCIDRs":
+		return asJSON(all)
+	case "ranges":
+		return asJSON(sets)
 	}
 	i, err := strconv.Atoi(index)
 	if err != nil || i < 0 || i >= len(all) {
 		return "", fmt.Errorf("the Node has the podCIDRs %s; expected an index from 0 to %d", strings.Join(all, ", "), len(all)-1)
 	}
 	return asJSON(all[i])
-}
-
-// ranges returns a list of range sets as host-local's "ranges" has it: one set with one range for
-// each of the podCIDRs.
-func ranges(n *corev1.Node) (string, error) {
-	all, err := podCIDRs(n)
-	if err != nil {
-		return "", err
-	}
-	sets := make([][]map[string]string, len(all))
-	for i, cidr := range all {
-		sets[i] = []map[string]string{{"subnet": cidr}}
-	}
-	return asJSON(sets)
 }
 
 // find returns a label or an annotation: its text as a JSON string, or the JSON that it is.
