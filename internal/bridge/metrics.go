@@ -58,13 +58,8 @@ func newMetrics() *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return with.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
 	}
-	// Every value of a label exists from the start: a rate needs a zero.
 	byLabel := func(name, label, help string, values ...string) *prometheus.CounterVec {
-		c := with.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{label})
-		for _, v := range values {
-			c.WithLabelValues(v)
-		}
-		return c
+		return metricsserver.Counter(registry, prefix+name, help, label, values...)
 	}
 	// From a fast plugin to the time limit of a request.
 	buckets := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 90}

@@ -68,12 +68,8 @@ func (w watchedNode) cached() (n *ciliumnode.Node, err error) {
 	if !w.watch.Connected() {
 		err = cmp.Or(w.watch.Err(), errConnecting)
 	}
-	all, _ := w.watch.List()
-	for _, o := range all {
-		if is, ok := o.(*ciliumnode.Node); ok && is.Metadata.Name == w.name {
-			n = is
-		}
-	}
+	o, _ := w.watch.Get(w.name)
+	n, _ = o.(*ciliumnode.Node)
 	return n, err
 }
 

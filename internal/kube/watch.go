@@ -112,6 +112,17 @@ func (w *Watch[T]) List() (objects []T, listed bool) {
 	return objects, listed
 }
 
+// Get returns the object of a name without a namespace, the zero value if there is none, and whether all were ever
+// received.
+func (w *Watch[T]) Get(name string) (object T, listed bool) {
+	w.mu.Lock()
+	listed = w.listed // first, so that a missing object is evidence
+	w.mu.Unlock()
+	stored, _, _ := w.objects.GetByKey(name)
+	object, _ = stored.(T)
+	return object, listed
+}
+
 // Connected reports whether the objects were received, and no request has failed since.
 func (w *Watch[T]) Connected() bool {
 	w.mu.Lock()

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // Path is the path of the metrics.
@@ -32,6 +35,15 @@ const (
 	// shutdownTimeout is how long a scrape may continue after the end of Serve's context.
 	shutdownTimeout = time.Second
 )
+
+// Counter registers a counter with a label, each value of which exists from the start: a rate needs a zero.
+func Counter(r prometheus.Registerer, name, help, label string, values ...string) *prometheus.CounterVec {
+	c := promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	for _, v := range values {
+		c.WithLabelValues(v)
+	}
+	return c
+}
 
 // Handler returns a handler that serves a registry as text or OpenMetrics, to few concurrent scrapes. With
 // a timeout it buffers a response, so that a client that does not read it does not delay other scrapes.
@@ -56,7 +68,7 @@ func Mux(r *prometheus.Registry, checks map[string]func() error) *http.ServeMux 
 	return mux
 }
 
-// ListenAndServe serves h on host:port until ctx ends; not at all if the address is empty.
+// ListenAndServe serves h on a --metrics-address until ctx ends; not at all if the address is empty.
 func ListenAndServe(ctx context.Context, address string, h http.Handler) error {
 	if address == "" {
 		return nil
@@ -68,8 +80,12 @@ func ListenAndServe(ctx context.Context, address string, h http.Handler) error {
 	return Serve(ctx, l, h)
 }
 
-// Listen listens on host:port. The error names the address.
+// Listen listens on the address of a --metrics-address that is not empty. The error names the address.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
+	address, err := options.ListenAddress(address)
+	if err != nil {
+		return nil, err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-address %s cannot be served: %w; expected a free port of an address of this machine", address, err)

@@ -11,6 +11,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/files"
@@ -39,44 +42,94 @@ type controller struct {
 	confirmed bool
 }
 
+// connect sets the client, and the watch of the Node. That keeps only the fields that a template may use, and makes the
+// controller reconcile after each change and each request.
+func (c *controller) connect(client typedcorev1.NodeInterface) {
+	c.nodes = client
+	c.watch = kube.NewWatch(client, fields.OneTermEqualSelector(metav1.ObjectNameField, c.name), func(n *corev1.Node) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels, Annotations: n.Annotations},
+			Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
+		}
+	})
+	c.watch.Offset = kube.Offset(c.name)
+	c.watch.Changed = func(bool) { c.wake() }
+	c.watch.Requested = func(verb string, err error) {
+		if err != nil {
+			c.status.apiErrors.WithLabelValues(verb).Inc()
+		}
+		c.wake()
+	}
+}
+
 // run reconciles until ctx ends. It does not remove the file.
 func (c *controller) run(ctx context.Context) {
-	c.loop.Run(ctx, func() (time.Duration, bool) { return 0, !c.reconcile(ctx) })
+	c.loop.Run(ctx, func() (time.Duration, bool) { return 0, c.reconcile(ctx) })
 }
 
 // wake makes the controller reconcile.
 func (c *controller) wake() { c.loop.Wake(0) }
 
-// reconcile brings the file up to date with Node and template. It returns false after a failure that
-// may end without a change of either, so that the caller must retry.
-func (c *controller) reconcile(ctx context.Context) bool {
-	observed, synced, refused := c.observed()
-	if synced {
+// reconcile brings the file up to date, and reports the problem that it found. failed is as in update.
+func (c *controller) reconcile(ctx context.Context) (failed bool) {
+	p, failed := c.update(ctx)
+	if ctx.Err() != nil {
+		return false
+	}
+	if err := c.watch.Err(); p == nil && notPermitted(err) {
+		p = apiProblem(err)
+	}
+	c.status.set(p)
+	if failed {
+		c.problems.Fail(p.reason, p.message)
+		return true
+	}
+	current := map[string]nodeevents.Problem{}
+	if p != nil {
+		current[p.reason] = nodeevents.Problem{Message: p.message}
+	}
+	c.problems.Succeed()
+	c.problems.Observe(current)
+	return false
+}
+
+// update brings the file up to date with Node and template, and returns the reason why it is not, nil if it is. failed
+// reports that this may end without a change of either, so that the caller must retry.
+func (c *controller) update(ctx context.Context) (p *problem, failed bool) {
+	if observed, listed := c.watch.Get(c.name); listed {
 		c.last = observed
 	}
 	if c.confirmed {
 		if want := c.decide(c.last); want.done() {
-			c.succeed(want.problem, refused)
-			return true
+			return want.problem, false
 		}
 	}
 	// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
 	now, err := c.get(ctx)
-	if ctx.Err() != nil {
-		return true
-	}
 	if err != nil {
-		c.fail(apiProblem(err))
-		return false
+		return apiProblem(err), true
 	}
 	c.last, c.confirmed = now, true
 	want := c.decide(now)
 	if err := c.apply(want); err != nil {
-		c.fail(problemf(reasonNotWritten, "cannot change --output %s: %s", c.output, err))
-		return false
+		return problemf(reasonNotWritten, "cannot change --output %s: %s", c.output, err), true
 	}
-	c.succeed(want.problem, refused)
-	return true
+	return want.problem, false
+}
+
+// get reads the Node from the API server, not from a cache; nil if it does not exist.
+func (c *controller) get(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
+	defer cancel()
+	n, err := c.nodes.Get(ctx, c.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		c.status.apiErrors.WithLabelValues("get").Inc()
+		return nil, err
+	}
+	return n, nil
 }
 
 // decision is the wanted state of the file.
@@ -129,26 +182,6 @@ func (c *controller) apply(want decision) error {
 	c.status.changes.WithLabelValues(changeWritten).Inc()
 	c.log.WithFields(logrus.Fields{"file": string(c.output), "podCIDRs": c.last.Spec.PodCIDRs}).Info("Network configuration written")
 	return nil
-}
-
-// succeed records a completed reconciliation. p is a problem that only a change of Node or template
-// ends, nil for none; refused is the error of a watch that is not permitted.
-func (c *controller) succeed(p *problem, refused error) {
-	if p == nil && refused != nil {
-		p = apiProblem(refused)
-	}
-	current := map[string]nodeevents.Problem{}
-	if p != nil {
-		current[p.reason] = nodeevents.Problem{Message: p.message}
-	}
-	c.problems.Succeed()
-	c.problems.Observe(current)
-	c.status.set(p)
-}
-
-func (c *controller) fail(p *problem) {
-	c.problems.Fail(p.reason, p.message)
-	c.status.set(p)
 }
 
 const (

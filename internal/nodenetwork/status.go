@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
 	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
@@ -52,19 +53,12 @@ func newStatus() *status {
 		rendered:  with.NewGauge(prometheus.GaugeOpts{Name: prefix + "rendered", Help: "1 if the file is up to date with the Node and the template, otherwise 0."}),
 		success:   with.NewGauge(prometheus.GaugeOpts{Name: prefix + "last_success_timestamp_seconds", Help: "Time at which the file was last found up to date, in seconds since 1970; 0 for never."}),
 		condition: with.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "condition", Help: "1 for the reason why the file is not up to date, otherwise 0."}, []string{"reason"}),
-		changes:   with.NewCounterVec(prometheus.CounterOpts{Name: prefix + "file_changes_total", Help: "Changes of the file."}, []string{"change"}),
-		apiErrors: with.NewCounterVec(prometheus.CounterOpts{Name: prefix + "api_errors_total", Help: "Failed requests to the API server."}, []string{"operation"}),
+		changes:   metricsserver.Counter(registry, prefix+"file_changes_total", "Changes of the file.", "change", changeWritten, changeRemoved),
+		apiErrors: metricsserver.Counter(registry, prefix+"api_errors_total", "Failed requests to the API server.", "operation", "get", "list", "watch"),
 		notReady:  errors.New("the Node has not been read yet"), progressed: time.Now(),
 	}
-	// Every value of a label exists from the start: a rate needs a zero.
 	for _, r := range reasons() {
 		s.condition.WithLabelValues(r)
-	}
-	for _, c := range []string{changeWritten, changeRemoved} {
-		s.changes.WithLabelValues(c)
-	}
-	for _, o := range []string{"get", "list", "watch"} {
-		s.apiErrors.WithLabelValues(o)
 	}
 	return s
 }
@@ -73,7 +67,7 @@ func newStatus() *status {
 func (s *status) set(p *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progressed = time.Now()
+	s.progressed, s.notReady = time.Now(), nil
 	for _, r := range reasons() {
 		s.condition.WithLabelValues(r).Set(0)
 	}
@@ -83,12 +77,9 @@ func (s *status) set(p *problem) {
 		s.condition.WithLabelValues(p.reason).Set(1)
 		return
 	}
-	s.notReady = nil
 	s.rendered.Set(1)
 	s.success.SetToCurrentTime()
 }
-
-func (s *status) apiFailed(operation string) { s.apiErrors.WithLabelValues(operation).Inc() }
 
 // ready returns the reason why the file is not up to date; nil if it is.
 func (s *status) ready() error {
@@ -141,16 +132,18 @@ func problemf(reason, format string, args ...any) *problem {
 
 // renderProblem returns the problem of an error of render.Render.
 func (c *controller) renderProblem(err error) *problem {
-	var shared *render.SharedRangeError
+	_, shared := errors.AsType[*render.SharedRangeError](err)
 	switch {
 	case errors.Is(err, render.ErrNoPodCIDRs):
 		return problemf(reasonNoPodCIDR, "Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
 			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)
-	case errors.As(err, &shared):
+	case shared:
 		return problemf(reasonSharedRange, "template %s: %s", c.template, err)
 	}
 	return problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for the Node as it is now is kept", c.template, err)
 }
+
+func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 func apiProblem(err error) *problem {
 	if notPermitted(err) {
