@@ -99,22 +99,25 @@ func (c *controller) update(ctx context.Context) (p *problem, failed bool) {
 	if observed, listed := c.watch.Get(c.name); listed {
 		c.last = observed
 	}
-	if c.confirmed {
-		if want := c.decide(c.last); want.done() {
-			return want.problem, false
+	for fresh := false; ; fresh = true {
+		existing := c.output.read()
+		content, p := c.decide(existing)
+		if c.confirmed && (content == nil) == (existing == nil) && bytes.Equal(content, existing) {
+			return p, false
 		}
+		if fresh {
+			if err := c.change(content); err != nil {
+				return problemf(reasonNotWritten, "cannot change --output %s: %s", c.output, err), true
+			}
+			return p, false
+		}
+		// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
+		now, err := c.get(ctx)
+		if err != nil {
+			return apiProblem(err), true
+		}
+		c.last, c.confirmed = now, true
 	}
-	// Each write and removal is based on a fresh read of the Node: the watch may lag behind.
-	now, err := c.get(ctx)
-	if err != nil {
-		return apiProblem(err), true
-	}
-	c.last, c.confirmed = now, true
-	want := c.decide(now)
-	if err := c.apply(want); err != nil {
-		return problemf(reasonNotWritten, "cannot change --output %s: %s", c.output, err), true
-	}
-	return want.problem, false
 }
 
 // get reads the Node from the API server, not from a cache; nil if it does not exist.
@@ -122,61 +125,51 @@ func (c *controller) get(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.RequestLimit)
 	defer cancel()
 	n, err := c.nodes.Get(ctx, c.name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+	if apierrors.IsNotFound(err) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		c.status.apiErrors.WithLabelValues("get").Inc()
-		return nil, err
 	}
-	return n, nil
+	return n, err
 }
 
-// decision is the wanted state of the file.
-type decision struct {
-	// content is the wanted content, existing the present one; nil for no file.
-	content, existing []byte
-	// problem is the reason why the file is not up to date; nil if it is.
-	problem *problem
-}
-
-func (d decision) done() bool {
-	return (d.content == nil) == (d.existing == nil) && bytes.Equal(d.content, d.existing)
-}
-
-// decide returns the wanted state of the file for a Node; nil is a Node that does not exist. A refused
-// template does not stop a working node: a file that was rendered for the same Node with the same
-// podCIDRs, labels and annotations is kept.
-func (c *controller) decide(n *corev1.Node) decision {
-	d := decision{existing: c.output.read()}
-	if n == nil {
-		d.problem = problemf(reasonNodeMissing, "Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed", c.name, c.output)
-		return d
+// decide returns the wanted content of the file for the last Node, nil for no file, and the reason why that is not up
+// to date. A refused template does not stop a working node: an existing file that was rendered for the same Node with
+// the same podCIDRs, labels and annotations is kept.
+func (c *controller) decide(existing []byte) ([]byte, *problem) {
+	if c.last == nil {
+		return nil, problemf(reasonNodeMissing, "Node %q does not exist, so this node has no range; expected the kubelet to register it under the name of --node-name. The file %s is removed", c.name, c.output)
 	}
-	text, err := files.Read(c.template, maxFile)
+	template, err := files.Read(c.template, maxFile)
 	if err == nil {
-		d.content, err = render.Render(string(text), n, c.options)
+		var content []byte
+		if content, err = render.Render(string(template), c.last, c.options); err == nil {
+			return content, nil
+		}
 	}
-	if err == nil {
-		return d
+	p := problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for the Node as it is now is kept", c.template, err)
+	if errors.Is(err, render.ErrNoPodCIDRs) {
+		return nil, problemf(reasonNoPodCIDR, "Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
+			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)
 	}
-	d.problem = c.renderProblem(err)
-	if d.problem.reason != reasonNoPodCIDR && render.IsOf(d.existing, n, c.options) {
-		d.content = d.existing
+	if _, shared := errors.AsType[*render.SharedRangeError](err); shared {
+		p = problemf(reasonSharedRange, "template %s: %s", c.template, err)
 	}
-	return d
+	if !render.IsOf(existing, c.last, c.options) {
+		existing = nil
+	}
+	return existing, p
 }
 
-func (c *controller) apply(want decision) error {
-	switch {
-	case want.done():
-		return nil
-	case want.content == nil:
+// change writes the file, or removes it without a content.
+func (c *controller) change(content []byte) error {
+	if content == nil {
 		c.status.changes.WithLabelValues(changeRemoved).Inc()
 		c.log.WithField("file", string(c.output)).Warn("Removing the network configuration")
 		return c.output.remove()
 	}
-	if err := files.Replace(string(c.output), want.content, fileMode); err != nil {
+	if err := files.Replace(string(c.output), content, fileMode); err != nil {
 		return err
 	}
 	c.status.changes.WithLabelValues(changeWritten).Inc()
@@ -198,13 +191,10 @@ type output string
 // directory it returns empty content, which differs from any rendered one.
 func (o output) read() []byte {
 	content, err := files.Read(string(o), maxFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
-		return []byte{}
 	}
-	return content
+	return append([]byte{}, content...)
 }
 
 // remove removes the file. A missing file is not an error.
@@ -218,10 +208,7 @@ func (o output) remove() error {
 // removeTemporary removes the temporary files of killed processes. A concurrent process whose file is
 // removed fails to write, and retries.
 func (o output) removeTemporary() {
-	left, err := filepath.Glob(files.TemporaryFiles(string(o)))
-	if err != nil {
-		return // the path is not a valid pattern; the files are harmless
-	}
+	left, _ := filepath.Glob(files.TemporaryFiles(string(o))) // none if the path is not a valid pattern; they are harmless
 	for _, path := range left {
 		_ = os.Remove(path)
 	}

@@ -59,16 +59,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	c.connect(client.Nodes())
 	c.output.removeTemporary()
 	group.Go(func() error { return metricsserver.ListenAndServe(ctx, o.MetricsAddress, c.status.handler()) })
-	group.Go(func() error {
-		c.watch.Run(ctx)
-		return nil
-	})
+	go c.watch.Run(ctx)
 	// Its interval also repairs a file that another process has changed.
 	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.wake)
 	group.Go(func() error { return templates.Run(ctx) })
-	group.Go(func() error {
-		c.run(ctx)
-		return nil
-	})
+	c.run(ctx)
 	return group.Wait()
 }

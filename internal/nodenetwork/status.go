@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
-	"github.com/delegated-ipam/delegated-ipam/internal/nodenetwork/internal/render"
 )
 
 const prefix = "delegated_ipam_network_"
@@ -128,19 +127,6 @@ func (p *problem) Error() string { return p.reason + ": " + p.message }
 
 func problemf(reason, format string, args ...any) *problem {
 	return &problem{reason, fmt.Sprintf(format, args...)}
-}
-
-// renderProblem returns the problem of an error of render.Render.
-func (c *controller) renderProblem(err error) *problem {
-	_, shared := errors.AsType[*render.SharedRangeError](err)
-	switch {
-	case errors.Is(err, render.ErrNoPodCIDRs):
-		return problemf(reasonNoPodCIDR, "Node %q has no spec.podCIDRs, and the template %s needs them; expected the controller manager to assign them: "+
-			"start it with --allocate-node-cidrs and --cluster-cidr (kubeadm init --pod-network-cidr), or use a template without podCIDRs (docs/install/ranges.md)", c.name, c.template)
-	case shared:
-		return problemf(reasonSharedRange, "template %s: %s", c.template, err)
-	}
-	return problemf(reasonTemplateRefused, "template %s: %s; correct the template (docs/install/ranges.md). A file that was rendered for the Node as it is now is kept", c.template, err)
 }
 
 func notPermitted(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
