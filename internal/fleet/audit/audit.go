@@ -5,10 +5,27 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
+	"github.com/delegated-ipam/delegated-ipam/internal/bridge/planner"
 )
+
+// agentLimit is the time after which an agent should have written its status: several times its
+// --ipam-cilium-node-update-rate in a large cluster.
+const agentLimit = 15 * time.Minute
+
+// PodAddress is an address of a pod without hostNetwork.
+type PodAddress struct {
+	// Pod is NAMESPACE/NAME; Node is the node on which it runs.
+	Pod, Node string
+	IP        netip.Addr
+	// Since is when the pod was started.
+	Since time.Time
+	// Ready reports whether it is ready and not being deleted.
+	Ready bool
+}
 
 // Pod is a bridge pod. Its name is NAMESPACE/NAME.
 type Pod struct {
@@ -32,24 +49,22 @@ type Cluster struct {
 
 	// only are the addresses to keep, in order; nil for all.
 	only []netip.Addr
-	// addresses has the holders of each address, without NodeDeleted.
+	// addresses has the holders of each address, by index sorted and with NodeDeleted.
 	addresses map[netip.Addr][]Holder
-	nodes     []node
+	nodes     map[string]node
 	// cidrs are the podCIDRs, lengths the lengths of their prefixes.
-	cidrs   map[netip.Prefix][]Range
-	lengths []int
-	// pods are the BridgePods by node.
-	pods map[string][]Pod
+	cidrs    map[netip.Prefix][]Range
+	lengths  []int
+	findings []Finding
 }
 
-// node has the kept fields of a CiliumNode besides its addresses.
+// node has the kept fields of a CiliumNode besides its name and addresses.
 type node struct {
-	name string
 	// pool and used count its addresses; ours are those in the pool that the bridge wrote.
 	pool, used, ours int
 	// otherMode reports whether it is of another ipam mode than crd.
 	otherMode bool
-	malformed []malformedKey
+	malformed []Finding
 	// addresses are those of the node itself, without that of Cilium's router.
 	addresses []netip.Addr
 	// marks is the number of unanswered release marks, written the time of the last write of the status.
@@ -72,13 +87,13 @@ func NewCluster(only ...netip.Addr) *Cluster {
 // CiliumNodes begins the list of CiliumNodes, again if it was begun before. It returns the function
 // that adds one, which keeps no reference to it.
 func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
-	c.addresses, c.nodes = map[netip.Addr][]Holder{}, nil
+	c.addresses, c.nodes = map[netip.Addr][]Holder{}, map[string]node{}
 	return c.addCiliumNode
 }
 
 func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 	addresses, malformed := readAddresses(n)
-	summary := node{name: n.Metadata.Name, otherMode: n.OtherMode() != "", malformed: malformed}
+	summary := node{otherMode: n.OtherMode() != "", malformed: malformed}
 	summary.marks, summary.written = unansweredMarks(n)
 	for _, a := range n.Spec.Addresses {
 		if ip, _ := ciliumnode.ParseAddress(a.IP); ip.IsValid() && a.Type != "CiliumInternalIP" && !slices.Contains(summary.addresses, ip) {
@@ -99,7 +114,7 @@ func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 			c.addresses[ip] = append(c.addresses[ip], h)
 		}
 	}
-	c.nodes = append(c.nodes, summary)
+	c.nodes[n.Metadata.Name] = summary
 }
 
 // Report returns the findings about everything that was added.
@@ -110,15 +125,28 @@ func (c *Cluster) Report() Report {
 		r.PoolAddresses += n.pool
 		r.UsedAddresses += n.used
 	}
-	r.Findings = append([]Finding{}, slices.Concat(c.inTwoPools(), c.outsidePodCIDRs(), c.ofAnotherNode(), c.notHeld(), c.agentSilent(), c.perNode())...)
-	texts, order := remedies(), map[Check]int{TwoPools: 1, OutsidePodCIDRs: 2, OfAnotherNode: 3, NotHeld: 4, AgentSilent: 5, NodeDeleted: 6, NoCiliumNode: 7, NoBridge: 8, Malformed: 9}
-	for i := range r.Findings {
-		r.Findings[i].Remedy = texts[r.Findings[i].Check]
+	c.findings = []Finding{}
+	for _, find := range []func(){c.perAddress, c.outsidePodCIDRs, c.ofAnotherNode, c.agentSilent, c.perNode, c.withoutCiliumNode} {
+		find()
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+	order := map[Check]int{}
+	for i, check := range checks() {
+		order[check.of] = i
+	}
+	slices.SortFunc(c.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(order[a.Check], order[b.Check]), cmp.Compare(a.Node, b.Node), compareAddresses(a.Address, b.Address), cmp.Compare(a.Message, b.Message))
 	})
+	r.Findings = c.findings
+	for i, f := range r.Findings {
+		r.Findings[i].Remedy = checks()[order[f.Check]].remedy
+	}
 	return r
+}
+
+// find adds a finding of a check.
+func (c *Cluster) find(f Finding, of Check, format string, args ...any) {
+	f.Check, f.Message = of, fmt.Sprintf(format, args...)
+	c.findings = append(c.findings, f)
 }
 
 func compareAddresses(a, b string) int {
@@ -130,125 +158,82 @@ func compareAddresses(a, b string) int {
 	return x.Compare(y)
 }
 
-// holders returns the holders of an address by node, with the fact whether their Nodes exist.
-func (c *Cluster) holders(ip netip.Addr) []Holder {
-	all := append([]Holder{}, c.addresses[ip]...)
-	for i := range all {
-		all[i].NodeDeleted = !c.exists(all[i].Node)
-	}
-	slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(a.Node, b.Node) })
-	return all
-}
-
-func (c *Cluster) inTwoPools() []Finding {
-	var found []Finding
+// perAddress finds the addresses in several pools, and those that are used and not in the pool of their node.
+func (c *Cluster) perAddress() {
 	for ip, holders := range c.addresses {
 		pools := 0
 		for _, h := range holders {
-			if h.InPool {
+			switch {
+			case h.InPool:
 				pools++
+			case h.Used:
+				also := ""
+				if others := slices.DeleteFunc(slices.Clone(holders), func(o Holder) bool { return o.Node == h.Node }); len(others) > 0 {
+					also = "; also " + list(others)
+				}
+				c.find(Finding{Node: h.Node, Address: ip.String(), Holders: holders}, NotHeld, "used%s, and not in the pool of this node%s", by(h.UsedBy), also)
 			}
 		}
 		if pools > 1 {
-			all := c.holders(ip)
-			found = append(found, Finding{Check: TwoPools, Address: ip.String(), Holders: all, Message: fmt.Sprintf("in %d pools: %s", pools, list(all))})
+			c.find(Finding{Address: ip.String(), Holders: holders}, TwoPools, "in %d pools: %s", pools, list(holders))
 		}
 	}
-	return found
 }
 
-func (c *Cluster) notHeld() []Finding {
-	var found []Finding
-	for ip, holders := range c.addresses {
-		for _, h := range holders {
-			if !h.Used || h.InPool {
-				continue
-			}
-			all := c.holders(ip)
-			message := "used" + by(h.UsedBy) + ", and not in the pool of this node"
-			if others := slices.DeleteFunc(slices.Clone(all), func(o Holder) bool { return o.Node == h.Node }); len(others) > 0 {
-				message += "; also " + list(others)
-			}
-			found = append(found, Finding{Check: NotHeld, Node: h.Node, Address: ip.String(), Holders: all, Message: message})
-		}
-	}
-	return found
-}
-
-// outsidePodCIDRs returns the addresses of the bridge that are in the podCIDR of another node and, while
+// outsidePodCIDRs finds the addresses of the bridge that are in the podCIDR of another node and, while
 // any node has one in its own, those in none and the foreign ones in the podCIDR of another node. In a
 // cluster in which no node has one the plugin allocates from other ranges.
-func (c *Cluster) outsidePodCIDRs() []Finding {
+func (c *Cluster) outsidePodCIDRs() {
 	if c.SharedRange || len(c.cidrs) == 0 {
-		return nil
+		return
 	}
-	var ofOthers, ifInOwn []Finding
 	inOwn := false
+	for ip, holders := range c.addresses {
+		for _, h := range holders {
+			inOwn = inOwn || h.Slot != "" && slices.ContainsFunc(c.ranges(ip), func(r Range) bool { return r.Node == h.Node })
+		}
+	}
 	for ip, holders := range c.addresses {
 		ranges := c.ranges(ip)
 		for _, h := range holders {
 			own := slices.ContainsFunc(ranges, func(r Range) bool { return r.Node == h.Node })
-			inOwn = inOwn || own && h.Slot != ""
-			if own || !c.exists(h.Node) || h.Slot == "" && (!h.InPool || len(ranges) == 0) {
+			known := h.InPool && inOwn && (h.Slot != "" || len(ranges) > 0)
+			if own || h.NodeDeleted || !known && (h.Slot == "" || len(ranges) == 0) {
 				continue
 			}
-			all, other, found := c.holders(ip), "", &ifInOwn
+			f := Finding{Node: h.Node, Address: ip.String(), Holders: holders}
 			if len(ranges) > 0 {
-				other = ranges[0].Node
+				f.OtherNode = ranges[0].Node
 			}
-			if other != "" && h.Slot != "" {
-				found = &ofOthers
-			}
-			i := slices.IndexFunc(all, func(o Holder) bool { return o.Node == h.Node })
-			*found = append(*found, Finding{
-				Check: OutsidePodCIDRs, Node: h.Node, OtherNode: other, Address: ip.String(), Holders: all,
-				Message: fmt.Sprintf("not in the podCIDRs of this node, but in those of %s: %s", cmp.Or(other, "none"), all[i]),
-			})
+			c.find(f, OutsidePodCIDRs, "not in the podCIDRs of this node, but in those of %s: %s", cmp.Or(f.OtherNode, "none"), h)
 		}
 	}
-	if inOwn {
-		return append(ofOthers, ifInOwn...)
-	}
-	return ofOthers
 }
 
-// ofAnotherNode returns the addresses in pools that belong to another node: to the node itself, or to a pod
+// ofAnotherNode finds the addresses in pools that belong to another node: to the node itself, or to a pod
 // there, unless the CiliumNode there shows it. A pod counts if it has run for agentLimit, so that the address
 // has not moved between the reads, and if Cilium runs on its node.
-func (c *Cluster) ofAnotherNode() []Finding {
-	byName := map[string]node{}
-	for _, n := range c.nodes {
-		byName[n.name] = n
-	}
-	var found []Finding
+func (c *Cluster) ofAnotherNode() {
 	add := func(ip netip.Addr, owner, claim string) {
-		if !c.exists(owner) {
-			return
-		}
-		all := c.holders(ip)
-		for _, h := range all {
+		for _, h := range c.addresses[ip] {
 			// The pool of another mode, as of a cloud, may have an address that its node had before.
-			if n := byName[h.Node]; h.InPool && h.Node != owner && (n.ours > 0 || !n.otherMode) {
-				found = append(found, Finding{
-					Check: OfAnotherNode, Node: h.Node, OtherNode: owner, Address: ip.String(), Holders: all,
-					Message: fmt.Sprintf("in the pool of this node, but %s: %s", claim, h),
-				})
+			if n := c.nodes[h.Node]; c.exists(owner) && h.InPool && h.Node != owner && (n.ours > 0 || !n.otherMode) {
+				c.find(Finding{Node: h.Node, OtherNode: owner, Address: ip.String(), Holders: c.addresses[ip]}, OfAnotherNode, "in the pool of this node, but %s: %s", claim, h)
 			}
 		}
 	}
-	for _, n := range c.nodes {
+	for name, n := range c.nodes {
 		for _, ip := range n.addresses {
-			add(ip, n.name, "it is an address of node "+n.name)
+			add(ip, name, "it is an address of node "+name)
 		}
 	}
 	for _, p := range c.PodAddresses {
-		_, cilium := byName[p.Node]
+		_, cilium := c.nodes[p.Node]
 		shown := slices.ContainsFunc(c.addresses[p.IP], func(h Holder) bool { return h.Node == p.Node })
 		if p.Ready && cilium && !shown && c.Now.Sub(p.Since) >= agentLimit {
 			add(p.IP, p.Node, fmt.Sprintf("pod %s on %s has it", p.Pod, p.Node))
 		}
 	}
-	return found
 }
 
 func (c *Cluster) exists(name string) bool {
@@ -256,11 +241,14 @@ func (c *Cluster) exists(name string) bool {
 	return exists
 }
 
-// index indexes podCIDRs by prefix and pods by node.
+// index indexes podCIDRs by prefix, sorts the holders of each address by node and sets NodeDeleted.
 func (c *Cluster) index() {
-	c.cidrs, c.lengths, c.pods = map[netip.Prefix][]Range{}, nil, map[string][]Pod{}
-	for _, p := range c.BridgePods {
-		c.pods[p.Node] = append(c.pods[p.Node], p)
+	c.cidrs, c.lengths = map[netip.Prefix][]Range{}, nil
+	for _, holders := range c.addresses {
+		for i := range holders {
+			holders[i].NodeDeleted = !c.exists(holders[i].Node)
+		}
+		slices.SortFunc(holders, func(a, b Holder) int { return cmp.Compare(a.Node, b.Node) })
 	}
 	for name, podCIDRs := range c.Nodes {
 		for _, text := range podCIDRs {
@@ -288,48 +276,33 @@ func (c *Cluster) ranges(ip netip.Addr) []Range {
 	return all
 }
 
-func (c *Cluster) perNode() []Finding {
-	var found []Finding
-	for _, n := range c.nodes {
+func (c *Cluster) perNode() {
+	for name, n := range c.nodes {
+		c.findings = append(c.findings, n.malformed...)
 		switch {
-		case !c.exists(n.name):
+		case !c.exists(name):
 			if n.pool > 0 {
-				found = append(found, Finding{
-					Check: NodeDeleted, Node: n.name,
-					Message: fmt.Sprintf("the Node does not exist; its CiliumNode has %d addresses in its pool, and %d are used", n.pool, n.used),
-				})
+				c.find(Finding{Node: name}, NodeDeleted, "the Node does not exist; its CiliumNode has %d addresses in its pool, and %d are used", n.pool, n.used)
 			}
 		case c.needsBridge(n):
-			if reason := c.bridgeMissing(n); reason != "" {
-				found = append(found, Finding{Check: NoBridge, Node: n.name, Message: reason})
+			if reason := c.bridgeMissing(name, n.ours); reason != "" {
+				c.find(Finding{Node: name}, NoBridge, "%s", reason)
 			}
 		}
-		for _, m := range n.malformed {
-			found = append(found, Finding{
-				Check: Malformed, Node: n.name, Address: m.key,
-				Message: fmt.Sprintf("%s has the key %q, which is not an address as the agent spells it", m.field, m.key),
-			})
-		}
 	}
-	return append(found, c.withoutCiliumNode()...)
 }
 
-// withoutCiliumNode returns the Nodes with a bridge pod that has waited for a CiliumNode for agentLimit.
+// withoutCiliumNode finds the Nodes with a bridge pod that has waited for a CiliumNode for agentLimit.
 // A Node that has just joined has none yet, and Cilium need not run on one without a bridge pod.
-func (c *Cluster) withoutCiliumNode() []Finding {
-	has := map[string]bool{}
-	for _, n := range c.nodes {
-		has[n.name] = true
-	}
-	waits := func(p Pod) bool { return !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit }
-	var found []Finding
+func (c *Cluster) withoutCiliumNode() {
+	found := map[string]bool{}
 	for _, p := range c.BridgePods {
-		if waits(p) && c.exists(p.Node) && !has[p.Node] {
-			has[p.Node] = true // one finding
-			found = append(found, Finding{Check: NoCiliumNode, Node: p.Node, Message: fmt.Sprintf("the Node has no CiliumNode, for which bridge pod %s waits", p.Name)})
+		_, has := c.nodes[p.Node]
+		if !has && !found[p.Node] && c.exists(p.Node) && !p.Since.IsZero() && c.Now.Sub(p.Since) >= agentLimit {
+			found[p.Node] = true
+			c.find(Finding{Node: p.Node}, NoCiliumNode, "the Node has no CiliumNode, for which bridge pod %s waits", p.Name)
 		}
 	}
-	return found
 }
 
 // needsBridge reports whether a bridge must run on a node: its pool has entries of the bridge; or it
@@ -340,18 +313,63 @@ func (c *Cluster) needsBridge(n node) bool {
 	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.BridgePods) > 0
 }
 
-// bridgeMissing returns the reason why a node lacks a ready bridge; empty if it has one.
-func (c *Cluster) bridgeMissing(n node) string {
-	pods := c.pods[n.name]
-	if slices.ContainsFunc(pods, func(p Pod) bool { return p.Ready }) {
-		return ""
+// bridgeMissing returns the reason why a node with so many addresses of the bridge lacks a ready one; empty if it has one.
+func (c *Cluster) bridgeMissing(node string, ours int) string {
+	reason := fmt.Sprintf("%d addresses of the bridge are in the pool", ours)
+	if ours == 0 {
+		reason = "the pool is empty"
 	}
-	has := fmt.Sprintf("%d addresses of the bridge are in the pool", n.ours)
-	if n.ours == 0 {
-		has = "the pool is empty"
+	first := "" // of the pods that are not ready
+	for _, p := range c.BridgePods {
+		switch {
+		case p.Node == node && p.Ready:
+			return ""
+		case p.Node == node && (first == "" || p.Name < first):
+			first = p.Name
+		}
 	}
-	if len(pods) > 0 {
-		return fmt.Sprintf("%s, and bridge pod %s is not ready", has, slices.MinFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) }).Name)
+	if first == "" {
+		return reason + ", and no bridge pod is on the node"
 	}
-	return has + ", and no bridge pod is on the node"
+	return fmt.Sprintf("%s, and bridge pod %s is not ready", reason, first)
+}
+
+// unansweredMarks returns the number of marks that the agent has not answered, and since when: the last
+// write of the status.
+func unansweredMarks(n *ciliumnode.Node) (marks int, since time.Time) {
+	for _, state := range n.Status.IPAM.ReleaseIPs {
+		if state == planner.MarkedForRelease {
+			marks++
+		}
+	}
+	for _, m := range n.Metadata.ManagedFields {
+		if m.Subresource == "status" && m.Time != nil && m.Time.After(since) {
+			since = m.Time.Time
+		}
+	}
+	return marks, since
+}
+
+// agentSilent finds the nodes whose agent does not answer marks, or does not report the addresses of
+// pods as used.
+func (c *Cluster) agentSilent() {
+	pods := map[string][]string{}
+	for _, p := range c.PodAddresses {
+		unreported := func(h Holder) bool { return h.Node == p.Node && h.Slot != "" && !h.Used }
+		if c.Now.Sub(p.Since) >= agentLimit && slices.ContainsFunc(c.addresses[p.IP], unreported) {
+			pods[p.Node] = append(pods[p.Node], fmt.Sprintf("%s (%s)", p.Pod, p.IP))
+		}
+	}
+	for name, n := range c.nodes {
+		var facts []string
+		if n.marks > 0 && !n.written.IsZero() && c.Now.Sub(n.written) >= agentLimit {
+			facts = append(facts, fmt.Sprintf("%d release marks are unanswered since %s", n.marks, n.written.UTC().Format(time.RFC3339)))
+		}
+		if all := slices.Sorted(slices.Values(pods[name])); len(all) > 0 {
+			facts = append(facts, fmt.Sprintf("%d addresses of pods are in the pool and not reported as used: %s", len(all), strings.Join(all[:min(len(all), maxNamed)], ", ")))
+		}
+		if len(facts) > 0 && c.exists(name) {
+			c.find(Finding{Node: name}, AgentSilent, "%s", strings.Join(facts, "; "))
+		}
+	}
 }

@@ -8,7 +8,6 @@ import (
 // Check is the name of a kind of findings. It does not change between versions.
 type Check string
 
-// The checks, in the order of their findings.
 const (
 	TwoPools        Check = "address-in-two-pools"      // an address is in the pools of several CiliumNodes
 	OutsidePodCIDRs Check = "address-outside-pod-cidrs" // the pool of a CiliumNode has an address that is not in the podCIDRs of its Node
@@ -53,20 +52,27 @@ const maxNamed = 8
 // foreign is a part of remedies: the bridge neither suspends nor removes such an entry.
 const foreign = "Remove an entry that the bridge did not write from spec.ipam.pool, and find its writer (docs/operate/security.md)"
 
-func remedies() map[Check]string {
-	return map[Check]string{
-		TwoPools: "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md): before that, recreated pods get such addresses again; " +
-			"then recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported, or else on all nodes but one. " + foreign,
-		OutsidePodCIDRs: "the bridge releases the address when it is unused: recreate the pods of this node that use it. " + foreign + ". " +
-			"Where it is not suspended, run delegated-ipam doctor on the node first. If a plugin is cluster-wide, or a node has its ranges from another source, use --shared-range (docs/install/ranges.md)",
-		OfAnotherNode: "give each node separate ranges, without addresses of nodes, or use a cluster-wide plugin (docs/install/ranges.md); " +
-			"then recreate the pods of this node that use the address. " + foreign,
-		NotHeld:      "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts",
-		AgentSilent:  "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/bridge.md, After a restore of etcd)",
-		NodeDeleted:  "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)",
-		NoCiliumNode: "see whether cilium-agent runs on this node: it creates the CiliumNode when it starts",
-		NoBridge:     "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses",
-		Malformed:    "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it",
+// check is a kind of findings with its remedy.
+type check struct {
+	of     Check
+	remedy string
+}
+
+// checks returns them in the order of their findings.
+func checks() []check {
+	return []check{
+		{TwoPools, "give each node separate ranges, or use a cluster-wide plugin (docs/install/ranges.md): before that, recreated pods get such addresses again; " +
+			"then recreate the pods that use the address on the nodes for which address-outside-pod-cidrs is reported, or else on all nodes but one. " + foreign},
+		{OutsidePodCIDRs, "the bridge releases the address when it is unused: recreate the pods of this node that use it. " + foreign + ". " +
+			"Where it is not suspended, run delegated-ipam doctor on the node first. If a plugin is cluster-wide, or a node has its ranges from another source, use --shared-range (docs/install/ranges.md)"},
+		{OfAnotherNode, "give each node separate ranges, without addresses of nodes, or use a cluster-wide plugin (docs/install/ranges.md); " +
+			"then recreate the pods of this node that use the address. " + foreign},
+		{NotHeld, "recreate the pod: the plugin may allocate its address to another client, and the agent drops the endpoint when it restarts"},
+		{AgentSilent, "see whether cilium-agent runs on this node; if it does, restart it: after a restore of etcd it ignores its CiliumNode (docs/operate/bridge.md, After a restore of etcd)"},
+		{NodeDeleted, "if the Node does not return, delete the CiliumNode; with a cluster-wide plugin, also release the node's addresses (docs/operate/operations.md, Lost nodes)"},
+		{NoCiliumNode, "see whether cilium-agent runs on this node: it creates the CiliumNode when it starts"},
+		{NoBridge, "start delegated-ipam-bridge on this node, or see its log: the node gets no new addresses"},
+		{Malformed, "remove the key, or write the address as the agent does: the agent does not find it, and the bridge does not change it"},
 	}
 }
 

@@ -4,7 +4,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -76,19 +75,20 @@ func by(name string) string {
 	return " by " + name
 }
 
-// malformedKey is a key of a CiliumNode that is not an address as the agent spells it.
-type malformedKey struct{ field, key string }
-
-// readAddresses returns the data of a CiliumNode about each address, and its malformed keys, sorted.
-func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
+// readAddresses returns the data of a CiliumNode about each address, and a finding for each key that is not an address
+// as the agent spells it.
+func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []Finding) {
 	all := make(map[netip.Addr]Holder, len(n.Spec.IPAM.Pool))
-	var malformed []malformedKey
+	var malformed []Finding
 	// parse returns the entry for the address of a key. Of several spellings of one address the one of
 	// the agent, which comes last, counts.
 	parse := func(field, key string) (Holder, netip.Addr) {
 		ip, wellFormed := ciliumnode.ParseAddress(key)
 		if !wellFormed {
-			malformed = append(malformed, malformedKey{field, key})
+			malformed = append(malformed, Finding{
+				Check: Malformed, Node: n.Metadata.Name, Address: key,
+				Message: fmt.Sprintf("%s has the key %q, which is not an address as the agent spells it", field, key),
+			})
 		}
 		h := all[ip]
 		h.Node = n.Metadata.Name
@@ -120,7 +120,6 @@ func readAddresses(n *ciliumnode.Node) (map[netip.Addr]Holder, []malformedKey) {
 		}
 	}
 	delete(all, netip.Addr{})
-	slices.SortFunc(malformed, func(a, b malformedKey) int { return cmp.Or(cmp.Compare(a.field, b.field), cmp.Compare(a.key, b.key)) })
 	return all, malformed
 }
 
@@ -172,7 +171,7 @@ func (c *Cluster) Answers() []Answer {
 	c.index()
 	all := []Answer{}
 	for _, ip := range c.only {
-		a := Answer{Address: ip, State: Conflict, Holders: c.holders(ip), PodCIDRs: c.ranges(ip)}
+		a := Answer{Address: ip, State: Conflict, Holders: append([]Holder{}, c.addresses[ip]...), PodCIDRs: c.ranges(ip)}
 		switch {
 		case len(a.Holders) == 0:
 			a.State = Free
