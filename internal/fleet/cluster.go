@@ -7,20 +7,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"path"
+	"slices"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
@@ -33,24 +35,13 @@ const nameLabel, bridgeName = "app.kubernetes.io/name", "delegated-ipam-bridge"
 
 // Cluster reads the objects of a cluster. It needs only the right to list them, except for an Uninstall.
 type Cluster struct {
-	// cilium reads CiliumNodes without decoding unused fields.
-	cilium   rest.Interface
-	core     typedcorev1.CoreV1Interface
-	apps     typedappsv1.AppsV1Interface
-	metadata metadata.Interface
+	core typedcorev1.CoreV1Interface
+	apps typedappsv1.AppsV1Interface
 	// dynamic reads objects of other projects.
 	dynamic dynamic.Interface
 }
 
 func New(config *rest.Config) (*Cluster, error) {
-	forCilium := rest.CopyConfig(config)
-	version := ciliumnode.Resource().GroupVersion()
-	forCilium.GroupVersion, forCilium.APIPath = &version, "/apis"
-	forCilium.NegotiatedSerializer = scheme.Codecs.WithoutConversion() // of errors
-	cilium, err := rest.RESTClientFor(forCilium)
-	if err != nil {
-		return nil, err
-	}
 	core, err := typedcorev1.NewForConfig(kube.Protobuf(config))
 	if err != nil {
 		return nil, err
@@ -59,23 +50,35 @@ func New(config *rest.Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	meta, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
 	others, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{cilium, core, apps, meta, others}, nil
+	return &Cluster{core, apps, others}, nil
 }
 
 // CiliumNodes calls each for every CiliumNode. begin returns each, and is called again when the list
 // starts again because it has expired.
 func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*ciliumnode.Node))) error {
-	var each func(*ciliumnode.Node)
-	err := pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*ciliumNodeList, error) {
-		result := c.cilium.Get().Resource(ciliumnode.Resource().Resource).
+	r := ciliumnode.Resource()
+	err := parts(ctx, c, runtime.ContentTypeJSON, path.Join("/apis", r.Group, r.Version, r.Resource), begin)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the API server has no CiliumNodes (%s); expected a cluster with Cilium: %w", ciliumnode.Resource().GroupVersion(), err)
+	}
+	return describe("CiliumNodes", err)
+}
+
+// partList is a list of objects of which only the fields of T are decoded.
+type partList[T any] struct {
+	metav1.ListMeta `json:"metadata"`
+	Items           []T `json:"items"`
+}
+
+// parts calls each for every object at a path of the API, in a form of JSON. begin is as in CiliumNodes.
+func parts[T any](ctx context.Context, c *Cluster, accept, uri string, begin func() (each func(*T))) error {
+	var each func(*T)
+	return pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*partList[T], error) {
+		result := c.apps.RESTClient().Get().AbsPath(uri).SetHeader("Accept", accept).
 			Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).Do(ctx)
 		if err := result.Error(); err != nil { // has the reason of the API server, which Raw drops
 			return nil, err
@@ -84,22 +87,13 @@ func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*cili
 		if err != nil {
 			return nil, err
 		}
-		list := &ciliumNodeList{}
+		list := &partList[T]{}
 		return list, json.Unmarshal(body, list)
-	}, func() { each = begin() }, func(list *ciliumNodeList) {
+	}, func() { each = begin() }, func(list *partList[T]) {
 		for i := range list.Items {
 			each(&list.Items[i])
 		}
 	})
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("the API server has no CiliumNodes (%s); expected a cluster with Cilium: %w", ciliumnode.Resource().GroupVersion(), err)
-	}
-	return describe("CiliumNodes", err)
-}
-
-type ciliumNodeList struct {
-	metav1.ListMeta `json:"metadata"`
-	Items           []ciliumnode.Node `json:"items"`
 }
 
 // Pools returns the pool of every CiliumNode by name, without impossible slots.
@@ -127,11 +121,10 @@ func (c *Cluster) Pools(ctx context.Context) (map[string]lostnodes.NodePool, err
 // NodeUIDs returns the UID of every Node by name. Only the metadata is read.
 func (c *Cluster) NodeUIDs(ctx context.Context) (map[string]string, error) {
 	uids := map[string]string{}
-	nodes := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("nodes"))
-	return uids, describe("Nodes", pages(ctx, nodes.List, func() { clear(uids) }, func(list *metav1.PartialObjectMetadataList) {
-		for i := range list.Items {
-			uids[list.Items[i].Name] = string(list.Items[i].UID)
-		}
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	return uids, describe("Nodes", parts(ctx, c, accept, "/api/v1/nodes", func() func(*metav1.PartialObjectMetadata) {
+		clear(uids)
+		return func(n *metav1.PartialObjectMetadata) { uids[n.Name] = string(n.UID) }
 	}))
 }
 
@@ -156,10 +149,7 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 				continue
 			}
 			name := p.Namespace + "/" + p.Name
-			var since time.Time
-			if p.Status.StartTime != nil {
-				since = p.Status.StartTime.Time
-			}
+			since := cmp.Or(p.Status.StartTime, &metav1.Time{}).Time
 			if p.Labels[nameLabel] == bridgeName {
 				bridges = append(bridges, audit.Pod{Name: name, Node: p.Spec.NodeName, Ready: isReady(p), Since: since})
 			}
@@ -220,12 +210,8 @@ func addReservations(ids map[string]bool, pool *unstructured.Unstructured) error
 }
 
 func isReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil
-		}
-	}
-	return false
+	ready := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, ready)
 }
 
 // describe adds the listed objects and the remedy to an error.
@@ -272,4 +258,57 @@ func pages[L metav1.ListInterface](ctx context.Context, list func(context.Contex
 			return nil
 		}
 	}
+}
+
+// History keeps a lostnodes.History in a ConfigMap, with a key for each node. A ConfigMap has room for
+// about 10,000 nodes.
+type History struct {
+	ConfigMaps typedcorev1.ConfigMapInterface
+	// Name is the name of the ConfigMap, which must exist.
+	Name string
+}
+
+// History returns the history in a ConfigMap, which needs the rights to get and update it.
+func (c *Cluster) History(namespace, name string) History {
+	return History{c.core.ConfigMaps(namespace), name}
+}
+
+// Update replaces the history by the result of change, which is called again after a write of
+// another process since the read. An equal history is not written.
+func (s History) Update(ctx context.Context, change func(lostnodes.History) lostnodes.History) (after lostnodes.History, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		stored, err := s.ConfigMaps.Get(ctx, s.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/overlays/reclaim has it", err)
+		}
+		if err != nil {
+			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
+		}
+		before := lostnodes.History{}
+		for name, text := range stored.Data {
+			var e lostnodes.Entry
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				return fmt.Errorf("ConfigMap %s: key %s: %w; remove the key, which forgets the node if it is lost", s.Name, name, err)
+			}
+			before[name] = e
+		}
+		after = change(before)
+		data := map[string]string{}
+		for name, e := range after {
+			text, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			data[name] = string(text)
+		}
+		if maps.Equal(data, stored.Data) {
+			return nil
+		}
+		stored.Data = data
+		if _, err = s.ConfigMaps.Update(ctx, stored, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
+		}
+		return nil
+	})
+	return after, err
 }
