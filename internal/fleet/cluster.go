@@ -63,7 +63,7 @@ func (c *Cluster) CiliumNodes(ctx context.Context, begin func() (each func(*cili
 	r := ciliumnode.Resource()
 	err := parts(ctx, c, runtime.ContentTypeJSON, path.Join("/apis", r.Group, r.Version, r.Resource), begin)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("the API server has no CiliumNodes (%s); expected a cluster with Cilium: %w", ciliumnode.Resource().GroupVersion(), err)
+		return fmt.Errorf("the API server has no CiliumNodes (%s); expected a cluster with Cilium: %w", r.GroupVersion(), err)
 	}
 	return describe("CiliumNodes", err)
 }
@@ -80,11 +80,8 @@ func parts[T any](ctx context.Context, c *Cluster, accept, uri string, begin fun
 	return pages(ctx, func(ctx context.Context, o metav1.ListOptions) (*partList[T], error) {
 		result := c.apps.RESTClient().Get().AbsPath(uri).SetHeader("Accept", accept).
 			Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).Do(ctx)
-		if err := result.Error(); err != nil { // has the reason of the API server, which Raw drops
-			return nil, err
-		}
 		body, err := result.Raw()
-		if err != nil {
+		if err = cmp.Or(result.Error(), err); err != nil { // the first has the reason of the API server, which Raw drops
 			return nil, err
 		}
 		list := &partList[T]{}

@@ -58,38 +58,29 @@ func (t Tracker) Lost(ctx context.Context) (List, error) {
 		return List{}, err
 	}
 	lost := h.lost(t.Grace, now)
+	targets := func(name string) []Target {
+		return Targets(name, t.owners(min(h[name].Slots, MaxSlots)+t.ExtraSlots), t.Networks, 0)
+	}
+	if t.ContainerIDs != nil && len(lost) > 0 {
+		ids, err := t.ContainerIDs(ctx)
+		if err == nil {
+			err = t.check(ids, h)
+		}
+		if err != nil {
+			return List{}, err
+		}
+		targets = func(name string) []Target { return t.held(name, ids) }
+		empty := slices.DeleteFunc(lost, func(name string) bool { return len(targets(name)) > 0 })
+		if h, err = t.UpdateHistory(ctx, func(h History) History { return h.Forget(empty) }); err != nil {
+			return List{}, err
+		}
+		lost = h.lost(t.Grace, now)
+	}
 	list := List{Time: now.UTC(), Targets: []Target{}}
-	if t.ContainerIDs == nil {
-		for _, name := range lost[:min(len(lost), t.MaxNodes)] {
-			slots := min(h[name].Slots, MaxSlots) + t.ExtraSlots
-			list.Targets = append(list.Targets, Targets(name, t.owners(slots), t.Networks, 0)...)
-		}
-		return list, nil
+	for _, name := range lost[:min(len(lost), t.MaxNodes)] {
+		list.Targets = append(list.Targets, targets(name)...)
 	}
-	if len(lost) == 0 {
-		return list, nil
-	}
-	ids, err := t.ContainerIDs(ctx)
-	if err == nil {
-		err = t.check(ids, h)
-	}
-	if err != nil {
-		return List{}, err
-	}
-	var empty []string
-	listed := 0
-	for _, name := range lost {
-		held := t.held(name, ids)
-		switch {
-		case len(held) == 0:
-			empty = append(empty, name)
-		case listed < t.MaxNodes:
-			listed++
-			list.Targets = append(list.Targets, held...)
-		}
-	}
-	_, err = t.UpdateHistory(ctx, func(h History) History { return h.Forget(empty) })
-	return list, err
+	return list, nil
 }
 
 // Forget removes the nodes of a report, of which each ID was released, from the history. One that has returned stays.
