@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
@@ -47,14 +45,15 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
   # The addresses that are in two pools, for a script
   delegated-ipam-bridge audit -o json | jq -r '.findings[] | select(.check == "address-in-two-pools") | .address'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cluster, err := d.connectLogged(cmd, o.Log, o.Kubeconfig)
+			cluster, c, err := d.readNodes(cmd, o)
 			if err != nil {
 				return err
 			}
-			report, err := readCluster(cmd.Context(), cluster, sharedRange)
-			if err != nil {
+			if c.BridgePods, c.PodAddresses, err = cluster.Pods(cmd.Context()); err != nil {
 				return err
 			}
+			c.SharedRange, c.Now = sharedRange, time.Now()
+			report := c.Report()
 			err = output.Print(cmd.OutOrStdout(), o.Output, report, func(t output.Table) { printReport(t, report) })
 			if err == nil && len(report.Findings) > 0 {
 				err = &cmdline.ExitError{Code: exitFindings, Err: fmt.Errorf("audit: %d findings", len(report.Findings))}
@@ -62,24 +61,6 @@ that it is unknown whether there are findings; 2 wrong usage; 3 there are findin
 			return err
 		},
 	})
-}
-
-// readCluster reads a cluster. CiliumNodes are first: a Node is created before its CiliumNode, and a
-// bridge pod is on a node before it fills the pool.
-func readCluster(ctx context.Context, from *fleet.Cluster, sharedRange bool) (audit.Report, error) {
-	c := audit.NewCluster()
-	c.SharedRange, c.Now = sharedRange, time.Now()
-	err := from.CiliumNodes(ctx, c.CiliumNodes)
-	if err == nil {
-		c.Nodes, err = from.Nodes(ctx)
-	}
-	if err == nil {
-		c.BridgePods, c.PodAddresses, err = from.Pods(ctx)
-	}
-	if err != nil {
-		return audit.Report{}, err
-	}
-	return c.Report(), nil
 }
 
 func printReport(t output.Table, r audit.Report) {

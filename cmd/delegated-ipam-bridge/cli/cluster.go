@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"net/netip"
+
 	"github.com/spf13/cobra"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
+	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 	"github.com/delegated-ipam/delegated-ipam/internal/kube"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
@@ -34,4 +37,18 @@ func (d dependencies) connectLogged(cmd *cobra.Command, log options.Log, kubecon
 		return nil, err
 	}
 	return d.connect(kubeconfig)
+}
+
+// readNodes connects to a cluster and reads its CiliumNodes, of which only the given addresses are kept if there are
+// any, and then its Nodes: a Node is created before its CiliumNode, and a bridge pod is on a node before it fills the
+// pool, so pods are read after both.
+func (d dependencies) readNodes(cmd *cobra.Command, o *options.Cluster, only ...netip.Addr) (from *fleet.Cluster, c *audit.Cluster, err error) {
+	c = audit.NewCluster(only...)
+	if from, err = d.connectLogged(cmd, o.Log, o.Kubeconfig); err == nil {
+		err = from.CiliumNodes(cmd.Context(), c.CiliumNodes)
+	}
+	if err == nil {
+		c.Nodes, err = from.Nodes(cmd.Context())
+	}
+	return from, c, err
 }

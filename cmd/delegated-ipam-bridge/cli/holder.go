@@ -38,15 +38,8 @@ usage; 3 there is a conflict; 4 no conflict, and an address is not held.`,
 			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cluster, err := d.connectLogged(cmd, o.Log, o.Kubeconfig)
+			_, found, err := d.readNodes(cmd, o, ips...)
 			if err != nil {
-				return err
-			}
-			found := audit.NewCluster(ips...)
-			if err := cluster.CiliumNodes(cmd.Context(), found.CiliumNodes); err != nil {
-				return err
-			}
-			if found.Nodes, err = cluster.Nodes(cmd.Context()); err != nil {
 				return err
 			}
 			answers := found.Answers()

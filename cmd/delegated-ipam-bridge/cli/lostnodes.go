@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/cmdline"
 	"github.com/delegated-ipam/delegated-ipam/cmd/internal/output"
-	"github.com/delegated-ipam/delegated-ipam/internal/fleet"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/lostnodes"
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
@@ -69,18 +66,6 @@ func (d dependencies) lostNodes(cmd *cobra.Command, o *options.LostNodes) error 
 	if err != nil {
 		return err
 	}
-	tracker := newTracker(o, cluster)
-	if o.Forget != "" {
-		report, err := lostnodes.Read(o.Forget)
-		if err != nil {
-			return err
-		}
-		return tracker.Forget(cmd.Context(), report)
-	}
-	return list(cmd.Context(), tracker, o.File, cmd.OutOrStdout())
-}
-
-func newTracker(o *options.LostNodes, cluster *fleet.Cluster) lostnodes.Tracker {
 	t := lostnodes.Tracker{
 		Cluster: cluster, UpdateHistory: cluster.History(o.Namespace, o.ConfigMap).Update, Networks: o.CNINetworks, Owners: o.Owners,
 		MaxGap: o.MaxGap, Grace: o.Grace, MaxNodes: o.MaxNodes, ExtraSlots: o.ExtraSlots, Now: time.Now,
@@ -88,25 +73,28 @@ func newTracker(o *options.LostNodes, cluster *fleet.Cluster) lostnodes.Tracker 
 	if o.WhereaboutsNamespace != "" {
 		t.ContainerIDs = cluster.IPPools(o.WhereaboutsNamespace)
 	}
-	return t
-}
-
-func list(ctx context.Context, t lostnodes.Tracker, file string, stdout io.Writer) error {
-	found, err := t.Lost(ctx)
+	if o.Forget != "" {
+		report, err := lostnodes.Read(o.Forget)
+		if err != nil {
+			return err
+		}
+		return t.Forget(cmd.Context(), report)
+	}
+	found, err := t.Lost(cmd.Context())
 	switch {
 	case err != nil:
 		return err
-	case file == "":
-		return output.JSON(stdout, found)
+	case o.File == "":
+		return output.JSON(cmd.OutOrStdout(), found)
 	}
 	count := map[string]int{}
 	for _, t := range found.Targets {
 		count[t.Node]++
 	}
 	for _, node := range slices.Sorted(maps.Keys(count)) {
-		if _, err := fmt.Fprintf(stdout, "%s: %d container IDs\n", node, count[node]); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %d container IDs\n", node, count[node]); err != nil {
 			return err
 		}
 	}
-	return found.Write(file)
+	return found.Write(o.File)
 }

@@ -57,15 +57,12 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
   # Outside a pod
   delegated-ipam-bridge --node-name=worker-1 --kubeconfig=/etc/kubernetes/bridge.conf`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return d.start(cmd, service{
-				log: &o.Log, validate: func() error { return bridge.Validate(*o) },
-				onHangup: "SIGHUP ignored: every option is a flag; restart the bridge to change one",
-				serve: func(log logrus.FieldLogger) error {
-					log.WithFields(logrus.Fields{
-						"version": d.version, "node": o.NodeName, "socket": options.Socket(o.Host), "pool": o.Pool, "settings": fmt.Sprintf("%+v", bridge.Settings(*o)),
-					}).Info("Starting delegated-ipam-bridge")
-					return d.serve(cmd.Context(), *o, log)
-				},
+			const onHangup = "SIGHUP ignored: every option is a flag; restart the bridge to change one"
+			return start(cmd, o.Log, bridge.Validate(*o), onHangup, func(log logrus.FieldLogger) error {
+				log.WithFields(logrus.Fields{
+					"version": d.version, "node": o.NodeName, "socket": options.Socket(o.Host), "pool": o.Pool, "settings": fmt.Sprintf("%+v", bridge.Settings(*o)),
+				}).Info("Starting delegated-ipam-bridge")
+				return d.serve(cmd.Context(), *o, log)
 			})
 		},
 	})

@@ -13,30 +13,22 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
-// service is a command that serves until a signal ends it.
-type service struct {
-	log      *options.Log
-	validate func() error
-	onHangup string
-	serve    func(logrus.FieldLogger) error
-}
-
-// start checks the options of a service, creates its log, handles SIGHUP and SIGUSR1, and serves. An
-// invalid option is an error of usage.
-func (d dependencies) start(cmd *cobra.Command, s service) error {
+// start serves until a signal ends it, with a log, and handles SIGHUP, which is logged as onHangup, and SIGUSR1.
+// invalid is an error of the options, nil for none, which is one of usage.
+func start(cmd *cobra.Command, o options.Log, invalid error, onHangup string, serve func(logrus.FieldLogger) error) error {
 	hangups, stopHangups := cmdline.Hangups()
 	defer stopHangups()
 	defer cmdline.DumpGoroutines(cmd.ErrOrStderr())()
-	if err := s.validate(); err != nil {
-		return cmdline.Usage(err)
+	if invalid != nil {
+		return cmdline.Usage(invalid)
 	}
-	log, err := newLog(cmd.ErrOrStderr(), *s.log)
+	log, err := newLog(cmd.ErrOrStderr(), o)
 	if err != nil {
 		return err
 	}
 	cmdline.LimitMemory(log)
-	defer cmdline.OnEach(hangups, func() { log.Info(s.onHangup) })()
-	return s.serve(log)
+	defer cmdline.OnEach(hangups, func() { log.Info(onHangup) })()
+	return serve(log)
 }
 
 // newLog returns the log of a command, which also gets the messages of the Kubernetes client. A wrong
@@ -81,15 +73,12 @@ Exit status: 0 ended by a signal; 1 failed, with the reason on stderr; 2 wrong u
 		Example: `  # In a pod, with K8S_NODE_NAME from spec.nodeName
   delegated-ipam-bridge network --metrics-address=:9968`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return d.start(cmd, service{
-				log: &o.Log, validate: func() error { return o.Validate() },
-				onHangup: "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one",
-				serve: func(log logrus.FieldLogger) error {
-					log.WithFields(logrus.Fields{
-						"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
-					}).Info("Starting delegated-ipam-bridge network")
-					return d.serveNetwork(cmd.Context(), *o, log)
-				},
+			const onHangup = "SIGHUP ignored: the template is watched, and every option is a flag; restart the process to change one"
+			return start(cmd, o.Log, o.Validate(), onHangup, func(log logrus.FieldLogger) error {
+				log.WithFields(logrus.Fields{
+					"version": d.version, "node": o.NodeName, "template": o.Template, "output": o.Output, "singleNode": o.SingleNode,
+				}).Info("Starting delegated-ipam-bridge network")
+				return d.serveNetwork(cmd.Context(), *o, log)
 			})
 		},
 	})
