@@ -163,6 +163,15 @@ func (c *Cluster) Pods(ctx context.Context) (bridges []audit.Pod, addresses []au
 	return bridges, addresses, describe("pods", err)
 }
 
+// ipPool is the used part of an IPPool of whereabouts.
+type ipPool struct {
+	Spec struct {
+		Allocations map[string]struct {
+			ID string `json:"id"`
+		} `json:"allocations"`
+	} `json:"spec"`
+}
+
 // IPPools returns a function that lists the container IDs of all reservations of whereabouts: those in
 // the IPPools of a namespace. A namespace without an IPPool is an error: it may be the wrong one.
 func (c *Cluster) IPPools(namespace string) func(context.Context) (map[string]bool, error) {
@@ -172,9 +181,18 @@ func (c *Cluster) IPPools(namespace string) func(context.Context) (map[string]bo
 		var found int
 		var malformed error
 		err := pages(ctx, pools.List, func() { ids, found, malformed = map[string]bool{}, 0, nil }, func(list *unstructured.UnstructuredList) {
-			for i := range list.Items {
+			for _, item := range list.Items {
 				found++
-				malformed = cmp.Or(malformed, addReservations(ids, &list.Items[i]))
+				var pool ipPool
+				err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &pool)
+				for offset, a := range pool.Spec.Allocations {
+					if ids[a.ID] = true; a.ID == "" {
+						err = fmt.Errorf("allocation %s has no id", offset)
+					}
+				}
+				if err != nil {
+					malformed = fmt.Errorf("IPPool %s: %w", item.GetName(), err)
+				}
 			}
 		})
 		switch {
@@ -187,23 +205,6 @@ func (c *Cluster) IPPools(namespace string) func(context.Context) (map[string]bo
 		}
 		return ids, nil
 	}
-}
-
-// addReservations adds the container IDs of an IPPool.
-func addReservations(ids map[string]bool, pool *unstructured.Unstructured) error {
-	allocations, _, err := unstructured.NestedMap(pool.Object, "spec", "allocations")
-	if err != nil {
-		return fmt.Errorf("IPPool %s: %w", pool.GetName(), err)
-	}
-	for offset, a := range allocations {
-		fields, _ := a.(map[string]any)
-		id, ok := fields["id"].(string)
-		if !ok {
-			return fmt.Errorf("IPPool %s: allocation %s has no id", pool.GetName(), offset)
-		}
-		ids[id] = true
-	}
-	return nil
 }
 
 func isReady(p *corev1.Pod) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/delegated-ipam/delegated-ipam/internal/bridge/ciliumnode"
 	"github.com/delegated-ipam/delegated-ipam/internal/fleet/audit"
 )
 
@@ -137,38 +135,15 @@ func (u Uninstall) poll(ctx context.Context, look func(context.Context) (state s
 	})
 }
 
-// usedPoolAddresses returns the addresses of pods that the bridges have acquired, each with its pod. Those on a node
-// with a bridge and without a CiliumNode, of which this is unknown, count. A cluster without CiliumNodes has none.
-func (c *Cluster) usedPoolAddresses(ctx context.Context) (used []string, err error) {
-	var pooled map[netip.Addr]bool
-	var known map[string]bool
-	err = c.CiliumNodes(ctx, func() func(*ciliumnode.Node) {
-		pooled, known = map[netip.Addr]bool{}, map[string]bool{}
-		return func(n *ciliumnode.Node) {
-			known[n.Metadata.Name] = true
-			for text, a := range n.Spec.IPAM.Pool {
-				if _, ours := a.Slot(); ours {
-					ip, _ := ciliumnode.ParseAddress(text)
-					pooled[ip] = true
-				}
-			}
-		}
-	})
+// usedPoolAddresses returns audit.Cluster.PodsInPools. A cluster without CiliumNodes has none.
+func (c *Cluster) usedPoolAddresses(ctx context.Context) ([]string, error) {
+	found := audit.NewCluster()
+	err := c.CiliumNodes(ctx, found.CiliumNodes)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		found.BridgePods, found.PodAddresses, err = c.Pods(ctx)
 	}
-	bridges, addresses, err := c.Pods(ctx)
-	for _, a := range addresses {
-		text := fmt.Sprintf("%s of %s on %s", a.IP, a.Pod, a.Node)
-		switch {
-		case pooled[a.IP]:
-			used = append(used, text)
-		case !known[a.Node] && slices.ContainsFunc(bridges, func(b audit.Pod) bool { return b.Node == a.Node }):
-			used = append(used, text+", which has a bridge and no CiliumNode: restart the node's agent, or delete its bridge pod if its pods have another network")
-		}
-	}
-	return used, err
+	return found.PodsInPools(), err
 }

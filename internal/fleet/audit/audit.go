@@ -94,7 +94,16 @@ func (c *Cluster) CiliumNodes() (add func(*ciliumnode.Node)) {
 func (c *Cluster) addCiliumNode(n *ciliumnode.Node) {
 	addresses, malformed := readAddresses(n)
 	summary := node{otherMode: n.OtherMode() != "", malformed: malformed}
-	summary.marks, summary.written = unansweredMarks(n)
+	for _, state := range n.Status.IPAM.ReleaseIPs {
+		if state == planner.MarkedForRelease {
+			summary.marks++
+		}
+	}
+	for _, m := range n.Metadata.ManagedFields {
+		if m.Subresource == "status" && m.Time != nil && m.Time.After(summary.written) {
+			summary.written = m.Time.Time
+		}
+	}
 	for _, a := range n.Spec.Addresses {
 		if ip, _ := ciliumnode.ParseAddress(a.IP); ip.IsValid() && a.Type != "CiliumInternalIP" && !slices.Contains(summary.addresses, ip) {
 			summary.addresses = append(summary.addresses, ip)
@@ -334,22 +343,6 @@ func (c *Cluster) bridgeMissing(node string, ours int) string {
 	return fmt.Sprintf("%s, and bridge pod %s is not ready", reason, first)
 }
 
-// unansweredMarks returns the number of marks that the agent has not answered, and since when: the last
-// write of the status.
-func unansweredMarks(n *ciliumnode.Node) (marks int, since time.Time) {
-	for _, state := range n.Status.IPAM.ReleaseIPs {
-		if state == planner.MarkedForRelease {
-			marks++
-		}
-	}
-	for _, m := range n.Metadata.ManagedFields {
-		if m.Subresource == "status" && m.Time != nil && m.Time.After(since) {
-			since = m.Time.Time
-		}
-	}
-	return marks, since
-}
-
 // agentSilent finds the nodes whose agent does not answer marks, or does not report the addresses of
 // pods as used.
 func (c *Cluster) agentSilent() {
@@ -372,4 +365,20 @@ func (c *Cluster) agentSilent() {
 			c.find(Finding{Node: name}, AgentSilent, "%s", strings.Join(facts, "; "))
 		}
 	}
+}
+
+// PodsInPools returns the addresses of pods that the bridges have acquired, each with its pod. Those on a node with a
+// bridge and without a CiliumNode, of which this is unknown, count.
+func (c *Cluster) PodsInPools() (all []string) {
+	for _, p := range c.PodAddresses {
+		_, known := c.nodes[p.Node]
+		text := fmt.Sprintf("%s of %s on %s", p.IP, p.Pod, p.Node)
+		switch {
+		case slices.ContainsFunc(c.addresses[p.IP], func(h Holder) bool { return h.Slot != "" }):
+			all = append(all, text)
+		case !known && slices.ContainsFunc(c.BridgePods, func(b Pod) bool { return b.Node == p.Node }):
+			all = append(all, text+", which has a bridge and no CiliumNode: restart the node's agent, or delete its bridge pod if its pods have another network")
+		}
+	}
+	return all
 }
