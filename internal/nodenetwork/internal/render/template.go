@@ -91,13 +91,19 @@ func (r *replacement) inString(s string) (any, error) {
 			return opening
 		}
 		name, closed := strings.CutSuffix(match[len(opening):], "}")
-		if !closed {
+		value, err := r.value(name)
+		var text *string
+		switch {
+		case !closed:
 			failed = fmt.Errorf("%q has no closing }; expected a variable such as ${nodeName}, or $${ for a literal ${", match)
-			return ""
+		case err != nil:
+			failed = err
+		case json.Unmarshal([]byte(value), &text) != nil || text == nil:
+			failed = fmt.Errorf("${%s} is %.100s, in a longer string; expected a string as its value, or a string that is this variable alone", name, value)
+		default:
+			return *text
 		}
-		var text string
-		text, failed = r.text(name)
-		return text
+		return ""
 	})
 	return whole, failed
 }
@@ -115,19 +121,6 @@ func (r *replacement) value(name string) (string, error) {
 	return value, checkSize(r.size)
 }
 
-// text returns the value of a variable in a longer string.
-func (r *replacement) text(name string) (string, error) {
-	value, err := r.value(name)
-	if err != nil {
-		return "", err
-	}
-	var text *string
-	if json.Unmarshal([]byte(value), &text) != nil || text == nil {
-		return "", fmt.Errorf("${%s} is %.100s, in a longer string; expected a string as its value, or a string that is this variable alone", name, value)
-	}
-	return *text, nil
-}
-
 func asJSON(value any) (string, error) {
 	text, err := json.Marshal(value)
 	return string(text), err
@@ -136,22 +129,29 @@ func asJSON(value any) (string, error) {
 // ErrNoPodCIDRs is the error of a template that uses the podCIDRs of a node without any.
 var ErrNoPodCIDRs = errors.New("Node.spec.podCIDRs is empty")
 
-// lookUp returns the value of a variable as JSON.
+// lookUp returns the value of a variable as JSON: of a label or an annotation its text, or the JSON that it is.
 func lookUp(n *corev1.Node, name string) (string, error) {
 	of, key, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
 	kind, isJSON := strings.CutPrefix(of, "json:")
+	all, isMap := map[string]map[string]string{"labels": n.Labels, "annotations": n.Annotations}[kind]
+	text, exists := all[key]
 	switch hasKey := name == of+"["+key+"]"; {
 	case name == "nodeName":
 		return asJSON(n.Name)
 	case name == "ranges", name == "podCIDRs", hasKey && of == "podCIDRs":
 		return podCIDRs(n, name, key)
-	case hasKey && kind == "labels":
-		return find(n.Labels, "label", key, isJSON)
-	case hasKey && kind == "annotations":
-		return find(n.Annotations, "annotation", key, isJSON)
+	case !hasKey || !isMap:
+		return "", errors.New("unknown variable; expected ${ranges}, ${podCIDRs}, ${podCIDRs[INDEX]}, ${nodeName}, ${labels[KEY]}, ${annotations[KEY]}, " +
+			"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
+	case !exists:
+		return "", fmt.Errorf("the Node has no %s %q; expected one, with its key in the template without quotes: add it to the Node, or use a template without it", strings.TrimSuffix(kind, "s"), key)
+	case !isJSON:
+		return asJSON(text)
 	}
-	return "", errors.New("unknown variable; expected ${ranges}, ${podCIDRs}, ${podCIDRs[INDEX]}, ${nodeName}, ${labels[KEY]}, ${annotations[KEY]}, " +
-		"${json:labels[KEY]} or ${json:annotations[KEY]}, or $${ for a literal ${")
+	if err := json.Unmarshal([]byte(text), new(json.RawMessage)); err != nil {
+		return "", fmt.Errorf("its text is not JSON: %w; expected a JSON value, or the variable without json: for the text", err)
+	}
+	return text, nil
 }
 
 // podCIDRs returns a variable of the podCIDRs: all of them, host-local's "ranges" (one set with one range for each),
@@ -181,20 +181,4 @@ func podCIDRs(n *corev1.Node, name, index string) (string, error) {
 		return "", fmt.Errorf("the Node has the podCIDRs %s; expected an index from 0 to %d", strings.Join(all, ", "), len(all)-1)
 	}
 	return asJSON(all[i])
-}
-
-// find returns a label or an annotation: its text as a JSON string, or the JSON that it is.
-func find(all map[string]string, kind, key string, isJSON bool) (string, error) {
-	text, ok := all[key]
-	if !ok {
-		return "", fmt.Errorf("the Node has no %s %q; expected one, with its key in the template without quotes: add it to the Node, or use a template without it", kind, key)
-	}
-	if !isJSON {
-		return asJSON(text)
-	}
-	var value json.RawMessage
-	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		return "", fmt.Errorf("its text is not JSON: %w; expected a JSON value, or the variable without json: for the text", err)
-	}
-	return text, nil
 }
