@@ -280,7 +280,7 @@ func (s History) Update(ctx context.Context, change func(lostnodes.History) lost
 			return fmt.Errorf("%w; expected an empty one before the first run: deploy/kubernetes/overlays/reclaim has it", err)
 		}
 		if err != nil {
-			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
+			return err
 		}
 		before := lostnodes.History{}
 		for name, text := range stored.Data {
@@ -303,10 +303,8 @@ func (s History) Update(ctx context.Context, change func(lostnodes.History) lost
 			return nil
 		}
 		stored.Data = data
-		if _, err = s.ConfigMaps.Update(ctx, stored, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("ConfigMap %s: %w", s.Name, err)
-		}
-		return nil
+		_, err = s.ConfigMaps.Update(ctx, stored, metav1.UpdateOptions{})
+		return err
 	})
 	return after, err
 }

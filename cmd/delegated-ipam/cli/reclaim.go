@@ -119,9 +119,16 @@ func (o *reclaimOptions) run(cmd *cobra.Command, serve serveOptions, now func() 
 	if err != nil {
 		return cmdline.Usage(err)
 	}
-	list, until, err := o.read(now())
-	if err != nil {
-		return err
+	var list lostnodes.List
+	var until time.Time
+	if o.from != "" {
+		if list, err = lostnodes.Read(o.from); err != nil {
+			return err
+		}
+		if age := now().Sub(list.Time); age.Abs() > maxListAge {
+			return fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
+		}
+		until = list.Time.Add(maxListAge)
 	}
 	return serve.withPlugins(func(config daemon.Config, networks *cniconf.Watcher, plugins plugin.Options) error {
 		runner, err := plugin.New(plugins)
@@ -157,32 +164,16 @@ func (o *reclaimOptions) run(cmd *cobra.Command, serve serveOptions, now func() 
 	})
 }
 
-// read returns the list of --from, and the end of its validity.
-func (o *reclaimOptions) read(now time.Time) (list lostnodes.List, until time.Time, err error) {
-	if o.from == "" {
-		return list, until, nil
-	}
-	list, err = lostnodes.Read(o.from)
-	if age := now.Sub(list.Time); err == nil && (age > maxListAge || age < -maxListAge) {
-		err = fmt.Errorf("%s is of %s; expected a list that is at most %s old: a node may have returned since", o.from, list.Time.Format(time.RFC3339), maxListAge)
-	}
-	return list, list.Time.Add(maxListAge), err
-}
-
 // writeOutcome writes the report if there is one; otherwise an ID that was not released is an
 // error.
 func (o *reclaimOptions) writeOutcome(list lostnodes.List) error {
 	if o.report != "" {
 		return list.Write(o.report)
 	}
-	left := 0
-	for _, t := range list.Targets {
-		if t.State == lostnodes.Failed || t.State == lostnodes.NotTried {
-			left++
-		}
-	}
-	if left > 0 {
-		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", left, len(list.Targets))
+	left := slices.Clone(list.Targets)
+	left = slices.DeleteFunc(left, func(t lostnodes.Target) bool { return t.State != lostnodes.Failed && t.State != lostnodes.NotTried })
+	if len(left) > 0 {
+		return fmt.Errorf("%d of %d container IDs were not released; run it again: a repeated DEL is harmless", len(left), len(list.Targets))
 	}
 	return nil
 }
