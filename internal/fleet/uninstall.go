@@ -36,11 +36,15 @@ type Uninstall struct {
 // Prepare deletes the programs that request addresses. It changes nothing if a pod has an address of a
 // pool: another pod could get that address.
 func (u Uninstall) Prepare(ctx context.Context) error {
-	used, err := u.Cluster.usedPoolAddresses(ctx)
-	if err != nil {
+	found := audit.NewCluster()
+	err := u.Cluster.CiliumNodes(ctx, found.CiliumNodes)
+	if err == nil {
+		found.BridgePods, found.PodAddresses, err = u.Cluster.Pods(ctx)
+	}
+	if err != nil && !apierrors.IsNotFound(err) { // a cluster without CiliumNodes has no pool
 		return err
 	}
-	if len(used) > 0 {
+	if used := found.PodsInPools(); len(used) > 0 {
 		return fmt.Errorf("%d addresses of the pools belong to pods, such as %s; expected none: drain the nodes, or move Cilium to another ipam mode (docs/install/bridge.md, Uninstall)",
 			len(used), used[0])
 	}
@@ -133,17 +137,4 @@ func (u Uninstall) poll(ctx context.Context, look func(context.Context) (state s
 		}
 		return done, nil
 	})
-}
-
-// usedPoolAddresses returns audit.Cluster.PodsInPools. A cluster without CiliumNodes has none.
-func (c *Cluster) usedPoolAddresses(ctx context.Context) ([]string, error) {
-	found := audit.NewCluster()
-	err := c.CiliumNodes(ctx, found.CiliumNodes)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err == nil {
-		found.BridgePods, found.PodAddresses, err = c.Pods(ctx)
-	}
-	return found.PodsInPools(), err
 }
