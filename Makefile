@@ -359,7 +359,6 @@ bench: $(BIN)/delegated-ipam $(BIN)/delegated-ipam-cni plugins ## compare the co
 	go build -o $(BENCH)/bench ./test/bench
 	$(BENCH)/bench -binary $(BIN)/delegated-ipam -cni $(BIN)/delegated-ipam-cni -plugins $(PLUGINS) -cilium $(BENCH)/cilium -dir $(BENCH)/run \
 	  -pairs $(BENCH_PAIRS) -page docs/reference/performance.md
-	@$(MAKE) --no-print-directory charts
 
 # Cilium's server with all its dependencies takes minutes to build the first time.
 .PHONY: bench-cilium
@@ -380,10 +379,6 @@ bench-bridge: $(BIN)/delegated-ipam-bridge ## measure the bridge with many nodes
 .PHONY: bench-counts
 bench-counts: plugins test-binaries # count heap allocations, processes, fsyncs and writes of each operation; fail if they grew
 	$(TEST_ENV) $(COUNTS)
-
-.PHONY: charts
-charts: # draw the charts of docs/reference/performance.md from its tables
-	go run -C tools ./chart $(CURDIR)/docs/reference/performance.md $(CURDIR)/docs/reference/performance
 
 .PHONY: tour
 tour: # play the sessions of docs/operate/tour.md again and draw their pictures; needs Node.js and npm
@@ -467,9 +462,9 @@ manifests: $(TOOLS)/helm ## render deploy/kubernetes, deploy/prometheus and depl
 	tools/manifests.sh $(TOOLS)/helm
 
 .PHONY: generate-check
-generate-check: generate charts manifests ## fail if a generated file differs from its source
+generate-check: generate manifests ## fail if a generated file differs from its source
 	@differs="$$(git status --porcelain -- $(GENERATED) README.md docs/reference docs/operate/doctor.md docs/design/development.md deploy)" || exit 1; test -z "$$differs" || \
-	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate charts manifests' and commit the result" >&2; exit 1; }
+	  { echo "$$differs" >&2; echo "generated files differ from their sources; run 'make generate manifests' and commit the result" >&2; exit 1; }
 
 # --- rest
 

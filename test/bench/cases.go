@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -32,29 +30,29 @@ const (
 
 // withBaseline runs work with a daemon on a new node and a bare plugin with a separate store on
 // the same file system.
-func (b *bench) withBaseline(name string, flags []string, work func(*server, bare)) {
+func (b *bench) withBaseline(name string, work func(s *server, plugin pod)) {
 	n := b.newNode(name)
-	s := n.daemon(flags...)
+	s := n.daemon()
 	defer s.stop()
-	work(s, newBare(b.plugins, n.store()+"-bare"))
+	work(s, barePod(b.plugins, n.store()+"-bare"))
 }
 
 // lifecycle measures an allocation for a new owner and its release.
 func (b *bench) lifecycle() {
-	var allocate, release comparison
-	b.withBaseline("life", nil, func(s *server, plugin bare) {
-		alternate(b.pairs, func() []float64 {
+	b.withBaseline("life", func(s *server, plugin pod) {
+		c := alternate(b.pairs, func() []float64 {
 			ip, took := s.allocate(owner)
-			return []float64{ms(took), ms(s.release(ip))}
+			return []float64{took, s.release(ip)}
 		}, func() []float64 {
-			result, took := plugin.acquire(owner)
-			return []float64{ms(took), ms(plugin.with("DEL", owner, result))}
-		}, &allocate, &release)
+			var result []byte
+			took := timed(func() { result = plugin.acquire("router") })
+			return []float64{took, timed(func() { plugin.run("DEL", "router", result) })}
+		})
+		b.add(
+			compared("allocate, new owner (lookup, ADD, two durable writes)", "bare DEL + ADD", c[0], "ratio <= 0.25"),
+			compared("release (a durable write, DEL)", "bare DEL", c[1], "ratio <= 0.45"),
+		)
 	})
-	b.report.add(
-		compared("allocate, new owner (lookup, ADD, two durable writes)", "bare DEL + ADD", allocate, atMost(0.25)),
-		compared("release (a durable write, DEL)", "bare DEL", release, atMost(0.45)),
-	)
 }
 
 // heldLookedUp measures requests for a held address that a lookup verifies, and the bare
@@ -67,41 +65,39 @@ func (b *bench) heldLookedUp() {
 
 func (b *bench) heldLookedUpWith(size int) {
 	n := b.newNode(fmt.Sprintf("lookup-%d", size))
-	n.seed(size - 1)
-	plugin := newBare(b.plugins, n.store())
 	s := n.daemon("--verify-interval=0s")
 	defer s.stop()
+	s.seed(size - 1)
 	s.allocate(owner)
-	result, _ := plugin.acquire("bench/bare")
-	var c comparison
-	alternate(b.pairs, func() []float64 {
+	plugin := barePod(b.plugins, n.store())
+	result := plugin.acquire("bare")
+	c := alternate(b.pairs, func() []float64 {
 		_, took := s.allocate(owner)
-		return []float64{ms(took)}
-	}, func() []float64 { return []float64{ms(plugin.with("CHECK", "bench/bare", result))} }, &c)
-	b.report.add(compared(fmt.Sprintf("allocate, held, verified by a lookup, %s leases", thousands(size)), "bare CHECK in the same store", c, atMost(0.19)))
+		return []float64{took}
+	}, func() []float64 { return []float64{timed(func() { plugin.run("CHECK", "bare", result) })} })
+	b.add(compared(fmt.Sprintf("allocate, held, verified by a lookup, %s leases", thousands(size)), "bare CHECK in the same store", c[0], "ratio <= 0.19"))
 }
 
 // heldWithin measures requests for a held address without verification, of a server that does
 // nothing, and of Cilium's allocator.
 func (b *bench) heldWithin() {
-	b.withBaseline("held", []string{verifyNever}, func(s *server, _ bare) {
-		s.allocate(owner)
-		const held = "allocate, held, verified within `--verify-interval`"
-		floor := compareServer(s, []string{os.Args[0], floorCommand}, cheapPairs*b.pairs, false)
-		b.report.add(compared(held, "HTTP floor: a server that does nothing", floor, reportOnly()))
-		if _, err := os.Stat(b.cilium); errors.Is(err, os.ErrNotExist) {
-			b.report.add(missing(held, "Cilium's in-memory POST /ipam", "not measured: run `make bench-cilium`", atMost(1)))
-			return
-		}
-		cilium := compareServer(s, []string{b.cilium}, cheapPairs*b.pairs, true)
-		b.report.add(compared(held, "Cilium's in-memory POST /ipam", cilium, atMost(1)))
-	})
+	s := b.newNode("held").daemon(verifyNever)
+	defer s.stop()
+	s.allocate(owner)
+	const held, cilium, goal = "allocate, held, verified within `--verify-interval`", "Cilium's in-memory POST /ipam", "ratio <= 1.00"
+	floor := b.compareServer(s, false, os.Args[0], floorCommand)
+	b.add(compared(held, "HTTP floor: a server that does nothing", floor, "report"))
+	if _, err := os.Stat(b.cilium); errors.Is(err, os.ErrNotExist) {
+		b.add(row{name: held, reference: cilium, unit: "not measured: run `make bench-cilium`", goal: goal})
+		return
+	}
+	b.add(compared(held, cilium, b.compareServer(s, true, b.cilium), goal))
 }
 
 // compareServer measures requests for a held address and another server, which gets its socket
 // as the last argument. With releases each of its allocations is released outside the measured
 // time, and ours gets one more request outside of it: both have then just responded.
-func compareServer(s *server, command []string, pairs int, releases bool) (c comparison) {
+func (b *bench) compareServer(s *server, releases bool, command ...string) comparison {
 	socket := newSocket()
 	other := start(socket, os.Stderr, command[0], append(command[1:], socket)...)
 	defer other.stop()
@@ -110,17 +106,16 @@ func compareServer(s *server, command []string, pairs int, releases bool) (c com
 		if releases {
 			other.release(ip)
 		}
-		return []float64{ms(took)}
+		return []float64{took}
 	}
 	other.await(func() { reference() })
-	alternate(pairs, func() []float64 {
+	return alternate(cheapPairs*b.pairs, func() []float64 {
 		_, took := s.allocate(owner)
 		if releases {
 			s.allocate(owner)
 		}
-		return []float64{ms(took)}
-	}, reference, &c)
-	return c
+		return []float64{took}
+	}, reference)[0]
 }
 
 // serveFloor responds to every request on a unix socket with 201 and the same address.
@@ -129,11 +124,10 @@ func serveFloor(socket string) error {
 	if err != nil {
 		return err
 	}
-	body := []byte(`{"address":{"ipv4":"10.15.0.2"}}` + "\n")
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(http.StatusCreated)
-		_, _ = rw.Write(body) // the client may have disconnected
+		fmt.Fprintln(rw, `{"address":{"ipv4":"10.15.0.2"}}`)
 	})}
 	return s.Serve(l)
 }
@@ -141,51 +135,38 @@ func serveFloor(socket string) error {
 // manyClients measures pairs of allocate and release per second with concurrent clients, and the
 // CPU time of a pair.
 func (b *bench) manyClients() {
-	var pairs comparison
-	var cpuRow row
-	b.withBaseline("crowd", nil, func(s *server, plugin bare) {
-		own := make([]*client, clients)
-		for i := range own {
-			own[i] = newClient(s.socket)
-		}
+	b.withBaseline("crowd", func(s *server, plugin pod) {
 		var served atomic.Int64
 		before := cpuTime(s.cmd.Process.Pid)
-		alternate(max(b.pairs/10, 5), perSecond(func(i, _ int) {
-			ip, _ := own[i].allocate(fmt.Sprintf("default/pod-%d", i))
-			own[i].release(ip)
+		c := alternate(max(b.pairs/10, 5), perSecond(func(i, _ int) {
+			ip, _ := s.allocate(fmt.Sprintf("default/pod-%d", i))
+			s.release(ip)
 			served.Add(1)
 		}), perSecond(func(i, _ int) {
-			owner := fmt.Sprintf("default/pod-%d", i)
-			result, _ := plugin.acquire(owner)
-			plugin.with("DEL", owner, result)
-		}), &pairs)
-		after := cpuTime(s.cmd.Process.Pid)
-		cpuRow = single("CPU time per allocate + release, 8 clients", "ms", (after-before)/float64(served.Load()), reportOnly())
+			container := fmt.Sprintf("pod-%d", i)
+			plugin.run("DEL", container, plugin.acquire(container))
+		}))
+		used := cpuTime(s.cmd.Process.Pid) - before
+		b.add(
+			row{"allocate + release, 8 clients", "bare, same verbs, 8 workers", "pairs/s", c[0], "ratio >= 3.00"},
+			single("CPU time per allocate + release, 8 clients", "ms", used/float64(served.Load()), "report"),
+		)
 	})
-	r := compared("allocate + release, 8 clients", "bare, same verbs, 8 workers", pairs, atLeast(3))
-	r.Unit = "pairs/s"
-	b.report.add(r, cpuRow)
 }
 
 // perSecond returns a run that measures how often per second all clients do some work.
 func perSecond(work func(client, number int)) func() []float64 {
 	return func() []float64 {
 		took := timed(func() { atOnce(work) })
-		return []float64{clients * pairsPerClient / took.Seconds()}
+		return []float64{clients * pairsPerClient * 1000 / took}
 	}
 }
 
 // atOnce does the work of all clients concurrently, pairsPerClient times each.
 func atOnce(work func(client, number int)) {
-	var group errgroup.Group
-	for i := range clients {
-		group.Go(func() error {
-			return catch(func() {
-				for number := range pairsPerClient {
-					work(i, number)
-				}
-			})
-		})
-	}
-	failIf(group.Wait())
+	concurrently(clients, func(client int) {
+		for number := range pairsPerClient {
+			work(client, number)
+		}
+	})
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// client is a minimal HTTP client, the same in every case. It keeps one connection open, as
+// client is a minimal HTTP client, the same in every case. It keeps connections open, as
 // Cilium's clients do.
 type client struct{ http http.Client }
 
@@ -19,7 +19,7 @@ func newClient(socket string) *client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	return &client{http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
+	return &client{http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true, MaxIdleConnsPerHost: clients}}}
 }
 
 // do sends a request and returns the body of the response, which must have the code.
@@ -33,13 +33,9 @@ func (c *client) do(method, path string, code int) []byte {
 	return body
 }
 
-// allocate requests the IPv4 address of an owner and measures the time.
-func (c *client) allocate(owner string) (ip string, took time.Duration) {
-	var response struct {
-		Address struct {
-			IPv4 string `json:"ipv4"`
-		} `json:"address"`
-	}
+// allocate requests the IPv4 address of an owner, and returns the time in ms.
+func (c *client) allocate(owner string) (ip string, took float64) {
+	var response struct{ Address struct{ IPv4 string } }
 	var body []byte
 	took = timed(func() {
 		body = c.do(http.MethodPost, "/v1/ipam?family=ipv4&owner="+url.QueryEscape(owner), http.StatusCreated)
@@ -48,28 +44,30 @@ func (c *client) allocate(owner string) (ip string, took time.Duration) {
 	return response.Address.IPv4, took
 }
 
-// release releases an address and measures the time.
-func (c *client) release(ip string) time.Duration {
+// release releases an address, and returns the time in ms.
+func (c *client) release(ip string) float64 {
 	return timed(func() { c.do(http.MethodDelete, "/v1/ipam/"+ip+"?pool=default", http.StatusOK) })
 }
 
 // ready ends with an error unless the daemon is ready.
 func (c *client) ready() {
 	var status struct {
-		DelegatedIPAM struct {
-			Ready   bool     `json:"ready"`
-			Reasons []string `json:"reasons"`
+		Daemon struct {
+			Ready   bool
+			Reasons []string
 		} `json:"delegated-ipam"`
 	}
 	failIf(json.Unmarshal(c.do(http.MethodGet, "/v1/healthz", http.StatusOK), &status))
-	if !status.DelegatedIPAM.Ready {
-		failIf(fmt.Errorf("not ready: %q", status.DelegatedIPAM.Reasons))
+	if !status.Daemon.Ready {
+		failIf(fmt.Errorf("not ready: %q", status.Daemon.Reasons))
 	}
 }
 
-// timed runs work and returns its time.
-func timed(work func()) time.Duration {
+// timed runs work and returns its time in ms.
+func timed(work func()) float64 {
 	begin := time.Now()
 	work()
-	return time.Since(begin)
+	return ms(time.Since(begin))
 }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

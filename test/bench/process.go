@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -20,77 +19,66 @@ const (
 	idleTime = 2 * time.Second
 )
 
+// seeded returns a new node whose stopped daemon has a number of attachments.
+func (b *bench) seeded(name string, count int) *node {
+	n := b.newNode(name)
+	s := n.daemon()
+	defer s.stop()
+	s.seed(count)
+	return n
+}
+
 // start measures the time from the start of the process until it is ready, with and without
 // records.
 func (b *bench) start() {
-	var beginning comparison
 	begin := func(n *node) func() []float64 {
 		return func() []float64 {
 			var s *server
 			took := timed(func() { s = n.daemon() })
 			s.stop()
-			return []float64{ms(took)}
+			return []float64{took}
 		}
 	}
-	many := b.newNode("many")
-	many.seed(manyRecords)
-	alternate(max(b.pairs/10, 5), begin(many), begin(b.newNode("none")), &beginning)
-	b.report.add(compared("start to ready, 1,000 records", "an empty start", beginning, atMostMore(150)))
+	c := alternate(max(b.pairs/10, 5), begin(b.seeded("many", manyRecords)), begin(b.newNode("none")))
+	b.add(compared("start to ready, 1,000 records", "an empty start", c[0], "at most 150 ms more"))
 }
 
 // memory measures the resident memory of an idle daemon.
 func (b *bench) memory() {
-	for count, limit := range map[int]float64{fewRecords: 25, manyRecords: 30} {
-		n := b.newNode("idle-" + strconv.Itoa(count))
-		n.seed(count)
-		size := n.residentWhenIdle()
-		b.report.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(count)), "MiB", size, below(limit)))
+	for _, at := range []struct {
+		count int
+		goal  string
+	}{{fewRecords, "<= 25"}, {manyRecords, "<= 30"}} {
+		size := b.seeded(fmt.Sprintf("idle-%d", at.count), at.count).residentWhenIdle()
+		b.add(single(fmt.Sprintf("resident memory, idle, %s attachments", thousands(at.count)), "MiB", size, at.goal))
 	}
 }
-
-var resident = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
 // residentWhenIdle starts a daemon, waits until it has verified its attachments and is idle, as are its
 // reaped children, and returns its resident memory in MiB.
 func (n *node) residentWhenIdle() float64 {
 	s := n.daemon()
 	defer s.stop()
-	pid := s.cmd.Process.Pid
-	before := cpuTicks(pid)
+	before := cpuTime(s.cmd.Process.Pid)
 	for since := time.Now(); time.Since(since) < idleTime; time.Sleep(idleTime / 20) {
-		if now := cpuTicks(pid); !slices.Equal(now, before) {
+		if now := cpuTime(s.cmd.Process.Pid); now != before {
 			before, since = now, time.Now()
 		}
 	}
-	m := resident.FindSubmatch(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))))
-	if m == nil {
-		failIf(fmt.Errorf("resident memory of process %d: no VmRSS", pid))
-	}
-	return float64(must(strconv.Atoi(string(m[1])))) / 1024
+	return float64(must(must(procfs.NewProc(s.cmd.Process.Pid)).NewStatus()).VmRSS) / mib
 }
 
-// cpuTicks returns the CPU time of a process and of its children, in ticks (proc(5), stat,
-// fields 14 to 17).
-func cpuTicks(pid int) []string {
-	_, after, _ := strings.Cut(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))), ") ")
-	return strings.Fields(after)[11:15]
-}
-
-// msPerTick is the unit of the times in stat, 1/USER_HZ.
-const msPerTick = 10
-
-// cpuTime returns the CPU time of a process so far, in ms.
-func cpuTime(pid int) (sum float64) {
-	for _, text := range cpuTicks(pid) {
-		sum += float64(must(strconv.Atoi(text))) * msPerTick
-	}
-	return sum
+// cpuTime returns the CPU time of a process and of its children so far, in ms.
+func cpuTime(pid int) float64 {
+	s := must(must(procfs.NewProc(pid)).Stat())
+	const msPerTick = 10 // 1/USER_HZ (proc(5), stat)
+	return msPerTick * (float64(s.UTime+s.STime) + float64(s.CUTime+s.CSTime))
 }
 
 // size measures the binary.
 func (b *bench) size() {
 	size := float64(must(os.Stat(b.binary)).Size()) / mib
-	b.report.add(single("binary, stripped, static ("+filepath.Base(b.binary)+")", "MiB", size, below(18)))
+	b.add(single("binary, stripped, static ("+filepath.Base(b.binary)+")", "MiB", size, "<= 18"))
 }
 
 // thousands formats a count with a comma.

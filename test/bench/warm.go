@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -21,83 +19,74 @@ const (
 	churnLife  = 2 * time.Second
 )
 
-// slowPlugin makes a host-local whose ADD and DEL take longer by a time, and returns its directory and how often both
-// were called until now.
-func (b *bench) slowPlugin(takes time.Duration) (dir string, calls func() int) {
-	dir = filepath.Join(b.dir, "slow-plugins-"+takes.String())
-	count := filepath.Join(dir, "count")
-	script := fmt.Sprintf("#!/bin/sh\ncase $CNI_COMMAND in ADD|DEL) echo $CNI_COMMAND >>%s; sleep %g;; esac\nexec %s/host-local\n", count, takes.Seconds(), b.plugins)
+// slowPlugin makes a host-local whose ADD and DEL take longer by a time in ms, and returns its directory, in which
+// the file "calls" gets a byte for each.
+func (b *bench) slowPlugin(takes int) (dir string) {
+	dir = filepath.Join(b.dir, fmt.Sprintf("slow-plugins-%d", takes))
+	script := fmt.Sprintf("#!/bin/sh\ncase $CNI_COMMAND in ADD|DEL) printf . >>%s/calls; sleep %g;; esac\nexec %s/host-local\n", dir, float64(takes)/1000, b.plugins)
 	failIf(os.MkdirAll(dir, 0o755))
 	failIf(os.WriteFile(filepath.Join(dir, "host-local"), []byte(script), 0o755))
-	failIf(os.WriteFile(count, nil, 0o644))
-	return dir, func() int { return bytes.Count(must(os.ReadFile(count)), []byte{'\n'}) }
+	return dir
 }
 
-// withWarm runs work with pods of a daemon that has acquired its leases ahead, and with pods of the bare plugin.
-func (b *bench) withWarm(name, plugins string, work func(ours, reference pod)) {
-	o := b.options
-	o.plugins = plugins
-	n, s, ours := o.podNode(name, fmt.Sprintf("--warm-leases=%d", warmLeases), "--max-plugin-processes=64")
-	defer s.stop()
+// warmNode starts a daemon that has acquired its leases ahead, and returns its pods, and pods of the bare plugin.
+func (b *bench) warmNode(name, plugins string) (s *server, ours, reference pod) {
+	n, s, ours := b.podNode(name, plugins, fmt.Sprintf("--warm-leases=%d", warmLeases), "--max-plugin-processes=64")
 	s.await(func() {
 		// Not the store's files: a lease that is on its way there would be replaced once a pod has taken another one.
 		if acquired := bytes.Count(must(os.ReadFile(n.log())), []byte("Acquired a lease ahead")); acquired < warmLeases {
 			failIf(fmt.Errorf("%d leases", acquired))
 		}
 	})
-	work(ours, barePod(plugins, n.store()+"-bare"))
+	return s, ours, barePod(plugins, n.store()+"-bare")
 }
 
 // warmPods measures pods whose leases were acquired ahead, with plugins of 200 ms and of 2 s.
 func (b *bench) warmPods() {
-	for _, takes := range []time.Duration{200 * time.Millisecond, 2 * time.Second} {
-		plugins, _ := b.slowPlugin(takes)
-		var add, del comparison
-		pairs := max(int(b.pairs/10*200/int(takes.Milliseconds())), 3)
-		b.withWarm("warm-"+takes.String(), plugins, eachPod(pairs, &add, &del))
-		b.report.add(
-			compared(fmt.Sprintf("pod with a warm lease: ADD, plugin of %s", takes), "bare ADD", add, atMost(0.02)),
-			compared(fmt.Sprintf("pod with a warm lease: DEL, plugin of %s", takes), "bare DEL", del, atMost(0.02)),
-		)
+	for _, takes := range []int{200, 2000} {
+		b.warmPairs(takes, max(b.pairs/10*200/takes, 3))
 	}
-	plugins, calls := b.slowPlugin(2 * time.Second)
-	b.withWarm("warm-burst", plugins, func(ours, _ pod) { b.warmBurst(ours) })
-	b.withWarm("warm-churn", plugins, func(ours, _ pod) { b.warmChurn(ours, calls) })
+	b.warmBurst(b.slowPlugin(2000))
+	b.warmChurn(b.slowPlugin(2000))
+}
+
+func (b *bench) warmPairs(takes, pairs int) {
+	name := (time.Duration(takes) * time.Millisecond).String()
+	s, ours, reference := b.warmNode("warm-"+name, b.slowPlugin(takes))
+	defer s.stop()
+	c := alternatePods(ours, reference, 0, pairs, onePod)
+	b.add(
+		compared("pod with a warm lease: ADD, plugin of "+name, "bare ADD", c[0], "ratio <= 0.02"),
+		compared("pod with a warm lease: DEL, plugin of "+name, "bare DEL", c[1], "ratio <= 0.02"),
+	)
 }
 
 // warmBurst measures when the last one of many pods that begin at one time has its addresses.
-func (b *bench) warmBurst(ours pod) {
-	var group errgroup.Group
+func (b *bench) warmBurst(plugins string) {
+	s, ours, _ := b.warmNode("warm-burst", plugins)
+	defer s.stop()
 	took := timed(func() {
-		for i := range burst {
-			group.Go(func() error { return catch(func() { ours.call("ADD", fmt.Sprintf("burst-%d", i)) }) })
-		}
-		failIf(group.Wait())
+		concurrently(burst, func(i int) { ours.call("ADD", fmt.Sprintf("burst-%d", i)) })
 	})
-	b.report.add(single(fmt.Sprintf("%d pods at one time with as many warm leases, plugin of 2 s: the last ADD", burst), "ms", ms(took), below(1000)))
+	b.add(single(fmt.Sprintf("%d pods at one time with as many warm leases, plugin of 2 s: the last ADD", burst), "ms", took, "<= 1000"))
 }
 
 // warmChurn measures the calls of the plugin while pods come and go, and their longest ADD.
-func (b *bench) warmChurn(ours pod, calls func() int) {
+func (b *bench) warmChurn(plugins string) {
+	s, ours, _ := b.warmNode("warm-churn", plugins)
+	defer s.stop()
+	calls := func() int { return len(must(os.ReadFile(filepath.Join(plugins, "calls")))) }
 	before := calls()
-	var longest atomic.Int64
-	var group errgroup.Group
-	for i := range churn {
-		group.Go(func() error {
-			return catch(func() {
-				name := fmt.Sprintf("churn-%d", i)
-				took := ours.call("ADD", name)
-				for last := longest.Load(); int64(took) > last && !longest.CompareAndSwap(last, int64(took)); last = longest.Load() {
-				}
-				time.Sleep(churnLife)
-				ours.call("DEL", name)
-			})
-		})
-		time.Sleep(churnPause)
-	}
-	failIf(group.Wait())
-	b.report.add(
-		single("5 pods per second come and go, plugin of 2 s: the longest ADD", "ms", ms(time.Duration(longest.Load())), below(500)),
-		single("5 pods per second come and go: plugin calls for each pod", "calls", float64(calls()-before)/churn, goal{"<= 0.1", func(r row) bool { return r.Ours <= 0.1 }}),
+	adds := make([]float64, churn)
+	concurrently(churn, func(i int) {
+		time.Sleep(time.Duration(i) * churnPause)
+		name := fmt.Sprintf("churn-%d", i)
+		adds[i] = ours.call("ADD", name)
+		time.Sleep(churnLife)
+		ours.call("DEL", name)
+	})
+	b.add(
+		single("5 pods per second come and go, plugin of 2 s: the longest ADD", "ms", slices.Max(adds), "<= 500"),
+		single("5 pods per second come and go: plugin calls for each pod", "calls", float64(calls()-before)/churn, "<= 0.1"),
 	)
 }
