@@ -59,14 +59,18 @@ func newCluster(t *testing.T, bridge string) *cluster {
 	c.server.Create(n.Name, apiserver.Object{"ipam": apiserver.Object{}})
 	c.agent = agent.New(c.server, n.Name)
 	c.agent.Start(t)
-	cmd := exec.Command(bridge, "--node-name="+n.Name, "--host="+n.Socket, "--kubeconfig="+c.server.Kubeconfig(t),
-		"--metrics-address="+c.bridge, "--excess-ip-release-delay=10s", "--pre-allocate=4", "--min-allocate=4", "--max-above-watermark=0")
-	check.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		check.Must(t, cmd.Process.Kill())
-		_ = cmd.Wait() // it was killed
-	})
+	startProgram(t, bridge, "--node-name="+n.Name, "--host="+n.Socket, "--kubeconfig="+c.server.Kubeconfig(t),
+		"--metrics-address="+c.bridge, "--excess-ip-release-delay=10s", "--pre-allocate=4", "--min-allocate=4", "--max-above-watermark=0", "--log-level=error")
 	return c
+}
+
+// startProgram runs a program until the test ends.
+func startProgram(t *testing.T, program string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Stderr = os.Stderr
+	check.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // it was killed
 }
 
 func (w *worker) start(t *testing.T) {

@@ -6,14 +6,17 @@ package dashboard
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/harness"
@@ -65,7 +68,7 @@ type line struct {
 }
 
 // record evaluates all queries of a dashboard, and returns the panels with the results as JSON.
-func record(t *testing.T, p prometheus, dashboard string, start, end time.Time) []byte {
+func record(t *testing.T, p v1.API, dashboard string, start, end time.Time) []byte {
 	t.Helper()
 	data, err := os.ReadFile(dashboard)
 	check.Must(t, err)
@@ -75,13 +78,14 @@ func record(t *testing.T, p prometheus, dashboard string, start, end time.Time) 
 	}
 	check.Must(t, json.Unmarshal(data, &d))
 	withData := 0
+	at := v1.Range{Start: start.Truncate(time.Second), End: end.Truncate(time.Second), Step: step} // the page draws whole seconds
 	for i := range d.Panels {
 		panel := &d.Panels[i]
 		for _, target := range panel.Targets {
-			found, err := p.queryRange(variables.Replace(target.Expr), start, end)
+			found, _, err := p.QueryRange(t.Context(), variables.Replace(target.Expr), at)
 			check.Must(t, err)
-			for _, s := range found {
-				panel.Lines = append(panel.Lines, lineOf(t, s, target.LegendFormat))
+			for _, s := range found.(model.Matrix) {
+				panel.Lines = append(panel.Lines, lineOf(s, target.LegendFormat))
 			}
 		}
 		slices.SortFunc(panel.Lines, func(a, b line) int { return cmp.Compare(a.Name, b.Name) })
@@ -98,18 +102,13 @@ func record(t *testing.T, p prometheus, dashboard string, start, end time.Time) 
 }
 
 // lineOf returns a series with the name that the legend gives it.
-func lineOf(t *testing.T, s series, legend string) line {
-	t.Helper()
-	l := line{Name: label.ReplaceAllStringFunc(legend, func(name string) string { return s.Labels[strings.Trim(name, "{}")] })}
+func lineOf(s *model.SampleStream, legend string) line {
+	l := line{Name: label.ReplaceAllStringFunc(legend, func(name string) string { return string(s.Metric[model.LabelName(strings.Trim(name, "{}"))]) })}
 	for _, pair := range s.Values {
-		at, isNumber := pair[0].(float64)
-		text, isText := pair[1].(string)
-		if !isNumber || !isText {
-			t.Fatalf("%s has the point %v; want a time and a number as text", l.Name, pair)
-		}
-		point := [2]*float64{&at, nil}
-		if value, err := strconv.ParseFloat(text, 64); err == nil && text != "NaN" && text != "+Inf" && text != "-Inf" {
-			point[1] = &value
+		at, value := float64(pair.Timestamp)/1000, float64(pair.Value)
+		point := [2]*float64{&at, &value}
+		if math.IsNaN(value) || math.IsInf(value, 0) {
+			point[1] = nil
 		}
 		l.Points = append(l.Points, point)
 	}
