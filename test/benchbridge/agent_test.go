@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -78,19 +79,13 @@ func (a *agent) run(ctx context.Context, client dynamic.Interface) error {
 		return err
 	}
 	go informer.RunWithContext(ctx)
-	for !a.startable() {
-		if err := cluster.Sleep(ctx, poolPoll); err != nil {
-			return err
-		}
-	}
+	steps := []func() bool{a.startable}
 	for _, owner := range []string{"router", "health", "ingress"} {
-		for {
-			if _, err := a.allocate(owner); err == nil {
-				break
-			}
-			if err := cluster.Sleep(ctx, poolPoll); err != nil {
-				return err
-			}
+		steps = append(steps, func() bool { _, err := a.allocate(owner); return err == nil })
+	}
+	for _, done := range steps {
+		if err := wait.PollUntilContextCancel(ctx, poolPoll, true, func(context.Context) (bool, error) { return done(), nil }); err != nil {
+			return err
 		}
 	}
 	return a.update(ctx)

@@ -66,7 +66,7 @@ func newBench(t *testing.T) *bench {
 	check.Must(t, os.RemoveAll(b.dir))
 	machine, err := benchpage.Machine(b.dir)
 	check.Must(t, err)
-	b.report = &report{Machine: machine}
+	b.report = &report{machine, map[supplier]map[string][]row{ownRange: {}, sharedRange: {}, operator: {}}}
 	policy := filepath.Join(b.dir, "audit-policy.yaml")
 	check.Must(t, os.WriteFile(policy, []byte(auditPolicy), 0o644))
 	b.Cluster = cluster.Start(t, cluster.Config{
@@ -92,8 +92,12 @@ func newBench(t *testing.T) *bench {
 
 func (b *bench) auditLog() string { return filepath.Join(b.dir, "audit.log") }
 
-// requests returns the requests about nodes since a time, and before another one unless that is zero.
-func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) []request {
+// byAgents selects the requests of agents, bySuppliers those of bridges and the operator.
+func byAgents(r request) bool    { return r.User.Username == "admin" }
+func bySuppliers(r request) bool { return !byAgents(r) }
+
+// requests returns the requests about nodes since a time and before another one.
+func (b *bench) requests(t *testing.T, by func(request) bool, since, until time.Time, nodes ...*node) []request {
 	t.Helper()
 	all, err := readAudit(b.auditLog(), since)
 	check.Must(t, err)
@@ -101,13 +105,7 @@ func (b *bench) requests(t *testing.T, since, until time.Time, nodes ...*node) [
 	for _, n := range nodes {
 		names[n.name] = true
 	}
-	var selected []request
-	for _, r := range all {
-		if r.about(names) && (until.IsZero() || r.Received.Before(until)) {
-			selected = append(selected, r)
-		}
-	}
-	return selected
+	return slices.DeleteFunc(all, func(r request) bool { return !by(r) || !r.about(names) || !r.Received.Before(until) })
 }
 
 // TestBench runs the cases, first with the operator, if there is one, and then with bridges.
@@ -154,7 +152,7 @@ func cases() []benchCase {
 }
 
 func (b *bench) measure(t *testing.T, s supplier) {
-	for i, c := range cases() {
+	for _, c := range cases() {
 		if !slices.Contains(c.of, s) {
 			continue
 		}
@@ -163,7 +161,7 @@ func (b *bench) measure(t *testing.T, s supplier) {
 			for _, r := range rows {
 				t.Logf("%+v", r)
 			}
-			b.report.add(s, i, rows)
+			b.report.rows[s][c.name] = rows
 		})
 	}
 }
@@ -207,8 +205,8 @@ type report struct {
 	// Machine names the machine.
 	Machine string
 
-	// rows has the rows of each case, in the order of cases.
-	rows map[supplier]map[int][]row
+	// rows has the rows of each supplier, by the name of their case.
+	rows map[supplier]map[string][]row
 }
 
 // row is one measurement of a case. Target is empty without a target; Verdict says if it is missed.
@@ -221,22 +219,14 @@ func verdict(reached bool) string {
 	return ", **missed**"
 }
 
-// add adds the rows of the nth case.
-func (r *report) add(s supplier, n int, rows []row) {
-	if r.rows == nil {
-		r.rows = map[supplier]map[int][]row{ownRange: {}, sharedRange: {}, operator: {}}
-	}
-	r.rows[s][n] = rows
-}
-
 // markdown returns the report as a table: a row with the name of each case, then its measurements, with a
 // column for each supplier. The target is that of the bridge, with its own range where that was measured.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n\n", r.Machine)
 	b.WriteString("| measurement | bridge, own range | bridge, shared range | cilium-operator | target |\n|---|---|---|---|---|\n")
-	for n := range cases() {
-		own, shared, theirs := r.rows[ownRange][n], r.rows[sharedRange][n], r.rows[operator][n]
+	for _, c := range cases() {
+		own, shared, theirs := r.rows[ownRange][c.name], r.rows[sharedRange][c.name], r.rows[operator][c.name]
 		for i, of := range shared {
 			if i < len(own) {
 				of.Target, of.Verdict = own[i].Target, own[i].Verdict
@@ -258,24 +248,3 @@ func value(rows []row, i int) string {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
-
-func spread(all []time.Duration) string {
-	return fmt.Sprintf("p50 %s, max %s", seconds(median(all)), seconds(maximum(all)))
-}
-
-// median returns the middle one, the smaller one of two; 0 without values.
-func median(all []time.Duration) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
-}
-
-// maximum returns the largest one, 0 without values.
-func maximum(all []time.Duration) time.Duration {
-	var most time.Duration
-	for _, d := range all {
-		most = max(most, d)
-	}
-	return most
-}

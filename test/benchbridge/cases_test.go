@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,7 +32,7 @@ func burst(t *testing.T, b *bench, s supplier) []row {
 
 	last := fmt.Sprintf("%d of %d after %s", len(started), count, limit)
 	if all {
-		last = fmt.Sprintf("%s (p50 %s)", seconds(maximum(started)), seconds(median(started)))
+		last = cluster.MedianAndMax(started)
 	}
 	const goal = 8 * time.Second
 	failed, late, bound := 0, 0, begin
@@ -53,13 +54,13 @@ func burst(t *testing.T, b *bench, s supplier) []row {
 		publishedAfter = max(at.Sub(bound), time.Millisecond)
 		published = seconds(publishedAfter)
 	}
-	c := countRequests(b.requests(t, begin, end, n))
+	writes, gets := countRequests(b.requests(t, bySuppliers, begin, end, n))
 	name := fmt.Sprintf("%d pods bound to one node, agent's update rate %s", count, updateRate)
 	return []row{
-		{name, "the last pod has its address, since it was bound", last, "<= " + goal.String(), verdict(all && maximum(started) <= goal)},
+		{name, "the last pod has its address, since it was bound", last, "<= " + goal.String(), verdict(all && slices.Max(started) <= goal)},
 		{name, "all addresses are published, since then", published, "<= " + goal.String(), verdict(publishedAfter > 0 && publishedAfter <= goal)},
 		{name, "failed ADDs; later than a second", fmt.Sprintf("%d; %d", failed, late), "none later", verdict(late == 0)},
-		{name, "writes, GETs", fmt.Sprintf("%d, %d", c.writes, c.gets), "own range 0 writes", verdict(s != ownRange || c.writes == 0)},
+		{name, "writes, GETs", fmt.Sprintf("%d, %d", writes, gets), "own range 0 writes", verdict(s != ownRange || writes == 0)},
 		{name, "size of the CiliumNode: before, with all pods", fmt.Sprintf("%d, %d bytes", before.size, n.agent.last().size), "", ""},
 	}
 }
@@ -98,7 +99,7 @@ func outage(t *testing.T, b *bench, s supplier) []row {
 	})
 	end := time.Now()
 	published := map[string]time.Duration{}
-	for _, r := range b.requests(t, down, end, nodes...) {
+	for _, r := range b.requests(t, bySuppliers, down, end, nodes...) {
 		if _, seen := published[r.Ref.Name]; !seen && r.publishes() {
 			published[r.Ref.Name] = max(0, r.Answered.Sub(up))
 		}
@@ -113,10 +114,10 @@ func outage(t *testing.T, b *bench, s supplier) []row {
 	}
 	name := fmt.Sprintf("API server down for %s, %d nodes", seconds(up.Sub(down)), count)
 	// An API server that starts accepts the requests of its last seconds together, and refuses most of them.
-	early := len(b.requests(t, down, up, nodes...))
-	most := busiest(b.requests(t, up, end, nodes...))
+	early := len(b.requests(t, bySuppliers, down, up, nodes...))
+	most := busiest(b.requests(t, bySuppliers, up, end, nodes...))
 	return []row{
-		{name, "first publication after its return", spread(after), "max <= 15s", verdict(maximum(after) <= 15*time.Second)},
+		{name, "first publication after its return", cluster.MedianAndMax(after), "max <= 15s", verdict(slices.Max(after) <= 15*time.Second)},
 		{name, "requests while it starts", fmt.Sprint(early), "", ""},
 		{name, "requests in the busiest second after its return", fmt.Sprint(most), "<= 20/s", verdict(most <= 20)},
 	}
@@ -147,7 +148,7 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 	watchers := b.watchAll(t, len(nodes))
 
 	eventsBefore, bytesBefore := watchers.received()
-	begin, updatesBefore := time.Now(), b.statusUpdates(t)
+	begin := time.Now()
 	var mu sync.Mutex
 	starts := 0
 	var all errgroup.Group
@@ -162,7 +163,9 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 					continue
 				}
 				if len(pods[i]) > mostPods || len(pods[i]) > fewest && random.IntN(2) == 0 {
-					b.kubelet.remove(t, pods[i][0])
+					if err := b.kubelet.remove(t.Context(), pods[i][0]); err != nil {
+						return err
+					}
 					pods[i] = pods[i][1:]
 					continue
 				}
@@ -177,14 +180,8 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 	check.Must(t, all.Wait())
 	end := time.Now()
 	lasted := end.Sub(begin).Seconds()
-	requests := b.requests(t, begin, end, nodes...)
-	c := countRequests(requests)
-	updates := b.statusUpdates(t) - updatesBefore
-	for _, r := range requests {
-		if r.Verb == "update" && r.Ref.Subresource == "status" {
-			updates-- // the operator's
-		}
-	}
+	writes, _ := countRequests(b.requests(t, bySuppliers, begin, end, nodes...))
+	updates := len(b.requests(t, byAgents, begin, end, nodes...))
 	eventsAfter, bytesAfter := watchers.received()
 	events, bytes := float64(eventsAfter-eventsBefore), float64(bytesAfter-bytesBefore)
 	name := fmt.Sprintf("churn of %d nodes, %.1f pod starts/s, max-above-watermark %d", b.nodes, float64(starts)/lasted, watermark)
@@ -195,11 +192,11 @@ func churn(t *testing.T, b *bench, s supplier, watermark int) []row {
 	case watermark == 0:
 		most, target = math.Inf(1), ""
 	}
-	per := func(n int) float64 { return float64(n) / float64(starts) }
+	per := float64(writes) / float64(starts)
 	return []row{
-		{name, "writes per pod start", fmt.Sprintf("%.2f", per(c.writes)), target, verdict(per(c.writes) <= most)},
+		{name, "writes per pod start", fmt.Sprintf("%.2f", per), target, verdict(per <= most)},
 		{name, "writes of CiliumNodes, by all; events to all agents", fmt.Sprintf(
-			"%.1f/s; %.0f/s", (float64(c.writes)+updates)/lasted, events/lasted), "", ""},
+			"%.1f/s; %.0f/s", float64(writes+updates)/lasted, events/lasted), "", ""},
 		{name, "size of an event", fmt.Sprintf("%.0f bytes", bytes/events), "", ""},
 	}
 }

@@ -1,10 +1,8 @@
 package benchbridge
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +26,8 @@ func TestAudit(t *testing.T) {
 	check.Must(t, os.WriteFile(file, []byte(strings.TrimLeft(lines, "\n")), 0o600))
 	all, err := readAudit(file, time.Time{})
 	check.Must(t, err)
-	if got, want := countRequests(all), (counts{writes: 2, gets: 1, all: 5}); got != want {
-		t.Errorf("counted %+v; want %+v", got, want)
-	}
-	if got := busiest(all); got != 3 {
-		t.Errorf("busiest second has %d requests; want 3", got)
-	}
+	writes, gets := countRequests(all)
+	check.Equal(t, "writes, gets, requests and those of the busiest second", [4]int{writes, gets, len(all), busiest(all)}, [4]int{2, 1, 5, 3})
 	var about, publishing []string
 	for _, r := range all {
 		if r.about(map[string]bool{"a": true}) {
@@ -43,17 +37,11 @@ func TestAudit(t *testing.T) {
 			publishing = append(publishing, r.ID)
 		}
 	}
-	if want := []string{"1", "2", "3", "5"}; !slices.Equal(about, want) {
-		t.Errorf("requests %v are about node a; want %v", about, want)
-	}
-	if want := []string{"1"}; !slices.Equal(publishing, want) {
-		t.Errorf("requests %v publish; want %v", publishing, want)
-	}
+	check.Equal(t, "requests about node a", about, []string{"1", "2", "3", "5"})
+	check.Equal(t, "requests that publish", publishing, []string{"1"})
 	later, err := readAudit(file, all[3].Received)
 	check.Must(t, err)
-	if len(later) != 2 {
-		t.Errorf("%d requests since the fourth; want 2", len(later))
-	}
+	check.Equal(t, "requests since the fourth", later, all[3:])
 }
 
 // TestAgent checks the answers of the imitated agent (docs/design/bridge.md, Behaviour of the agent).
@@ -70,20 +58,13 @@ func TestAgent(t *testing.T) {
 		}}},
 	}})
 	want := map[string]any{"10.0.0.1": "do-not-release", "10.0.0.2": "ready-for-release", "0.0.0.0": "do-not-release", "10.0.0.5": "ready-for-release"}
-	if got := a.release(); !maps.Equal(got, want) {
-		t.Errorf("answered %v; want %v", got, want)
-	}
-	select {
-	case <-a.refresh:
-	default:
-		t.Error("the answers trigger no status update; want one")
-	}
-	if o := a.last(); o.pool != 5 || o.free != 1 || o.suspended != 1 {
-		t.Errorf("observed %+v; want 5 in the pool, 1 free, 1 suspended", o)
-	}
-	if ip, err := a.allocate("pod"); ip != "10.0.0.4" || err != nil {
-		t.Errorf("allocated %q, %v; want the only free address", ip, err)
-	}
+	check.Equal(t, "answers", a.release(), want)
+	check.Equal(t, "status updates that the answers trigger", len(a.refresh), 1)
+	o := a.last()
+	check.Equal(t, "addresses in the pool, free, suspended", [3]int{o.pool, o.free, o.suspended}, [3]int{5, 1, 1})
+	ip, err := a.allocate("pod")
+	check.Must(t, err)
+	check.Equal(t, "the only free address", ip, "10.0.0.4")
 	if _, err := a.allocate("pod"); err == nil {
 		t.Error("allocated an address that is suspended, used or in release; want an error")
 	}

@@ -98,10 +98,7 @@ func (k *kubelet) start(ctx context.Context, p *pod) {
 	p.mu.Lock()
 	p.bound = time.Now()
 	p.mu.Unlock()
-	for {
-		if p.add() {
-			break
-		}
+	for !p.add() {
 		if cluster.Sleep(ctx, wait.Jitter(podBackoff, podBackoffJitter)) != nil {
 			return
 		}
@@ -136,27 +133,15 @@ func (p *pod) add() bool {
 	return true
 }
 
-// remove ends pods: DEL, then the object.
-func (k *kubelet) remove(t *testing.T, pods ...*pod) {
-	t.Helper()
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(16)
-	for _, p := range pods {
-		group.Go(func() error {
-			p.end()
-			return k.client.CoreV1().Pods("default").Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-		})
-	}
-	check.Must(t, group.Wait())
-}
-
-func (p *pod) end() {
+// remove ends a pod: DEL, then the object.
+func (k *kubelet) remove(ctx context.Context, p *pod) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.ended = true
 	if p.ip != "" {
 		p.agent.free(p.ip)
 	}
+	p.mu.Unlock()
+	return k.client.CoreV1().Pods("default").Delete(ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
 func (p *pod) hasEnded() bool {

@@ -1,15 +1,12 @@
 package benchbridge
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
@@ -47,9 +44,7 @@ type node struct {
 	name    string
 	options nodeOptions
 	agent   *agent
-	plugin  *plugin
 	socket  string
-	program *cluster.Program
 }
 
 // newNode starts everything of a node of a supplier but its bridge. The nth node of a case has its own range.
@@ -61,20 +56,14 @@ func (b *bench) newNode(t *testing.T, s supplier, prefix string, n int, o nodeOp
 	store := "remote"
 	if o.ownRange {
 		store = "node"
-		b.createNode(t, name)
+		object := cluster.Object("v1", "Node", name)
+		object.Object["status"] = map[string]any{"allocatable": map[string]any{"pods": fmt.Sprint(allocatablePods)}}
+		check.Must(t, b.Create(t.Context(), object))
 	}
-	node.plugin = servePlugin(t, name, node.socket, store, first)
+	servePlugin(t, name, node.socket, store, first)
 	node.agent = newAgent(t, b.objects.Resource(ciliumNodes()), name, o.updateRate, o.ipam)
 	go func() { _ = node.agent.run(t.Context(), b.objects) }() // ends with the test
 	return node
-}
-
-func (b *bench) createNode(t *testing.T, name string) {
-	_, err := b.typed.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(allocatablePods, resource.DecimalSI)}},
-	}, metav1.CreateOptions{})
-	check.Must(t, err)
 }
 
 // newNodes starts nodes with their bridges, all simultaneously, and waits until each agent has started, its
@@ -103,11 +92,10 @@ func (n *node) startBridge(t *testing.T, b *bench, flags ...string) {
 	if n.options.withoutBridge {
 		return
 	}
-	n.program = cluster.NewProgram(t, b.dir, n.name, nil, append([]string{
+	cluster.NewProgram(t, b.dir, n.name, nil, append([]string{
 		b.bridge, "--node-name=" + n.name, "--kubeconfig=" + b.bridgeKubeconfig, "--host=unix://" + n.socket,
 		"--excess-ip-release-delay=" + n.options.releaseDelay.String(),
-	}, flags...)...)
-	n.program.MustStart(t)
+	}, flags...)...).MustStart(t)
 }
 
 func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observation) bool) {
@@ -125,12 +113,10 @@ func awaitAll(t *testing.T, what string, nodes []*node, met func(*node, observat
 // waitUntil waits until a condition is met or the limit has elapsed, and reports whether it is met.
 func waitUntil(t *testing.T, limit time.Duration, met func() bool) bool {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	for !met() {
-		if time.Now().After(deadline) {
-			return false
+	return cluster.Eventually(t.Context(), limit, func() error {
+		if !met() {
+			return errors.New("not yet")
 		}
-		check.Must(t, cluster.Sleep(t.Context(), 50*time.Millisecond))
-	}
-	return true
+		return nil
+	}) == nil
 }

@@ -37,9 +37,8 @@ type plugin struct {
 	httpapi.Engine // the methods that no bridge calls
 
 	node, store string
-
-	first netip.Addr
-	calls chan struct{}
+	first       netip.Addr
+	calls       chan struct{}
 
 	mu    sync.Mutex
 	held  map[string]engine.Attachment
@@ -48,7 +47,7 @@ type plugin struct {
 
 // servePlugin serves an imitated daemon at a socket until the test ends. store is that of the
 // plugin's profile. Its first address is first.
-func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) *plugin {
+func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) {
 	p := &plugin{
 		node: node, store: store, first: first, calls: make(chan struct{}, maxCalls),
 		held: map[string]engine.Attachment{}, taken: map[netip.Addr]bool{},
@@ -65,17 +64,23 @@ func servePlugin(t *testing.T, node, socket, store string, first netip.Addr) *pl
 	server := &http.Server{Handler: api, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	t.Cleanup(func() { server.Close() })
-	return p
 }
 
-func (p *plugin) call(ctx context.Context) error {
+// call is a call of the plugin, and then a change of what is held, which has the lock.
+func (p *plugin) call(ctx context.Context, change func() (engine.Attachment, error)) (engine.Attachment, error) {
 	select {
 	case p.calls <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return engine.Attachment{}, ctx.Err()
 	}
-	defer func() { <-p.calls }()
-	return cluster.Sleep(ctx, pluginDelay)
+	err := cluster.Sleep(ctx, pluginDelay)
+	<-p.calls
+	if err != nil {
+		return engine.Attachment{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return change()
 }
 
 // Allocate allocates an address, or returns the one that the owner holds.
@@ -83,34 +88,28 @@ func (p *plugin) Allocate(ctx context.Context, r engine.AllocateRequest) (engine
 	if a, held := p.attachment(r.Owner); held {
 		return a, nil
 	}
-	if err := p.call(ctx); err != nil {
-		return engine.Attachment{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a, held := p.held[r.Owner]; held {
-		return a, nil
-	}
-	ip := p.first
-	for p.taken[ip] {
-		ip = ip.Next()
-	}
-	return p.hold(r.Owner, r.Pool, ip), nil
+	return p.call(ctx, func() (engine.Attachment, error) {
+		if a, held := p.held[r.Owner]; held {
+			return a, nil
+		}
+		ip := p.first
+		for p.taken[ip] {
+			ip = ip.Next()
+		}
+		return p.hold(r.Owner, r.Pool, ip), nil
+	})
 }
 
 func (p *plugin) Restore(ctx context.Context, r engine.RestoreRequest) (engine.Attachment, error) {
-	if err := p.call(ctx); err != nil {
-		return engine.Attachment{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a, held := p.held[r.Owner]; held && a.Addrs()[0] == r.IP {
-		return a, nil
-	}
-	if p.taken[r.IP] {
-		return engine.Attachment{}, &attachment.Error{Kind: attachment.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
-	}
-	return p.hold(r.Owner, r.Pool, r.IP), nil
+	return p.call(ctx, func() (engine.Attachment, error) {
+		if a, held := p.held[r.Owner]; held && a.Addrs()[0] == r.IP {
+			return a, nil
+		}
+		if p.taken[r.IP] {
+			return engine.Attachment{}, &attachment.Error{Kind: attachment.Exists, Err: fmt.Errorf("%s is allocated", r.IP)}
+		}
+		return p.hold(r.Owner, r.Pool, r.IP), nil
+	})
 }
 
 // hold records an attachment. The caller has the lock.
@@ -126,19 +125,16 @@ func (p *plugin) hold(owner, pool string, ip netip.Addr) engine.Attachment {
 }
 
 func (p *plugin) Release(ctx context.Context, r engine.ReleaseRequest) (engine.Attachment, error) {
-	if err := p.call(ctx); err != nil {
-		return engine.Attachment{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for owner, a := range p.held {
-		if a.Addrs()[0] == r.IP {
-			delete(p.held, owner)
-			delete(p.taken, r.IP)
-			return a, nil
+	return p.call(ctx, func() (engine.Attachment, error) {
+		for owner, a := range p.held {
+			if a.Addrs()[0] == r.IP {
+				delete(p.held, owner)
+				delete(p.taken, r.IP)
+				return a, nil
+			}
 		}
-	}
-	return engine.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+		return engine.Attachment{}, &attachment.Error{Kind: attachment.NotFound, Err: fmt.Errorf("%s is not allocated", r.IP)}
+	})
 }
 
 func (p *plugin) All() iter.Seq[engine.Attachment] {

@@ -5,23 +5,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	"k8s.io/client-go/rest"
-
 	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	"github.com/delegated-ipam/delegated-ipam/test/cluster"
 )
 
-// auditPolicy makes the API server log each request of the bridges and of the operator, and no other.
+// auditPolicy makes the API server log each request of the bridges and of the operator, and the status updates of
+// the agents, which are administrators.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -29,14 +24,21 @@ omitStages: [RequestReceived]
 rules:
   - level: Metadata
     users: ["system:serviceaccount:` + bridgeAccount + `", "system:serviceaccount:` + operatorAccount + `"]
+  - level: Metadata
+    userGroups: ["system:masters"]
+    verbs: [update]
+    resources: [{group: cilium.io, resources: [ciliumnodes/status]}]
   - level: None
 `
 
 // request is a request in the audit log of the API server.
 type request struct {
-	ID    string `json:"auditID"`
-	URI   string `json:"requestURI"`
-	Verb  string `json:"verb"`
+	ID   string `json:"auditID"`
+	URI  string `json:"requestURI"`
+	Verb string `json:"verb"`
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
 	Stage string `json:"stage"`
 	// Ref is the object; watches and lists of one object have its name, too.
 	Ref struct {
@@ -103,25 +105,17 @@ func readAudit(file string, since time.Time) ([]request, error) {
 	return all, lines.Err()
 }
 
-type counts struct {
-	// writes are patches and updates that change an object, gets reads of one object.
-	writes, gets int
-	// all includes watches, lists and dry runs.
-	all int
-}
-
-func countRequests(requests []request) counts {
-	var c counts
+// countRequests returns the patches and updates that change an object, and the reads of one object.
+func countRequests(requests []request) (writes, gets int) {
 	for _, r := range requests {
-		c.all++
 		switch {
 		case r.writes():
-			c.writes++
+			writes++
 		case r.Verb == "get":
-			c.gets++
+			gets++
 		}
 	}
-	return c
+	return writes, gets
 }
 
 // busiest returns the largest number of requests that were received within one second.
@@ -148,12 +142,12 @@ func (w *watchers) received() (events, bytes int64) { return w.lines.Load(), w.b
 // watchAll starts watches of all CiliumNodes, which end with the test. They count events and do not
 // decode them.
 func (b *bench) watchAll(t *testing.T, count int) *watchers {
-	client, err := rest.HTTPClientFor(b.api)
-	check.Must(t, err)
 	w := &watchers{}
 	for range count {
 		// Without a resourceVersion the first events are the present objects.
-		body := b.open(t, client, "/apis/cilium.io/v2/ciliumnodes?watch=true&resourceVersion=0")
+		body, err := b.typed.CoreV1().RESTClient().Get().AbsPath("/apis/cilium.io/v2/ciliumnodes").
+			Param("watch", "true").Param("resourceVersion", "0").SetHeader("Accept", "application/json").Stream(t.Context())
+		check.Must(t, err)
 		go func() {
 			defer body.Close()
 			buffer := make([]byte, 64<<10)
@@ -170,41 +164,4 @@ func (b *bench) watchAll(t *testing.T, count int) *watchers {
 	// The first events are the present objects, which are not of the churn.
 	check.Must(t, cluster.Sleep(t.Context(), 2*time.Second))
 	return w
-}
-
-// statusUpdates returns how many status updates of CiliumNodes the API server has served by PUT: those
-// of the agents and the operator.
-func (b *bench) statusUpdates(t *testing.T) float64 {
-	t.Helper()
-	client, err := rest.HTTPClientFor(b.api)
-	check.Must(t, err)
-	body := b.open(t, client, "/metrics")
-	defer body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(body)
-	check.Must(t, err)
-	sum := 0.0
-	for _, m := range families["apiserver_request_total"].GetMetric() {
-		labels := map[string]string{}
-		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
-		}
-		if labels["resource"] == "ciliumnodes" && labels["subresource"] == "status" && labels["verb"] == http.MethodPut {
-			sum += m.GetCounter().GetValue()
-		}
-	}
-	return sum
-}
-
-// open sends a GET, which ends with the test, and returns the body of the response.
-func (b *bench) open(t *testing.T, client *http.Client, path string) io.ReadCloser {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.URL()+path, http.NoBody)
-	check.Must(t, err)
-	answer, err := client.Do(r)
-	check.Must(t, err)
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: %s; expected 200", path, answer.Status)
-	}
-	return answer.Body
 }
