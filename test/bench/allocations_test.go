@@ -32,12 +32,7 @@ func TestAllocations(t *testing.T) {
 	check.Must(t, err)
 	held := target
 	held.PrevResult = result.Raw
-	e, err := heldEngine(0)
-	check.Must(t, err)
-	alone, err := heldRequest(0)
-	check.Must(t, err)
-	among, err := heldRequest(1000)
-	check.Must(t, err)
+	e := heldEngine(t, 0)
 	for _, tt := range []struct {
 		name string
 		runs int
@@ -56,15 +51,12 @@ func TestAllocations(t *testing.T) {
 			_, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: owner})
 			return err
 		}, engineAllocations},
-		{"held, in the whole handler", 200, alone, handlerAllocations},
-		{"held, in the whole handler, among 1,000 attachments", 200, among, handlerAllocations},
+		{"held, in the whole handler", 200, heldRequest(t, 0), handlerAllocations},
+		{"held, in the whole handler, among 1,000 attachments", 200, heldRequest(t, 1000), handlerAllocations},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := testing.AllocsPerRun(tt.runs, func() { check.Must(t, tt.run()) })
-			t.Logf("%.0f allocations, at most %.0f", got, tt.max)
-			if got > tt.max {
-				t.Errorf("got %.0f heap allocations; want at most %.0f", got, tt.max)
-			}
+			check.True(t, got <= tt.max, "%.0f heap allocations; want at most %.0f", got, tt.max)
 		})
 	}
 }

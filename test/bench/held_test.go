@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"testing"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -20,23 +21,21 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/logging"
 	"github.com/delegated-ipam/delegated-ipam/internal/ownermatch"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin/call"
+	"github.com/delegated-ipam/delegated-ipam/internal/testing/check"
 	public "github.com/delegated-ipam/delegated-ipam/pkg/client"
 )
 
 // heldEngine returns an engine that holds an owner's attachment and some others, just verified.
 // Its journal and plugin fail from then on.
-func heldEngine(others int) (*engine.Engine, error) {
+func heldEngine(t *testing.T, others int) *engine.Engine {
+	t.Helper()
 	owners, err := ownermatch.Parse([]string{"*"})
-	if err != nil {
-		return nil, err
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+	check.Must(t, err)
 	backend := &fakeBackend{next: netip.MustParseAddr("10.15.0.2")}
 	e := engine.New(engine.Options{
 		Options: attachment.Options{Node: nodeName, EnableIPv4: true, VerifyInterval: 24 * time.Hour},
 		Pools:   []string{public.DefaultPool}, DefaultPool: public.DefaultPool, Owners: owners,
-		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, MaxAttachments: 100_000, Log: log,
+		Budget: time.Minute, MaxProcesses: 1, MaxQueued: 1024, MaxAttachments: 100_000, Log: quiet(),
 	}, backend, backend)
 	e.Start(nil)
 	names := []string{owner}
@@ -44,31 +43,23 @@ func heldEngine(others int) (*engine.Engine, error) {
 		names = append(names, fmt.Sprintf("default/other-%d", i))
 	}
 	for _, name := range names {
-		if _, err := e.Allocate(context.Background(), engine.AllocateRequest{Owner: name}); err != nil {
-			return nil, err
-		}
+		_, err := e.Allocate(t.Context(), engine.AllocateRequest{Owner: name})
+		check.Must(t, err)
 	}
 	backend.closed = true
-	return e, nil
+	return e
 }
 
 // heldRequest returns a function that requests a held address through the whole handler, with
 // other attachments present. It returns an error unless the response is 201.
-func heldRequest(others int) (func() error, error) {
-	e, err := heldEngine(others)
-	if err != nil {
-		return nil, err
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
+func heldRequest(t *testing.T, others int) func() error {
+	t.Helper()
 	h, err := httpapi.New(httpapi.Options{
-		Engine: e, Reporter: noReport{}, Log: log, Refusals: logging.NewRepeated(log, time.Minute),
+		Engine: heldEngine(t, others), Reporter: noReport{}, Log: quiet(), Refusals: logging.NewRepeated(quiet(), time.Minute),
 		Peer:       func(context.Context) (unixsock.Peer, bool) { return unixsock.Peer{}, true }, // root
 		Addressing: httpapi.Addressing{EnableIPv4: true, RouterIPv4: netip.MustParseAddr("10.15.0.1")},
 	})
-	if err != nil {
-		return nil, err
-	}
+	check.Must(t, err)
 	req := httptest.NewRequest(http.MethodPost, "/v1/ipam?family=ipv4&owner="+owner, http.NoBody)
 	req.Header.Set("Content-Length", "0") // as a Go client sends it
 	return func() error {
@@ -78,7 +69,13 @@ func heldRequest(others int) (func() error, error) {
 			return errors.New(rw.Body.String())
 		}
 		return nil
-	}, nil
+	}
+}
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
 }
 
 // fakeBackend is a journal and a plugin. Both fail once they are closed, as by a method that it lacks.
