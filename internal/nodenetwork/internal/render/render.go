@@ -147,7 +147,7 @@ func sharedIn(value json.RawMessage) string {
 	f, single := read(value), json.Unmarshal(value, &list) != nil
 	if single {
 		list = slices.DeleteFunc([]json.RawMessage{f.Ranges, f.Addresses}, func(v json.RawMessage) bool { return v == nil })
-		single = len(list) == 0 || f.Subnet+f.RangeStart+f.RangeEnd != ""
+		single = len(list) == 0 || f.Subnet+f.RangeStart+f.RangeEnd+f.Address != ""
 	}
 	for _, element := range list {
 		if shared := sharedIn(element); shared != "" {
