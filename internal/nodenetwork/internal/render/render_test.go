@@ -200,6 +200,7 @@ func TestSharedRange(t *testing.T) {
 		"another network":      strings.Replace(hostLocal(fixed), "pods", "pods-${nodeName}", 1),
 		"another directory":    list(`{"type":"host-local","dataDir":"/x/${nodeName}","ranges":` + fixed + `}`),
 		"another gateway":      hostLocal(`[[{"subnet":"10.0.0.0/16","gateway":"${nodeName}"}]]`),
+		"a needless field":     list(`{"type":"static","addresses":[{"address":"10.0.0.9/16","ranges":"${ranges}"}]}`),
 		"spelling of a range":  hostLocal(`[[{"subnet" : "10.0.0.0/16"}]]`),
 		"common start":         hostLocal(`[[{"subnet":"10.0.0.0/16","rangeStart":"10.0.0.10","rangeEnd":"${annotations[example.com/end]}"}]]`),
 		"through the daemon":   list(`{"type":"delegated-ipam-cni","delegate":{"type":"host-local","ranges":` + fixed + `}}`),
