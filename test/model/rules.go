@@ -46,6 +46,7 @@ var rules = []rule{
 	{"an address that was given up stays reserved", []edit{{"hold.go", "			r.GivenUp = append(r.GivenUp, was.Addr())\n", ""}}, "given-up", "", two},
 	{"an excluded address is not allocated", []edit{{"want.go", "i >= 0 {\n		return &rejectedResult", "i >= len(came) {\n		return &rejectedResult"}, {"want.go", "		case excluded(a.Addr()) &&", "		case false && excluded(a.Addr()) &&"}}, "exclude", "", "excluded"},
 	{"an address outside the ranges is replaced", []edit{{"claim.go", "(restore || !op.anyOutside", "(true || !op.anyOutside"}}, "ranges", "", "outside"},
+	{"the address inside the ranges is acquired again", []edit{{"settle.go", "if (whole || len(claimed) > 0 && !OfContainer(op.Owner)) &&", "if whole &&"}}, "ranges-part", "-faults 2", "not acquired again"},
 	{"no ADD uses a runtime's ID on which a DEL may act", []edit{{"hold.go", "	if t.idInUseByDel(inv) { // use", "	if !OfContainer(t.Owner) && t.idInUseByDel(inv) { // use"}}, "container-remote", "", two},
 	{"a container that was added again is not ended", []edit{{"free.go", "op.Rec.State != Cooldown && !op.spare() {", "false {"}}, "fixed", "", two},
 	{"a lease that is kept for a pod is verified", []edit{{"status.go", "loaded.State == Held || loaded.State == Cooldown && loaded.Lent != nil", "loaded.State == Held"}}, "warm-away", "", two},

@@ -311,6 +311,7 @@ func configs() []config {
 		{name: "restore", profile: local, lookup: true, restore: true, lostJournal: true, olderStore: true},
 		{name: "exclude", profile: local, lookup: true, exclude: 1},
 		{name: "ranges", profile: local, lookup: true, ranges: true, olderStore: true},
+		{name: "ranges-part", profile: local, lookup: true, families: both, ranges: true, lostLease: true, held: true, calls: 1},
 		{name: "delay", profile: local, lookup: true, releaseDelay: 3, verifyInterval: 10, olderStore: true},
 		{name: "delay-loss", profile: local, lookup: true, releaseDelay: 3, lostLease: true, calls: 3},
 		{name: "crash", profile: another},

@@ -503,6 +503,10 @@ func (x *explorer) unfinished(w *world) string {
 		if o.stale {
 			return fmt.Sprintf("the record of %s stays after a reboot", o.key.Owner)
 		}
+		again := func(ip netip.Addr) bool { return w.free(ip) && !slices.Contains(w.outside, ip) }
+		if i := slices.IndexFunc(o.using, again); i >= 0 && x.cfg.ranges && o.st.WaitsForOwner {
+			return fmt.Sprintf("%s uses %s, which it has lost, and it is not acquired again", o.key.Owner, o.using[i])
+		}
 		if o.deleted && o.st.Rec != nil {
 			return fmt.Sprintf("the DEL of %s was received, and its record stays %s", o.key.Owner, o.st.Rec.State)
 		}
