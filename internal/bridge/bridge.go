@@ -49,12 +49,16 @@ func Run(ctx context.Context, o options.Bridge, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
+	address, err := options.ListenAddress(o.MetricsAddress)
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	c, err := newController(ctx, o, config, log)
 	if err != nil {
 		return err
 	}
-	group.Go(func() error { return metricsserver.ListenAndServe(ctx, o.MetricsAddress, c.metrics.handler()) })
+	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.metrics.handler()) })
 	group.Go(func() error {
 		c.run(ctx)
 		return nil

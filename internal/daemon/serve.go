@@ -17,6 +17,7 @@ import (
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/engine"
 	"github.com/delegated-ipam/delegated-ipam/internal/daemon/unixsock"
 	"github.com/delegated-ipam/delegated-ipam/internal/metricsserver"
+	"github.com/delegated-ipam/delegated-ipam/internal/options"
 	"github.com/delegated-ipam/delegated-ipam/internal/plugin"
 )
 
@@ -132,10 +133,11 @@ func (a *app) stop(ctx context.Context, server *http.Server) error {
 
 // listenMetrics listens on --metrics-address; nil if that is empty.
 func (a *app) listenMetrics(ctx context.Context) (net.Listener, error) {
-	if a.config.MetricsAddress == "" {
-		return nil, nil
+	address, err := options.ListenAddress(a.config.MetricsAddress)
+	if address == "" || err != nil {
+		return nil, err
 	}
-	return metricsserver.Listen(ctx, a.config.MetricsAddress)
+	return metricsserver.Listen(ctx, address)
 }
 
 // serveMetrics serves the metrics until ctx ends. Its failure does not stop the API.

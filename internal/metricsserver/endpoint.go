@@ -13,8 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/delegated-ipam/delegated-ipam/internal/options"
 )
 
 // Path is the path of the metrics.
@@ -68,7 +66,7 @@ func Mux(r *prometheus.Registry, checks map[string]func() error) *http.ServeMux 
 	return mux
 }
 
-// ListenAndServe serves h on a --metrics-address until ctx ends; not at all if the address is empty.
+// ListenAndServe serves h on host:port until ctx ends; not at all if the address is empty.
 func ListenAndServe(ctx context.Context, address string, h http.Handler) error {
 	if address == "" {
 		return nil
@@ -80,12 +78,8 @@ func ListenAndServe(ctx context.Context, address string, h http.Handler) error {
 	return Serve(ctx, l, h)
 }
 
-// Listen listens on the address of a --metrics-address that is not empty. The error names the address.
+// Listen listens on host:port. The error names the address.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
-	address, err := options.ListenAddress(address)
-	if err != nil {
-		return nil, err
-	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-address %s cannot be served: %w; expected a free port of an address of this machine", address, err)

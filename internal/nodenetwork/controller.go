@@ -51,6 +51,10 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	if err != nil {
 		return err
 	}
+	address, err := options.ListenAddress(o.MetricsAddress)
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	events, err := nodeevents.NewRecorder(ctx, config, component, o.NodeName)
 	if err != nil {
@@ -68,8 +72,8 @@ func Run(ctx context.Context, o options.Network, log logrus.FieldLogger) error {
 	defer c.problems.Stop()
 	c.connect(client.Nodes())
 	c.output.removeTemporary()
-	group.Go(func() error { return metricsserver.ListenAndServe(ctx, o.MetricsAddress, c.status.handler()) })
-	go c.watch.Run(ctx)
+	group.Go(func() error { return metricsserver.ListenAndServe(ctx, address, c.status.handler()) })
+	group.Go(func() error { c.watch.Run(ctx); return nil })
 	// Its interval also repairs a file that another process has changed.
 	templates := dirwatch.New(filepath.Dir(o.Template), "template", log, c.wake)
 	group.Go(func() error { return templates.Run(ctx) })
