@@ -40,8 +40,10 @@ func (u Uninstall) Prepare(ctx context.Context) error {
 	err := u.Cluster.CiliumNodes(ctx, found.CiliumNodes)
 	if err == nil {
 		found.BridgePods, found.PodAddresses, err = u.Cluster.Pods(ctx)
+	} else if apierrors.IsNotFound(err) { // a cluster without CiliumNodes has no pool
+		err = nil
 	}
-	if err != nil && !apierrors.IsNotFound(err) { // a cluster without CiliumNodes has no pool
+	if err != nil {
 		return err
 	}
 	if used := found.PodsInPools(); len(used) > 0 {

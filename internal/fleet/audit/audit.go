@@ -286,6 +286,10 @@ func (c *Cluster) ranges(ip netip.Addr) []Range {
 }
 
 func (c *Cluster) perNode() {
+	pods := map[string][]Pod{}
+	for _, p := range c.BridgePods {
+		pods[p.Node] = append(pods[p.Node], p)
+	}
 	for name, n := range c.nodes {
 		c.findings = append(c.findings, n.malformed...)
 		switch {
@@ -294,7 +298,7 @@ func (c *Cluster) perNode() {
 				c.find(Finding{Node: name}, NodeDeleted, "the Node does not exist; its CiliumNode has %d addresses in its pool, and %d are used", n.pool, n.used)
 			}
 		case c.needsBridge(n):
-			if reason := c.bridgeMissing(name, n.ours); reason != "" {
+			if reason := bridgeMissing(pods[name], n.ours); reason != "" {
 				c.find(Finding{Node: name}, NoBridge, "%s", reason)
 			}
 		}
@@ -322,18 +326,19 @@ func (c *Cluster) needsBridge(n node) bool {
 	return n.ours > 0 || n.pool == 0 && !n.otherMode && len(c.BridgePods) > 0
 }
 
-// bridgeMissing returns the reason why a node with so many addresses of the bridge lacks a ready one; empty if it has one.
-func (c *Cluster) bridgeMissing(node string, ours int) string {
+// bridgeMissing returns the reason why a node with these bridge pods, and so many addresses of the bridge, lacks a ready
+// one; empty if it has one.
+func bridgeMissing(pods []Pod, ours int) string {
 	reason := fmt.Sprintf("%d addresses of the bridge are in the pool", ours)
 	if ours == 0 {
 		reason = "the pool is empty"
 	}
 	first := "" // of the pods that are not ready
-	for _, p := range c.BridgePods {
+	for _, p := range pods {
 		switch {
-		case p.Node == node && p.Ready:
+		case p.Ready:
 			return ""
-		case p.Node == node && (first == "" || p.Name < first):
+		case first == "" || p.Name < first:
 			first = p.Name
 		}
 	}
