@@ -173,7 +173,9 @@ func (r *run) commonText(a, b string) (longest string) {
 	of := r.scratches[0].call
 	var names []string
 	for _, name := range []string{r.IDPrefix, r.Network.Name, of.IfName, of.NetNS} {
-		names = append(names, regexp.QuoteMeta(name))
+		if name != "" {
+			names = append(names, regexp.QuoteMeta(name))
+		}
 	}
 	named := regexp.MustCompile(`(^|\W)(` + strings.Join(names, "|") + `)(\W|$)`)
 	words := strings.Split(a, " ")
