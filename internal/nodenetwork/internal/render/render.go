@@ -124,7 +124,7 @@ func sharedRange(template, pluginType string) string {
 	var list struct {
 		Plugins []struct{ IPAM json.RawMessage }
 	}
-	_ = json.Unmarshal([]byte(template), &list) // what is no list, or no object, is a variable
+	_ = json.Unmarshal([]byte(template), &list) // a value of another type is a variable
 	for _, plugin := range list.Plugins {
 		ipam := plugin.IPAM
 		if f := read(ipam); f.Type == cniconf.ContainerPlugin {
