@@ -203,3 +203,10 @@ func TestUnitStopTime(t *testing.T) {
 		t.Errorf("TimeoutStopSec is %d, less than the time limit %s for plugin calls", got, want)
 	}
 }
+
+// No test stops the unit during a write of a plugin, or runs a plugin that uses netlink.
+func TestUnitSettings(t *testing.T) {
+	for _, line := range []string{"KillMode=mixed", "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK"} {
+		check.Contains(t, read(t, systemdUnit), "\n"+line+"\n")
+	}
+}
